@@ -1,0 +1,99 @@
+"""CORS: pages of other origins may use a JSON API, each of them named, with cookies if need be.
+
+`cors()` below is made to be copied: it gives a handler for preflights and an `after` hook, for any block of routes.
+Start it with `python3 examples/cors.py`, and be a browser that shows a page of https://shop.example:
+
+    $ curl -i -H 'Origin: https://shop.example' http://127.0.0.1:8000/api/prices
+    HTTP/1.1 200 OK
+    Vary: Origin
+    Access-Control-Allow-Origin: https://shop.example
+    Access-Control-Allow-Credentials: true
+
+    {"tea": 3, "cake": 4}
+    $ curl -i -X OPTIONS -H 'Origin: https://shop.example' -H 'Access-Control-Request-Method: PUT' \\
+        http://127.0.0.1:8000/api/prices/tea
+    HTTP/1.1 204 No Content
+    Access-Control-Allow-Origin: https://shop.example
+    Access-Control-Allow-Methods: GET, HEAD, POST, PUT, PATCH, DELETE
+    Access-Control-Allow-Headers: Content-Type
+    Access-Control-Max-Age: 600
+
+A page of another origin gets the same answers without those headers, and its browser keeps them from it. An error
+inside of the block is for the page to read, like any answer:
+
+    $ curl -i -H 'Origin: https://shop.example' http://127.0.0.1:8000/api/prices/gold
+    HTTP/1.1 404 Not Found
+    Vary: Origin, Accept
+    Access-Control-Allow-Origin: https://shop.example
+
+    404 Not Found
+
+CORS only loosens what browsers forbid. It keeps nobody out: that is for a login, and for `same_origin`.
+"""
+
+import sys
+from pathlib import Path
+
+# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from webapp import NotFoundException, WebApp
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
+
+def cors(*origins, methods=METHODS, headers=("Content-Type",), credentials=False, max_age=600):
+    """Return a handler for preflights and an `after` hook that let pages of `origins` read the answers.
+
+    An origin is written as browsers send it: scheme, host, port unless it is the usual one, no slash at the end.
+    `headers` are the request headers that scripts may set, `max_age` the seconds for which a preflight holds.
+    """
+
+    def allow_origin(context):
+        response, origin = context.response, context.request.headers.get("Origin")
+        response.add_header("Vary", "Origin")  # for every answer: a cache keeps one for each origin, and one without
+        if origin in origins:
+            response.header("Access-Control-Allow-Origin", origin)
+            if credentials:
+                response.header("Access-Control-Allow-Credentials", "true")
+
+    def preflight(context):
+        allow_origin(context)
+        if context.request.headers.get("Origin") in origins:
+            response = context.response
+            response.header("Access-Control-Allow-Methods", ", ".join(methods))
+            response.header("Access-Control-Allow-Headers", ", ".join(headers))
+            response.header("Access-Control-Max-Age", str(max_age))
+
+    return preflight, allow_origin
+
+
+app = WebApp()
+preflight, allow_origin = cors("https://shop.example", "http://localhost:3000", credentials=True)
+prices = {"tea": 3, "cake": 4}
+
+# Outside of the block: a preflight carries no cookies, so a `before` hook that wants a login must not see it. The price
+# of a pattern that fits everything: below /api an unknown path has one method, OPTIONS, so it is a 405 and no 404.
+app.options("/api/{rest:path}", preflight)
+
+with app.path("/api") as api:
+    api.after(allow_origin)
+
+    @api.get("/prices")
+    def list_prices(context):
+        return prices
+
+    @api.put("/prices/{name}")
+    def set_price(context, name):
+        prices[name] = context.request.json
+        return prices
+
+    @api.get("/prices/{name}")
+    def price(context, name):
+        if name not in prices:
+            raise NotFoundException(f"no price for {name!r}")
+        return {name: prices[name]}
+
+
+if __name__ == "__main__":
+    app.run(port=8000)

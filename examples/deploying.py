@@ -1,0 +1,71 @@
+"""Deploying: the same `app` on every WSGI server, and behind a proxy.
+
+    $ python3 examples/deploying.py
+    $ curl http://127.0.0.1:8000/whoami
+    {"remote_address": "127.0.0.1", "scheme": "http", "host": "127.0.0.1:8000", "url": "http://127.0.0.1:8000/whoami"}
+
+Other servers (each has to be installed) are told where `app` is, and start more processes when one is not enough:
+
+    $ gunicorn --workers 4 --threads 8 --bind 127.0.0.1:8000 examples.deploying:app
+    $ waitress-serve --listen=127.0.0.1:8000 --threads=16 examples.deploying:app
+    $ uwsgi --master --processes 4 --threads 8 --http-socket 127.0.0.1:8000 --module examples.deploying:app
+    $ mod_wsgi-express start-server --port 8000 --processes 4 examples/deploying.py
+
+or in the configuration of Apache, where mod_wsgi looks for the name `application`:
+
+    WSGIDaemonProcess whoami processes=4 threads=8
+    WSGIScriptAlias / /srv/whoami/examples/deploying.py process-group=whoami application-group=%{GLOBAL}
+    WSGIPassAuthorization On
+
+Behind nginx, which speaks HTTPS with the world, the application has to be told that there is a proxy to believe
+(TRUSTED_PROXIES=1 below), or every client is 127.0.0.1 and nothing is https. nginx has to write all three fields, or
+a client could:
+
+    location / {
+        proxy_pass http://127.0.0.1:8000;
+        proxy_http_version 1.1;
+        proxy_set_header Host $host;
+        proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+        proxy_set_header X-Forwarded-Proto $scheme;
+        proxy_set_header X-Forwarded-Host $http_host;
+        proxy_buffering off;                                # for server-sent events
+        client_max_body_size 16m;                           # as max_body_size of WebApp
+    }
+
+    $ TRUSTED_PROXIES=1 gunicorn --bind 127.0.0.1:8000 examples.deploying:app
+    $ TRUSTED_PROXIES=1 waitress-serve --listen=127.0.0.1:8000 --no-clear-untrusted-proxy-headers examples.deploying:app
+
+Trust no more proxies than there are: what a client itself writes into X-Forwarded-For stands further left.
+
+All processes need the same SECRET_KEY, or a session is lost when another process answers.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from webapp import WebApp
+
+app = WebApp(
+    secret_key=os.environ.get("SECRET_KEY"),  # python3 -c 'import secrets; print(secrets.token_hex())' makes one
+    trusted_proxies=int(os.environ.get("TRUSTED_PROXIES", 0)),
+)
+application = app  # the name that mod_wsgi looks for
+
+
+@app.get("/whoami")
+def whoami(context):
+    request = context.request
+    return {
+        "remote_address": request.remote_address,
+        "scheme": request.scheme,
+        "host": request.host,
+        "url": request.url,
+    }
+
+
+if __name__ == "__main__":
+    app.run(port=8000)

@@ -1,0 +1,105 @@
+"""A script that does something else, and shows a small page while it works.
+
+Start it with `python3 examples/embed.py`: it looks for prime numbers. While it does, http://127.0.0.1:8000/ shows in a
+browser how far it has come, and has a button that ends it early.
+
+    $ curl http://127.0.0.1:8000/status
+    {"tried": ..., "found": ..., "largest": ...}
+    $ curl -X POST http://127.0.0.1:8000/stop
+    Stopped.
+
+The server answers in threads of its own; the work stays in the main thread, and no line of it knows of the web. What
+both share is one object. (live.py pushes progress into the page instead of waiting to be asked.)
+"""
+
+import sys
+import threading
+from itertools import takewhile
+from pathlib import Path
+
+# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from webapp import Server, WebApp, same_origin
+
+# In a template for values, braces of CSS are doubled.
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Primes: {tried:,} of {limit:,}</title>
+<style>
+:root {{ color-scheme: light dark; font: 1.1rem/1.6 sans-serif }}
+body {{ max-width: 36rem; margin: auto; padding: 1rem }}
+progress {{ display: block; width: 100% }}
+button {{ font: inherit }}
+</style>
+</head>
+<body>
+<h1>Primes</h1>
+<p><label for="progress">{tried:,} of {limit:,} numbers tried</label>
+<progress id="progress" max="{limit}" value="{tried}"></progress>
+<p>{found:,} primes found, the largest is {largest:,}.
+<p><a href="/">Look again</a>
+<form method="post" action="/stop"><button>Stop here</button></form>
+</body>
+</html>
+"""
+
+
+class Search:
+    """The work: find the primes below `limit`."""
+
+    def __init__(self, limit):
+        self.limit = limit
+        self.tried = 2
+        self.primes = [2]
+        self.stop = threading.Event()
+
+    def run(self):
+        for number in range(3, self.limit):
+            if self.stop.is_set():
+                break
+            if self.is_prime(number):
+                self.primes.append(number)
+            self.tried = number
+
+    def is_prime(self, number):
+        return all(number % prime for prime in takewhile(lambda prime: prime * prime <= number, self.primes))
+
+    def status(self):
+        return {"tried": self.tried, "found": len(self.primes), "largest": self.primes[-1]}
+
+
+def make_app(search):
+    """The page of a search."""
+    app = WebApp()
+    app.before(same_origin)
+
+    @app.get("/")
+    def page(context):
+        context.response.html(PAGE, limit=search.limit, **search.status())
+
+    @app.get("/status")
+    def status(context):
+        return search.status()
+
+    @app.post("/stop")
+    def stop(context):
+        search.stop.set()
+        return "Stopped."  # a redirect would lead to a server that is gone
+
+    return app
+
+
+def main(limit=10_000_000, port=8000):
+    search = Search(limit)
+    with Server(make_app(search), port=port, quiet=True) as server:
+        print(f"Watch it at {server.url}")
+        search.run()
+    print(f"{len(search.primes):,} primes up to {search.tried:,}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Files: a folder as a web site and as downloads, with byte ranges and answers to "has it changed?".
+
+Start it with `python3 examples/files.py`, which shows this folder, or `python3 examples/files.py FOLDER`, and open
+http://127.0.0.1:8000/. Names that begin with a dot are not served, nor is anything outside of the folder.
+
+    $ curl -I http://127.0.0.1:8000/files/files.py
+    HTTP/1.1 200 OK
+    Content-Type: text/x-python; charset=UTF-8
+    Accept-Ranges: bytes
+    ETag: ...
+    Last-Modified: ...
+    $ curl -i -r 3-8 http://127.0.0.1:8000/files/files.py
+    HTTP/1.1 206 Partial Content
+    Content-Range: bytes 3-8/...
+
+    Files:
+    $ curl -i -H 'If-None-Match: *' http://127.0.0.1:8000/files/files.py
+    HTTP/1.1 304 Not Modified
+    $ curl -I http://127.0.0.1:8000/download/files.py
+    HTTP/1.1 200 OK
+    Content-Disposition: attachment; filename="files.py"
+    $ curl http://127.0.0.1:8000/files/..%2Fwebapp.py
+    404 Not Found
+    $ curl http://127.0.0.1:8000/download/..%2Fwebapp.py
+    404 Not Found
+"""
+
+import sys
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from webapp import Markup, NotFoundException, WebApp
+
+# In a template for values, braces of CSS are doubled.
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; font: 1.1rem/1.6 sans-serif }}
+body {{ max-width: 40rem; margin: auto; padding: 1rem; overflow-wrap: anywhere }}
+table {{ border-collapse: collapse; width: 100% }}
+th, td {{ text-align: left; padding: .4rem .5rem; border-bottom: 1px solid #888 }}
+.size {{ text-align: right }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<table>
+<thead><tr><th scope="col">File<th scope="col" class="size">Bytes<th scope="col">Download</thead>
+<tbody>
+{rows}
+</table>
+</body>
+</html>
+"""
+
+ROW = (
+    '<tr><td><a href="files/{link}">{name}</a><td class="size">{size:,}'
+    '<td><a href="download/{link}" aria-label="Download {name}">Save</a>'
+)
+
+
+def make_app(folder):
+    folder = Path(folder).resolve()
+    app = WebApp()
+
+    def names():
+        """Return the names of the files, but for those that are not served, or that no URL could hold."""
+        files = (path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
+        names = sorted(path.name for path in files if not path.name.startswith("."))
+        return [name for name in names if name == name.encode(errors="replace").decode()]
+
+    @app.before
+    def no_sniffing(context):
+        context.response.header("X-Content-Type-Options", "nosniff")  # a browser is to believe our Content-Type
+
+    @app.get("/")
+    def index(context):
+        rows = [
+            ROW.format(link=quote(name), name=escape(name), size=(folder / name).stat().st_size) for name in names()
+        ]
+        context.response.html(PAGE, title=folder.name, rows=Markup("\n".join(rows)))
+
+    @app.get("/download/{name}")
+    def download(context, name):
+        if name not in names():  # a name may be "../x", so it is looked up before it becomes part of a path
+            raise NotFoundException(f"not in {folder}: {name!r}")
+        context.response.file(folder / name, filename=name)
+
+    # /files/a/b.txt is a/b.txt in the folder, and a folder with an index.html in it is a page.
+    app.static("/files", folder)
+    return app
+
+
+app = make_app(sys.argv[1] if __name__ == "__main__" and sys.argv[1:] else Path(__file__).parent)
+
+if __name__ == "__main__":
+    app.run(port=8000)

@@ -1,0 +1,151 @@
+"""A guestbook: a form that is checked and comes back filled in, entries in sqlite3, a session.
+
+Start it with `python3 examples/guestbook.py` and open http://127.0.0.1:8000/. The entries are kept in guestbook.sqlite3
+in the current directory, or in the file that the environment variable GUESTBOOK names.
+
+A POST that changed something answers with a redirect (303), so that loading the page again does not write again. The
+session, a signed cookie, carries the thanks to the next page, once, and the visitor's name to all of them. Its key is
+made at every start, which ends all sessions, unless the environment variable GUESTBOOK_KEY holds one.
+
+    $ curl -i -c jar -d name=Ada --data-urlencode 'message=What a <lovely> place!' http://127.0.0.1:8000/
+    HTTP/1.1 303 See Other
+    Location: /
+    Set-Cookie: session=...; Max-Age=1209600; Path=/; HttpOnly; SameSite=Lax
+
+    303 See Other
+    $ curl -b jar -c jar http://127.0.0.1:8000/
+    ...<p role="status">Thank you, Ada.</p>
+    ...<input id="name" name="name" value="Ada"...
+    ...<li><b>Ada</b>: What a &lt;lovely&gt; place!</li>...
+
+A 422 is a page too, because the ValidationExecutor says so in its on_cancel; it gives back what was typed.
+
+    $ curl -i -d name=Grace -d message= http://127.0.0.1:8000/
+    HTTP/1.1 422 Unprocessable Content
+    Content-Type: text/html; charset=UTF-8
+
+    ...<input id="name" name="name" value="Grace"...
+    ...<span id="message-error" class="error">Please write something.</span>...
+
+Browsers send along with a POST where it comes from. `same_origin` refuses those of other sites.
+
+    $ curl -H 'Origin: http://elsewhere.example' -d name=Eve -d message=Buy! http://127.0.0.1:8000/
+    403 Forbidden
+"""
+
+import os
+import secrets
+import sqlite3
+import sys
+from html import escape
+from pathlib import Path
+
+# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from webapp import Markup, ValidationExecutor, WebApp, same_origin
+
+DATABASE = os.environ.get("GUESTBOOK", "guestbook.sqlite3")
+
+# In a template for values, braces of CSS are doubled. The line end after <textarea> is no part of its text.
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; font: 1.1rem/1.6 sans-serif }}
+body {{ max-width: 36rem; margin: auto; padding: 1rem; overflow-wrap: anywhere }}
+li {{ white-space: pre-line }}
+label, input, textarea {{ display: block }}
+input, textarea {{ box-sizing: border-box; width: 100% }}
+input, textarea, button {{ font: inherit }}
+.error {{ color: light-dark(#b00020, #ff8a80); font-weight: bold }}
+</style>
+</head>
+<body>
+<h1>Guestbook</h1>
+{notice}
+<form method="post" action="/">
+<p><label for="name">Your name</label>
+<input id="name" name="name" value="{name}" autocomplete="name" maxlength="50"{name_state}>{name_error}
+<p><label for="message">Your message</label>
+<textarea id="message" name="message" rows="4"{message_state}>
+{message}</textarea>{message_error}
+<p><button>Sign the guestbook</button>
+</form>
+<h2>Who was here</h2>
+<ul>
+{entries}
+</ul>
+</body>
+</html>
+"""
+
+app = WebApp(secret_key=os.environ.get("GUESTBOOK_KEY") or secrets.token_bytes())
+app.before(same_origin)
+
+
+@app.before
+def open_database(context):
+    db = context.state["db"] = sqlite3.connect(DATABASE)
+    context.on_close(db.close)
+    db.execute("CREATE TABLE IF NOT EXISTS entry (id INTEGER PRIMARY KEY, name TEXT, message TEXT)")
+
+
+def show_page(context, name="", message="", errors=None, notice=""):
+    """Build the page; `errors` are messages by field, and each is tied to its input."""
+    state, text = {}, {}
+    for field, messages in (errors or {}).items():
+        focus = "" if state else " autofocus"  # on the first
+        state[field] = Markup(f' aria-invalid="true" aria-describedby="{field}-error"{focus}')
+        text[field] = Markup(f'\n<span id="{field}-error" class="error">{escape(" ".join(messages))}</span>')
+    entries = context.state["db"].execute("SELECT name, message FROM entry ORDER BY id DESC LIMIT 100")
+    items = [f"<li><b>{escape(name)}</b>: {escape(message)}</li>" for name, message in entries]
+    context.response.html(
+        PAGE,
+        title="Error: Guestbook" if errors else "Guestbook",
+        notice=Markup(notice and f'<p role="status">{escape(notice)}</p>'),
+        name=name,
+        name_state=state.get("name", ""),
+        name_error=text.get("name", ""),
+        message=message,
+        message_state=state.get("message", ""),
+        message_error=text.get("message", ""),
+        entries=Markup("\n".join(items) or "<li>Nobody yet"),
+    )
+
+
+class EntryForm(ValidationExecutor):
+    def validate(self, context):
+        form = context.request.form
+        if not 0 < len(form.get("name", "").strip()) <= 50:
+            self.add_error("name", "Please give your name, in 50 letters or fewer.")
+        if not form.get("message", "").strip():
+            self.add_error("message", "Please write something.")
+        elif len(form["message"]) > 1000:
+            self.add_error("message", "Please write 1,000 letters at most.")
+
+    def on_cancel(self, context):
+        form = context.request.form
+        context.response.code(422)
+        show_page(context, form.get("name", ""), form.get("message", ""), self.errors)
+
+
+@app.get("/")
+def guestbook(context):
+    show_page(context, name=context.session.get("name", ""), notice=context.session.pop("notice", ""))
+
+
+@app.post("/", EntryForm)
+def sign(context):
+    name, message = context.request.form["name"].strip(), context.request.form["message"].strip()
+    with context.state["db"] as db:  # commits
+        db.execute("INSERT INTO entry (name, message) VALUES (?, ?)", (name, message))
+    context.session.update(name=name, notice=f"Thank you, {name}.")
+    context.response.redirect("/")
+
+
+if __name__ == "__main__":
+    app.run(port=8000)

@@ -1,0 +1,121 @@
+"""Routes: patterns and their parameters, methods, and blocks whose hooks reach exactly what is written in them.
+
+Start it with `python3 examples/routes.py`. http://127.0.0.1:8000/ lists the routes:
+
+    $ curl http://127.0.0.1:8000/
+    GET    /
+    GET    /books/new
+    GET    /books/{id:int}
+    PUT    /books/{id:int}
+    GET    /books/{title}
+    GET    /files/{name:path}
+    GET    /staff/books/{id:int}
+    GET    /staff/rota
+
+A literal segment wins over `{id:int}`, that over `{title}`, and that over `{name:path}`, in whatever order they are
+written. Parameters arrive decoded; empty segments and a slash at the end make no difference.
+
+    $ curl http://127.0.0.1:8000/books/new
+    A form for a new book
+    $ curl http://127.0.0.1:8000/books/42/
+    {"id": 42}
+    $ curl http://127.0.0.1:8000/books/Middlemarch%20I
+    The book called Middlemarch I
+    $ curl http://127.0.0.1:8000/files/2024/May/notes.txt
+    The file 2024/May/notes.txt
+
+HEAD is answered by the route of GET. Another method is a 405 that says which ones there are; a path that fits no
+pattern is a 404.
+
+    $ curl -I http://127.0.0.1:8000/books/42
+    HTTP/1.1 200 OK
+    Content-Type: application/json
+    Content-Length: 10
+    $ curl -i -X DELETE http://127.0.0.1:8000/books/42
+    HTTP/1.1 405 Method Not Allowed
+    Allow: GET, HEAD, PUT
+
+    405 Method Not Allowed
+    $ curl http://127.0.0.1:8000/shelves
+    404 Not Found
+
+The hooks of a block run for the routes in it and for no others; `before` hooks from the outermost block inwards,
+`after` hooks from the innermost outwards.
+
+    $ curl http://127.0.0.1:8000/staff/rota
+    401 Unauthorized
+    $ curl -i -H 'Authorization: Bearer secret' http://127.0.0.1:8000/staff/books/42
+    HTTP/1.1 200 OK
+    X-Robots-Tag: noindex
+    Cache-Control: no-store
+
+    Book 42, as the staff sees it
+"""
+
+import sys
+from hmac import compare_digest
+from pathlib import Path
+
+# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from webapp import HttpException, WebApp
+
+app = WebApp()
+
+
+@app.get("/")
+def index(context):
+    return "".join(f"{route.method:6} {route.pattern}\n" for route in app.routes())
+
+
+@app.get("/books/new")
+def new_book(context):
+    return "A form for a new book"
+
+
+@app.get("/books/{id:int}")
+@app.put("/books/{id:int}")
+def book(context, id):
+    return {"id": id}
+
+
+@app.get("/books/{title}")
+def book_by_title(context, title):
+    return f"The book called {title}"
+
+
+@app.get("/files/{name:path}")
+def file(context, name):
+    return f"The file {name}"
+
+
+with app.path("/staff") as staff:
+
+    @staff.before
+    def only_staff(context):
+        given = context.request.headers.get("Authorization", "")
+        if not compare_digest(given.encode(), b"Bearer secret"):
+            raise HttpException(401, headers={"WWW-Authenticate": "Bearer"})
+
+    @staff.after
+    def keep_out_robots(context):
+        context.response.header("X-Robots-Tag", "noindex")
+
+    @staff.get("/rota")
+    def rota(context):
+        return "Monday: everybody"
+
+    with staff.path("/books") as staff_books:
+
+        @staff_books.after
+        def keep_out_caches(context):
+            context.response.header("Cache-Control", "no-store")
+
+        @staff_books.get("/{id:int}")
+        def staff_book(context, id):
+            return f"Book {id}, as the staff sees it"
+
+
+if __name__ == "__main__":
+    app.run(port=8000)

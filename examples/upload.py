@@ -1,0 +1,130 @@
+"""Uploads: a form with a file, what arrives, where it goes, and what happens to one that is too big.
+
+Start it with `python3 examples/upload.py` and open http://127.0.0.1:8000/. Files are kept in the directory uploads of
+the current one, or in the one that the environment variable UPLOADS names.
+
+The name and the type of a file are what the client claims. They are shown, but the file is stored under its SHA-256.
+
+    $ curl -F file=@notes.txt -F 'note=for Ada' http://127.0.0.1:8000/
+    ...<tr><th scope="row">Name</th><td>notes.txt</td></tr>
+    <tr><th scope="row">Type</th><td>text/plain</td></tr>
+    <tr><th scope="row">Size</th><td>12 bytes</td></tr>
+    <tr><th scope="row">SHA-256</th><td>a948904f2f0f479b8f8197694b30184b0d2ed1c1cd2a1ec0fb85d299a192a447</td></tr>
+    <tr><th scope="row">Note</th><td>for Ada</td></tr>...
+    $ curl -i -F note=nothing http://127.0.0.1:8000/
+    HTTP/1.1 422 Unprocessable Content
+    Content-Type: text/html; charset=UTF-8
+
+    ...<span id="file-error" class="error">Please choose a file.</span>...
+
+However large a file is, it needs no memory, for it goes to the disk. But this application takes 1 MiB at most
+(max_body_size). A longer body is a 413, before anything is read if its Content-Length says so. Browsers get the form
+again:
+
+    $ curl -i -F file=@large.bin http://127.0.0.1:8000/
+    HTTP/1.1 413 Content Too Large
+    Content-Type: text/plain; charset=UTF-8
+
+    413 Content Too Large
+    $ curl -H 'Accept: text/html' -F file=@large.bin http://127.0.0.1:8000/
+    ...<span id="file-error" class="error">This file is too big. The limit is 1 MiB.</span>...
+"""
+
+import hashlib
+import os
+import sys
+from html import escape
+from pathlib import Path
+
+# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from webapp import Markup, ValidationExecutor, WebApp
+
+UPLOADS = Path(os.environ.get("UPLOADS", "uploads"))
+
+# In a template for values, braces of CSS are doubled.
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; font: 1.1rem/1.6 sans-serif }}
+body {{ max-width: 36rem; margin: auto; padding: 1rem; overflow-wrap: anywhere }}
+label, input {{ display: block; max-width: 100% }}
+input, button {{ font: inherit }}
+th {{ text-align: left; vertical-align: top; padding-right: 1rem; white-space: nowrap }}
+.error {{ color: light-dark(#b00020, #ff8a80); font-weight: bold }}
+</style>
+</head>
+<body>
+{content}
+</body>
+</html>
+"""
+FORM = """<h1>Upload</h1>
+<form method="post" action="/" enctype="multipart/form-data">
+<p><label for="file">A file of at most 1 MiB</label>
+<input type="file" id="file" name="file"{state}>{error}
+<p><label for="note">A note (optional)</label>
+<input id="note" name="note" value="{note}">
+<p><button>Upload</button>
+</form>"""
+
+app = WebApp(max_body_size=2**20)
+
+
+def show_form(context, error="", note=""):
+    state = ' aria-invalid="true" aria-describedby="file-error" autofocus' if error else ""
+    error = error and f'\n<span id="file-error" class="error">{escape(error)}</span>'
+    title = "Error: Upload" if error else "Upload"
+    context.response.html(PAGE, title=title, content=Markup(FORM.format(state=state, error=error, note=escape(note))))
+
+
+@app.get("/")
+def form(context):
+    show_form(context)
+
+
+class UploadForm(ValidationExecutor):
+    def validate(self, context):
+        # A file input that was left empty arrives as a file without a name.
+        if "file" not in context.request.files or not context.request.files["file"].filename:
+            self.add_error("file", "Please choose a file.")
+
+    def on_cancel(self, context):
+        context.response.code(422)
+        show_form(context, *self.errors["file"], note=context.request.form.get("note", ""))
+
+
+@app.post("/", UploadForm)
+def receive(context):
+    upload = context.request.files["file"]
+    digest = hashlib.sha256()
+    for piece in iter(lambda: upload.file.read(65536), b""):
+        digest.update(piece)
+    UPLOADS.mkdir(parents=True, exist_ok=True)
+    upload.save(UPLOADS / digest.hexdigest())
+    rows = {
+        "Name": upload.filename,
+        "Type": upload.content_type,
+        "Size": f"{upload.size:,} bytes",
+        "SHA-256": digest.hexdigest(),
+        "Note": context.request.form.get("note", ""),
+    }
+    table = "\n".join(f'<tr><th scope="row">{name}</th><td>{escape(value)}</td></tr>' for name, value in rows.items())
+    content = f'<h1>Uploaded</h1>\n<table>\n{table}\n</table>\n<p><a href="/">Another one</a>'
+    context.response.html(PAGE, title="Uploaded", content=Markup(content))
+
+
+@app.error
+def say_how_much(context, cause, status_code):
+    # A page for who prefers one to plain text; the default answer, "413 Content Too Large", for the rest.
+    if status_code == 413 and context.request.accepts("text/plain", "text/html") == "text/html":
+        show_form(context, "This file is too big. The limit is 1 MiB.")
+
+
+if __name__ == "__main__":
+    app.run(port=8000)

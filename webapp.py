@@ -1,0 +1,5080 @@
+# SPDX-License-Identifier: MIT
+"""A web framework in one file: pure standard library, Python 3.9 and newer, any WSGI server.
+
+    from webapp import WebApp
+
+    app = WebApp()
+
+    @app.get("/hello/{name}")
+    def hello(context, name):
+        return f"Hello {name}"
+
+    if __name__ == "__main__":
+        app.run(port=8000)
+
+Its speciality is how failures become HTTP responses. Every request takes one path through one dispatcher
+(`WebApp.__call__`); hooks belong to the block they are written in; whatever an application does, the client gets a
+complete response, and nothing internal is in it unless the application puts it there.
+
+The file reads from top to bottom, each thing after what it is made of:
+
+    statuses and exceptions         what can go wrong, and how HTTP calls it
+    header values                   tokens, parameters, Accept, dates
+    fields and uploads              query strings, forms, multipart/form-data
+    JSON                            strict when reading, valid when writing
+    the request                     `Request`
+    the response                    `Response`
+    the context                     `WebContext`
+    executors                       `Executor`, `ValidationExecutor`
+    routes and scopes               `Route`, `Scope`: patterns, the tree that matches them, blocks and hooks
+    the application                 `WebApp`: the dispatcher, which is the conclusion of all above
+    files, mounts, sessions         what some applications need
+    the test client                 `TestClient`
+    the server                      `Server`, on wsgiref's classes; another WSGI server never pays for it
+    the command line                `python -m webapp module:app`
+"""
+# Copyright (c) 2026 the webapp.py authors
+#
+# Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
+# documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
+# rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit
+# persons to whom the Software is furnished to do so, subject to the following conditions:
+#
+# The above copyright notice and this permission notice shall be included in all copies or substantial portions of the
+# Software.
+#
+# THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
+# WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
+# COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
+# OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import itertools
+import json
+import logging
+import os
+import re
+import stat
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partialmethod
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, Union, cast, overload
+from urllib.parse import quote, unquote, unquote_to_bytes, urlencode, urljoin
+
+# What only some requests need (email, hashlib, html, mimetypes, tempfile) and what only the server needs (wsgiref,
+# socket, selectors, argparse) is imported where it is used: importing this file costs about what importing json and
+# logging costs.
+if TYPE_CHECKING:
+    import inspect
+    import socket
+    import ssl
+    from datetime import datetime
+    from types import TracebackType
+    from wsgiref.handlers import SimpleHandler
+else:
+    SimpleHandler = object
+
+__version__ = "1.0.0"
+
+__all__ = [
+    "CodeException",
+    "Executor",
+    "Fields",
+    "HttpException",
+    "Markup",
+    "MethodNotAllowedException",
+    "NotFoundException",
+    "Request",
+    "Response",
+    "Route",
+    "Scope",
+    "Server",
+    "TestClient",
+    "UploadedFile",
+    "ValidationExecutor",
+    "WebApp",
+    "WebContext",
+    "same_origin",
+]
+
+_T = TypeVar("_T")
+_Environ = dict[str, Any]
+_StartResponse = Callable[..., Any]
+_WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
+
+# Gets no handler from this file and propagates, as a library's logger should.
+_log = logging.getLogger("webapp")
+
+
+# ---- statuses and exceptions -----------------------------------------------------------------------------------------
+#
+# Phrases are RFC 9110's (section 15), or those of IANA's registry for codes of other documents. They are written down
+# here because http.HTTPStatus changed some of them between Python versions (413, 414, 416, 422), and a response
+# should not depend on that. 306 and 418 are reserved without a meaning, so they have no phrase.
+
+_PHRASES = {
+    200: "OK",
+    201: "Created",
+    202: "Accepted",
+    203: "Non-Authoritative Information",
+    204: "No Content",
+    205: "Reset Content",
+    206: "Partial Content",
+    207: "Multi-Status",
+    208: "Already Reported",
+    226: "IM Used",
+    300: "Multiple Choices",
+    301: "Moved Permanently",
+    302: "Found",
+    303: "See Other",
+    304: "Not Modified",
+    305: "Use Proxy",
+    307: "Temporary Redirect",
+    308: "Permanent Redirect",
+    400: "Bad Request",
+    401: "Unauthorized",
+    402: "Payment Required",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    406: "Not Acceptable",
+    407: "Proxy Authentication Required",
+    408: "Request Timeout",
+    409: "Conflict",
+    410: "Gone",
+    411: "Length Required",
+    412: "Precondition Failed",
+    413: "Content Too Large",
+    414: "URI Too Long",
+    415: "Unsupported Media Type",
+    416: "Range Not Satisfiable",
+    417: "Expectation Failed",
+    421: "Misdirected Request",
+    422: "Unprocessable Content",
+    423: "Locked",
+    424: "Failed Dependency",
+    425: "Too Early",
+    426: "Upgrade Required",
+    428: "Precondition Required",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    451: "Unavailable For Legal Reasons",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+    505: "HTTP Version Not Supported",
+    506: "Variant Also Negotiates",
+    507: "Insufficient Storage",
+    508: "Loop Detected",
+    510: "Not Extended",
+    511: "Network Authentication Required",
+}
+_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+
+
+def _reason(status: int) -> str:
+    """Return the reason phrase of `status`; for a code that nobody registered, the name of its class."""
+    return _PHRASES.get(status) or _CLASSES[status // 100]
+
+
+# Also the body of the default error response in its text form.
+_STATUS_LINES = {status: f"{status} {_reason(status)}" for status in range(200, 600)}
+
+
+def _check_status(status: object) -> int:
+    """Return `status` as a plain int if a response may have it, else raise ValueError."""
+    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
+        return int(status)
+    raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
+
+
+class HttpException(Exception):
+    """Answer the request with a status: raised by applications and by this file, answered by the error path.
+
+    `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body never shows it.
+    `headers` (name to value) go onto the response before the first error hook runs. A status or header that no response
+    may have is a ValueError, here and now.
+    """
+
+    # Defaults on the class, so that a subclass that forgets super().__init__() still has an answer.
+    status_code: int = 500
+    message: str = ""
+    headers: Mapping[str, str] = {}
+
+    def __init__(self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None) -> None:
+        # BaseException.__new__ has set args to what this very class was called with: repr() and pickle stay right.
+        self.status_code = _check_status(status_code)
+        self.message = message
+        if headers:
+            self.headers = {name: _check_header(name, value) for name, value in headers.items()}
+
+    def __str__(self) -> str:
+        return self.message or _STATUS_LINES[self.status_code]
+
+
+class NotFoundException(HttpException):
+    """Answer 404: raised by applications, and by the dispatcher when no route matches the path."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(404, message)
+
+
+class MethodNotAllowedException(HttpException):
+    """Answer 405 with an Allow header (RFC 9110 section 15.5.6): the path exists, but not for this method.
+
+    `allow` is an iterable of methods; they are kept, sorted, in the attribute of that name.
+    """
+
+    allow: tuple[str, ...] = ()
+
+    def __init__(self, allow: Iterable[str]) -> None:
+        self.allow = tuple(sorted(allow.replace(",", " ").split() if isinstance(allow, str) else allow))
+        super().__init__(405, headers={"Allow": ", ".join(self.allow)})
+
+
+class CodeException(Exception):
+    """Carry an application's own error `code`, from a database or a validator, with a `message`.
+
+    It says nothing about HTTP: an application that lets it escape answers 500, like any other exception.
+    """
+
+    def __init__(self, code: object, message: str = "") -> None:
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}" if self.message else str(self.code)
+
+
+# ---- header values ---------------------------------------------------------------------------------------------------
+#
+# What stands in a header field has a grammar, and the grammar is RFC 9110's. Reading never raises: what cannot be read
+# counts as absent. Writing raises ValueError for whatever would break the response apart.
+
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch  # RFC 9110 section 5.6.2
+_NOT_IN_VALUE = re.compile(
+    r"[^\x20-\x7e\x80-\xff]"
+).search  # PEP 3333 admits latin-1 without controls, so no tab either
+# They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
+_NOT_OURS = frozenset(
+    "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
+    "te trailer trailers transfer-encoding upgrade status".split()
+)
+
+
+# An application has few header fields and repeats them: a look-up takes a tenth of the time of a check.
+@functools.lru_cache(maxsize=256)
+def _header_key(name: str) -> str:
+    """Return the header `name` in small letters, or raise ValueError."""
+    if not _TOKEN(name):
+        raise ValueError(f"a header's name is a token, not {name!r}")
+    if name.lower() in _NOT_OURS:
+        raise ValueError(f"the header {name} is the server's to set")
+    return name.lower()
+
+
+def _check_header(name: str, value: str) -> str:
+    """Return `value` without spaces around it if `name: value` may stand in a response, else raise ValueError."""
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
+    return _checked_header(name, value)
+
+
+@functools.lru_cache(maxsize=256)
+def _checked_header(name: str, value: str) -> str:
+    _header_key(name)
+    if _NOT_IN_VALUE(value):
+        raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
+    return value.strip(" ")
+
+
+def _printable(text: str) -> str:
+    """Return `text` with whatever is not printable escaped, so that a client cannot forge a line of the log."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+class _Headers(Mapping[str, str]):
+    """Header fields by name, in any case: `[name]` is the first value, `getall(name)` lists all of them."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self._pairs = list(pairs)
+
+    def getall(self, name: str) -> list[str]:
+        return [value for other, value in self._pairs if other.lower() == name.lower()]
+
+    def __getitem__(self, name: str) -> str:
+        for value in self.getall(name):
+            return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        names: dict[str, str] = {}
+        for name, _ in self._pairs:
+            names.setdefault(name.lower(), name)
+        return iter(names.values())
+
+    def __len__(self) -> int:
+        return len({name.lower() for name, _ in self._pairs})
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(self.getall(name))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._pairs!r})"
+
+
+# A piece of a list between separators, quoted strings whole; one that is never closed reaches to the end. Nothing
+# here can match in two ways, so the time is linear.
+_ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL).findall
+_PIECE_OF_ELEMENT = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL).findall
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?").fullmatch  # RFC 9110 section 12.4.2
+_MEDIA_RANGE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)/([!#$%&'*+\-.^_`|~0-9A-Za-z]+)").fullmatch
+
+_Parameters = dict[str, str]
+
+
+def _parse_media_type(text: str) -> tuple[str, _Parameters]:
+    """Split `type/subtype;name=value` into the type in small letters ("" if it is none) and its parameters."""
+    pieces = [piece.strip(" \t") for piece in _PIECE_OF_ELEMENT(text)] or [""]
+    parameters: _Parameters = {}
+    for piece in pieces[1:]:
+        name, equals, value = piece.partition("=")
+        if equals:
+            # A quoted string means what it quotes, but a weight cannot be one.
+            quoted = value.startswith('"') and name not in ("q", "Q")
+            parameters.setdefault(name.lower(), _ESCAPED.sub(r"\1", value[1:-1]) if quoted else value)
+    return (pieces[0].lower() if _MEDIA_RANGE(pieces[0]) else ""), parameters
+
+
+def _parse_accept(value: str) -> Iterator[tuple[str, _Parameters, float]]:
+    """Yield range, parameters and weight of each readable element of an Accept header (RFC 9110 section 12.5.1)."""
+    for element in _ELEMENT(value):
+        media_range, parameters = _parse_media_type(element.strip(" \t"))
+        weight = parameters.pop("q", "1")
+        if media_range:
+            yield media_range, parameters, float(weight) if _QVALUE(weight) else 1.0
+
+
+_JSON_NAMES = ("application/json", "text/javascript")
+
+
+@functools.lru_cache(maxsize=128)  # clients send few different ones, and servers limit the length of each
+def _names_json(accept: str) -> bool:
+    """Tell whether an Accept header names JSON with a weight above 0; a wildcard names nothing."""
+    return any(weight > 0 and media_range in _JSON_NAMES for media_range, _, weight in _parse_accept(accept))
+
+
+def _quality(offer: str, ranges: Sequence[tuple[str, _Parameters, float]]) -> float:
+    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches."""
+    name, parameters = _parse_media_type(offer)
+    matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
+    best = (-1, 0, 0.0)
+    for media_range, wanted, weight in ranges:
+        if media_range in matches and wanted.items() <= parameters.items():
+            best = max(best, (matches[media_range], len(wanted), weight))
+    return best[2]
+
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def _http_date(seconds: float) -> str:
+    """Write a time stamp as an IMF-fixdate, the one form that RFC 9110 section 5.6.7 lets us send."""
+    # strftime would follow the locale, and email.utils costs more to import than the rest of this file.
+    t = time.gmtime(seconds)
+    day, month = _DAYS[t.tm_wday], _MONTHS[t.tm_mon - 1]
+    return f"{day}, {t.tm_mday:02} {month} {t.tm_year} {t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02} GMT"
+
+
+def _parse_http_date(value: str) -> float | None:
+    """Read a date in any of the three forms of RFC 9110 section 5.6.7, as seconds; None if it is none of them."""
+    from email.utils import mktime_tz, parsedate_tz
+
+    try:
+        parsed = parsedate_tz(value)
+        return None if parsed is None else float(mktime_tz(parsed))
+    except (ValueError, OverflowError, TypeError, IndexError):  # each was seen for some malformed date or other
+        return None
+
+
+_NOT_IN_COOKIE = re.compile(
+    r"[\x00-\x1f\x7f;]"
+).search  # RFC 6265bis section 5.6: browsers would cut or drop the cookie
+
+
+def _cookie_text(text: str) -> str:
+    """Return `text` as a header value may hold it: UTF-8 in the disguise of latin-1; ValueError for what it cannot."""
+    if _NOT_IN_COOKIE(text):
+        raise ValueError(f"a cookie cannot hold ; or control characters: {text!r}; percent-encode them")
+    return text.encode().decode("latin-1")
+
+
+def _cookie_pair(name: str, value: str) -> str:
+    if not _TOKEN(name):
+        raise ValueError(f"a cookie's name is a token, not {name!r}")
+    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
+        value = f'"{value}"'  # whoever reads it removes one pair of quotes, and the spaces around it
+    return f"{name}={_cookie_text(value)}"
+
+
+# ---- fields and uploads ----------------------------------------------------------------------------------------------
+#
+# Query strings, forms, uploaded files. Nothing here knows of WSGI: the parsers take text or a read function.
+# Whatever a client sends, they raise nothing but HttpException with a 4xx, and need linear time.
+
+
+class _MissingField(HttpException, KeyError):
+    """Raised by `Fields`: a 400 unless the application catches the KeyError."""
+
+    __str__ = HttpException.__str__  # KeyError would show the message in quotes
+
+
+class Fields(Mapping[str, _T]):
+    """Hold the fields of a query or form, read-only: a name may have several values.
+
+    `fields[name]` and `get` give the first value, `getall` all of them. Iteration gives each name once,
+    in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
+    HttpException of status 400: if nobody catches it, the client learns that its request is incomplete.
+    """
+
+    __slots__ = ("_values",)  # all values of each name, in order; set once
+
+    def __init__(self, pairs: Iterable[tuple[str, _T]] = ()) -> None:
+        self._values: dict[str, list[_T]] = {}
+        for name, value in pairs:
+            self._values.setdefault(name, []).append(value)
+
+    def __getitem__(self, name: str) -> _T:
+        try:
+            return self._values[name][0]
+        except KeyError:
+            raise _MissingField(400, f"Missing field {name!r}") from None
+
+    def getall(self, name: str) -> list[_T]:
+        """Return all values of `name` in order, `[]` if there is none."""
+        return list(self._values.get(name, ()))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Fields({[(name, value) for name, values in self._values.items() for value in values]!r})"
+
+
+def _parse_urlencoded(text: str, max_fields: int, too_many: int) -> Fields[str]:
+    """Parse application/x-www-form-urlencoded as the URL standard does, but answer 400 to what is not UTF-8.
+
+    `text` holds one byte per character (latin-1), as WSGI gives the query string. More than `max_fields`
+    fields raise the status `too_many`.
+    """
+    if text.count("&") >= max_fields:
+        text = re.sub("&&+", "&", text).strip("&")  # empty pieces are no fields
+        if text.count("&") >= max_fields:
+            raise HttpException(too_many, f"More than {max_fields} fields")
+    text = text.replace("+", " ")
+    encoded = "%" in text or not text.isascii()
+    fields: Fields[str] = Fields()
+    # Straight into the dictionary: a list of pairs on the way costs a quarter more.
+    values = fields._values
+    for piece in text.split("&"):
+        if piece:
+            name, _, value = piece.partition("=")
+            if encoded:
+                name, value = _unquote(name), _unquote(value)
+            values.setdefault(name, []).append(value)
+    return fields
+
+
+def _unquote(text: str) -> str:
+    """Decode percent escapes and then UTF-8 in text of one byte per character; malformed escapes stay."""
+    if "%" not in text and text.isascii():
+        return text
+    return _decode(unquote_to_bytes(text.encode("latin-1")))
+
+
+# What a part of a form may name (RFC 7578, 4.5): charsets of the web that Python decodes in linear time. Any
+# other counts as UTF-8: an open look-up would let clients import modules and reach codecs of quadratic time.
+_CHARSETS = frozenset(
+    "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r"
+    " big5 euc-jp euc-kr gb2312 gbk gb18030 iso-2022-jp shift_jis".split()
+)
+
+
+def _decode(data: bytes, charset: str = "utf-8") -> str:
+    """Decode what a client sent; raise 400 if that is not possible."""
+    charset = charset.lower()
+    try:
+        return data.decode(charset if charset in _CHARSETS else "utf-8")
+    except UnicodeDecodeError:
+        raise HttpException(400, "Text in the request does not fit its charset") from None
+
+
+# One parameter of a header value: a name, then a quoted string (RFC 9110, 5.6.4) whose closing quote may be
+# missing, or anything up to the next semicolon. No two branches begin alike, so a search is linear.
+_PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*(?:"([^"\\]*(?:\\.[^"\\]*)*)"?|([^;]*))', re.DOTALL)
+_ALL_ESCAPED = re.compile(r'[^\\]*(?:\\["\\][^\\]*)*').fullmatch
+
+
+def _parse_options(value: str) -> tuple[str, dict[str, str]]:
+    """Split a header value into its main part and its parameters, all but their values in lower case.
+
+    The first of two parameters of one name wins; what cannot be understood is skipped. Never raises.
+    """
+    if ";" not in value:
+        return value.strip().lower(), {}
+    parameters: dict[str, str] = {}
+    for name, quoted, plain in _PARAMETER.findall(value):
+        text = _unescape(quoted) if "\\" in quoted else quoted or plain.strip()
+        parameters.setdefault(name.lower(), text)
+    return value.partition(";")[0].strip().lower(), parameters
+
+
+def _unescape(quoted: str) -> str:
+    r"""Remove the backslashes of a quoted string that escape something.
+
+    Who escapes backslashes escapes all of them; browsers send them as they are (`C:\dir\file`).
+    """
+    return re.sub(r"\\(.)", r"\1", quoted) if _ALL_ESCAPED(quoted) else quoted.replace('\\"', '"')
+
+
+class UploadedFile:
+    """Hold one uploaded file (RFC 7578).
+
+    A file input that was left empty arrives too, with `filename` `""` and `size` 0. Name and type are
+    what the client claims: neither need be true.
+    """
+
+    __slots__ = (
+        "filename",  # its name on the client without directories and control characters; may be "" or ".."
+        "content_type",  # the media type alone, in lower case; "" if the client gave none
+        "file",  # binary, seekable, at its start: BytesIO, or a temporary file past 256 KiB
+        "size",  # in bytes
+    )
+
+    def __init__(self, filename: str, content_type: str, file: BinaryIO, size: int) -> None:
+        self.filename = filename
+        self.content_type = content_type
+        self.file = file
+        self.size = size
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the whole file to `path`, replacing what is there; raise OSError as `open` does.
+
+        The position of `file` stays where it is.
+        """
+        import shutil
+
+        position = self.file.tell()
+        with open(path, "wb") as target:
+            self.file.seek(0)
+            try:
+                shutil.copyfileobj(self.file, target)
+            finally:
+                self.file.seek(position)
+
+
+# Larger files go to disk. Thumbnails and documents stay in memory, a large upload costs none.
+_SPOOL_SIZE = 256 * 2**10
+# As much as servers grant a single header field; real ones take 200 bytes.
+_MAX_PART_HEADER = 8 * 2**10
+# Less means more rounds per megabyte, more leaves the processor's cache: both are slower.
+_READ_SIZE = 128 * 2**10
+
+
+def _parse_multipart(
+    read: Callable[[int], bytes],
+    boundary: bytes,
+    *,
+    max_fields: int,
+    max_form_memory: int,
+    spool_size: int = _SPOOL_SIZE,
+) -> tuple[list[tuple[str, str]], list[tuple[str, UploadedFile]]]:
+    """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
+
+    `read(n)` gives up to `n` bytes, none only at the end. More than `max_fields` parts, more than
+    `max_form_memory` bytes in the fields that are no files, or too long a part header raise 413, anything
+    malformed 400. Content-Transfer-Encoding is ignored (RFC 7578, 4.7).
+    """
+    reader = _PartReader(read, boundary)
+    fields: list[tuple[str, str]] = []
+    files: list[tuple[str, UploadedFile]] = []
+    form_charset = "utf-8"
+    with contextlib.ExitStack() as temporary_files:
+        reader.skip_preamble()
+        while not reader.at_end:
+            if len(fields) + len(files) == max_fields:
+                raise HttpException(413, f"More than {max_fields} parts in the form")
+            name, filename, content_type, charset = _describe_part(reader.header(form_charset))
+            if filename is None:
+                max_form_memory -= len(name)
+                data = _read_field(reader.content(), max_form_memory)
+                max_form_memory -= len(data)
+                fields.append((name, _decode(data, charset or form_charset)))
+                if name == "_charset_":  # RFC 7578, 4.6
+                    form_charset = fields[-1][1]
+            else:
+                file, size = _read_file(reader.content(), spool_size, temporary_files)
+                files.append((name, UploadedFile(filename, content_type, file, size)))
+        while read(_READ_SIZE):
+            pass  # the epilogue means nothing, but it counts for the limits that `read` watches
+        temporary_files.pop_all()  # closed only if the body turned out to be broken
+    return fields, files
+
+
+def _describe_part(header: dict[str, str]) -> tuple[str, str | None, str, str]:
+    """Return a part's name, its file name or None, its media type and charset, `""` where none is given."""
+    _, disposition = _parse_options(header.get("content-disposition", ""))
+    content_type, parameters = _parse_options(header.get("content-type", ""))
+    name, filename = _form_text(disposition, "name"), _form_text(disposition, "filename")
+    if name is None:
+        raise HttpException(400, "A part of the form has no name")
+    if filename is not None:
+        # Old browsers send the whole path.
+        filename = _CONTROLS.sub("", filename).replace("\\", "/").rpartition("/")[2]
+    return name, filename, content_type, parameters.get("charset", "")
+
+
+def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
+    """Return a parameter of Content-Disposition as its client meant it, None if it is not there.
+
+    HTML writes quotes and line ends, and only those, as percent escapes. RFC 7578, 4.2 forbids the form of
+    RFC 8187 (`filename*=UTF-8''%C3%A4`), but some clients send nothing else, or nothing readable beside it.
+    """
+    extended = disposition.get(parameter + "*", "").split("'", 2)
+    if len(extended) == 3:
+        return _decode(unquote_to_bytes(extended[2]), extended[0])
+    text = disposition.get(parameter)
+    return text and text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
+
+
+def _read_field(content: Iterator[bytes], limit: int) -> bytes:
+    pieces = []
+    for piece in content:
+        limit -= len(piece)
+        if limit < 0:
+            raise HttpException(413, "The fields of the form are too long")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _read_file(content: Iterator[bytes], spool_size: int, opened: contextlib.ExitStack) -> tuple[BinaryIO, int]:
+    """Store `content` in memory or in a temporary file, which `opened` is told of; return file and size.
+
+    Not a `tempfile.SpooledTemporaryFile`: before Python 3.11 neither zipfile nor io can read one.
+    """
+    file: BinaryIO = io.BytesIO()
+    size = 0
+    for piece in content:
+        size += len(piece)
+        if size > spool_size and isinstance(file, io.BytesIO):
+            import tempfile
+
+            in_memory, file = file, opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+            file.write(in_memory.getbuffer())
+        file.write(piece)
+    file.seek(0)
+    return file, size
+
+
+# RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
+_BOUNDARY = re.compile(rb"[ -~]{1,70}").fullmatch
+# What follows a boundary: two hyphens in the last delimiter, else the end of the line after some padding,
+# which is bounded since all of it must be in memory at once. Then as much of it as a buffer's end may leave.
+_DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n").match
+_DELIMITER_END_CUT = re.compile(rb"-?|[ \t]{0,70}\r?").fullmatch
+# Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
+_PART_FIELD = re.compile(r"([^:]+):([^\r\n\0]*)").fullmatch
+_FOLD = re.compile(r"\r\n[ \t]+")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class _PartReader:
+    """Cut a body into parts: each delimiter is followed by a header, each header by a content."""
+
+    __slots__ = (
+        "read",  # gives the next bytes of the body
+        "delimiter",  # CR LF, two hyphens and the boundary
+        "buffer",  # what was read last
+        "position",  # where in the buffer the next header or content begins
+        "at_end",  # whether the closing delimiter was passed
+    )
+
+    def __init__(self, read: Callable[[int], bytes], boundary: bytes) -> None:
+        if not _BOUNDARY(boundary):
+            raise HttpException(400, "multipart/form-data without a valid boundary")
+        self.read = read
+        self.delimiter = b"\r\n--" + boundary
+        self.buffer = b"\r\n"  # the first delimiter may lack its own
+        self.position = len(self.buffer)
+        self.at_end = False
+
+    def skip_preamble(self) -> None:
+        # A list, for all of it must be read.
+        blank = all([not piece.strip() for piece in self.content()])  # noqa: C419
+        if self.at_end and not blank:
+            # No empty form: a first delimiter was mistyped, and a part would be lost.
+            raise HttpException(400, "multipart/form-data without a first delimiter")
+
+    def header(self, charset: str) -> dict[str, str]:
+        """Read a part's header; return its fields by their names in lower case, the first of each name."""
+        limit = _MAX_PART_HEADER + 4
+        while (end := self.buffer.find(b"\r\n\r\n", self.position, self.position + limit)) < 0:
+            if len(self.buffer) >= self.position + limit:
+                raise HttpException(413, "The header of a part is too long")
+            self.read_more(self.position)
+        text = _FOLD.sub(" ", _decode(self.buffer[self.position : end], charset))
+        self.position = end + 4
+        fields: dict[str, str] = {}
+        for line in text.split("\r\n"):
+            field = _PART_FIELD(line)
+            if not field or not _TOKEN(field[1]):
+                raise HttpException(400, "Malformed header of a part")
+            fields.setdefault(field[1].lower(), field[2])
+        return fields
+
+    def content(self) -> Iterator[bytes]:
+        """Give everything before the next delimiter in pieces, then step over that delimiter."""
+        # After an empty content the CR LF of the delimiter may be the one that ended the header.
+        scan = self.position - 2
+        while True:
+            start = self.buffer.find(self.delimiter, scan)
+            if start >= 0:
+                end = start + len(self.delimiter)
+                rest = _DELIMITER_END(self.buffer, end)
+                if rest:
+                    break
+                if not _DELIMITER_END_CUT(self.buffer, end):
+                    scan = end  # only looked like a delimiter
+                    continue
+            else:
+                start = self.cut_delimiter(scan)
+            yield self.buffer[self.position : start]
+            self.read_more(start)
+            scan = 0
+        yield self.buffer[self.position : start]
+        self.position = rest.end()
+        self.at_end = rest[0] == b"--"
+
+    def cut_delimiter(self, scan: int) -> int:
+        """Return where a delimiter begins that the end of the buffer may have cut in two, else that end."""
+        # At the last CR if anywhere, since a boundary holds none.
+        start = self.buffer.rfind(b"\r", max(scan, len(self.buffer) - len(self.delimiter)))
+        return start if start >= 0 and self.delimiter.startswith(self.buffer[start:]) else len(self.buffer)
+
+    def read_more(self, start: int) -> None:
+        """Drop what stands before `start` and add one large piece, however small those are that come in."""
+        pieces, missing = [], _READ_SIZE
+        while missing > 0 and (piece := self.read(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+        if not pieces:
+            raise HttpException(400, "multipart/form-data without its last delimiter")
+        # Neither half is copied while there is only one of them, which is nearly always.
+        self.buffer = self.buffer[start:] + b"".join(pieces)
+        self.position = max(self.position - start, 0)
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+#
+# The standard library's module, made strict where RFC 8259 is stricter than it: no NaN, no Infinity, UTF-8 only. Two
+# limits of our own keep a small body from costing much: a document that fits them can always be encoded again.
+
+_MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
+_MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MAX_JSON_DIGITS and len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
+        raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
+    return int(digits)
+
+
+def _parse_float(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError("a number too large for a float")
+    return value
+
+
+_decode_strictly = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float
+).decode
+_decode_plainly = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+# Calling back for each number makes a document of them a third slower. Only a number with an exponent or of very many
+# digits can be too large; in this translation, any such number shows as "0e" or as a long run of 0.
+_NUMBERS = bytes(0x30 if byte in b"0123456789" else 0x65 if byte in b"eE" else 0x20 for byte in range(256))
+
+
+def _may_overflow(body: bytes) -> bool:
+    marks = body.translate(_NUMBERS)
+    return b"0e" in marks or b"0" * 300 in marks
+
+
+def _deeper_than(document: object, limit: int) -> bool:
+    """Tell whether arrays and objects stand in one another more than `limit` deep."""
+    level = [document]
+    for _ in range(limit):
+        children = (
+            item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))
+        )
+        level = [child for several in children for child in several if isinstance(child, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
+def _parse_json(body: bytes) -> Any:
+    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259)."""
+    try:
+        text = body.removeprefix(b"\xef\xbb\xbf").decode()
+        value = (_decode_strictly if _may_overflow(body) else _decode_plainly)(text)
+    except (ValueError, RecursionError) as error:
+        raise HttpException(400, f"the body is not JSON: {error}") from error
+    # Only a document with that many brackets can be that deep.
+    if text.count("[") + text.count("{") > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
+        raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold in place of a value that it cannot; the encoder asks for each such value it meets."""
+    from dataclasses import fields, is_dataclass
+    from decimal import Decimal
+    from enum import Enum
+    from uuid import UUID
+
+    if isinstance(value, BaseException):
+        return _exception_as_json(value)
+    if hasattr(value, "isoformat"):  # date, time, datetime
+        return value.isoformat()
+    if isinstance(value, (UUID, Decimal, os.PathLike)):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        try:
+            return sorted(value)
+        except TypeError:
+            return list(value)
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview)):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {value!r:.80}")
+
+
+def _exception_as_json(error: BaseException) -> dict[str, Any]:
+    from traceback import format_exception
+
+    trace = format_exception(type(error), error, error.__traceback__)
+    return {"type": type(error).__name__, "message": str(error), "trace": "".join(trace)}
+
+
+def _make_encoder() -> Callable[[object], str]:
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain).encode
+    # JSONEncoder.encode makes this object anew for every document, which is half the time that a small one takes.
+    encode = make(None, _plain, json.encoder.encode_basestring, None, ": ", ", ", False, False, False)
+    return lambda document: "".join(encode(document, 0))
+
+
+_encode = _make_encoder()
+
+
+def _encode_json(document: object) -> bytes:
+    """Return `document` as JSON in UTF-8; raise ValueError, TypeError or RecursionError for what cannot be written."""
+    # A lone surrogate can only stand in a string, and there backslashreplace writes just what JSON escapes it with.
+    return _encode(document).encode("utf-8", "backslashreplace")
+
+
+# ---- the request -----------------------------------------------------------------------------------------------------
+#
+# A view of the WSGI environment (PEP 3333). A handler that reads nothing pays nothing; what is read is kept; what
+# cannot be read raises HttpException with a 4xx, the same one each time. Nothing here believes a header that a proxy
+# should have set, unless the application said how many proxies there are.
+
+_CONTENT_LENGTH = re.compile(r"[0-9]{1,18}").fullmatch
+
+
+class _once(Generic[_T]):
+    """A property that is computed when first read, then kept, as is an HttpException that it raised.
+
+    The body of a request can be read once; whoever asks again must hear the same answer.
+    """
+
+    def __init__(self, compute: Callable[[Any], _T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self._failure = f"failure of {compute.__name__}"
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: object) -> _once[_T]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: object) -> _T: ...
+
+    def __get__(self, instance: object, owner: object) -> _once[_T] | _T:
+        if instance is None:
+            return self
+        kept = instance.__dict__
+        if self._failure in kept:
+            raise kept[self._failure].with_traceback(None)
+        try:
+            value = kept[self._name] = self._compute(instance)
+        except HttpException as error:
+            kept[self._failure] = error
+            raise
+        return value
+
+
+class _RequestHeaders(Mapping[str, str]):
+    """The header fields of a WSGI environment under their own names, in any case."""
+
+    def __init__(self, environ: _Environ) -> None:
+        self._environ = environ
+
+    def __getitem__(self, name: str) -> str:
+        key = str(name).upper().replace("-", "_")
+        value = self._environ.get(key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key)
+        # PEP 3333: those two may be empty when the client sent none.
+        if value is None or (value == "" and key[:8] == "CONTENT_"):
+            raise KeyError(name)
+        return cast(str, value)
+
+    def __iter__(self) -> Iterator[str]:
+        keys = dict.fromkeys(["CONTENT_TYPE", "CONTENT_LENGTH"])
+        keys.update(dict.fromkeys(key[5:] for key in self._environ if key.startswith("HTTP_")))
+        return (name for name in (key.replace("_", "-").title() for key in keys) if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({dict(self)!r})"
+
+
+class _BodyInput:
+    """The bytes of one request body: ends where Content-Length says, whatever `wsgi.input` would give beyond it."""
+
+    __slots__ = ("_limit", "_source", "left")
+
+    def __init__(self, source: Any, length: int | None, limit: int | None) -> None:
+        self._source = source
+        self._limit = limit  # how many more bytes may come before it is a 413; None: any number
+        self.left = length  # None: the server ends the input itself (wsgi.input_terminated)
+
+    def take(self, size: int) -> bytes:
+        """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
+        if self.left is not None:
+            size = min(size, self.left)
+        if size == 0:
+            return b""
+        data = self._read(size)
+        if self.left is not None:
+            if not data:
+                raise HttpException(400, f"the body ended {self.left:,} bytes early")
+            self.left -= len(data)
+        if self._limit is not None:
+            self._limit -= len(data)
+            if self._limit < 0:
+                raise HttpException(413, "the body is larger than the application takes")
+        return data
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return cast(bytes, self._source.read(size))
+        except HttpException:  # our own server's
+            raise
+        except Exception as error:  # another server's own classes, for a broken chunk or a closed connection
+            # socket.timeout became TimeoutError with Python 3.10.
+            stalls = isinstance(error, TimeoutError) or type(error).__name__ == "timeout"
+            raise HttpException(408 if stalls else 400, "the body could not be read") from error
+
+
+class _BodyStream(io.RawIOBase):
+    """The body as the raw file below `Request.stream`."""
+
+    def __init__(self, body: _BodyInput) -> None:
+        self._body = body
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._body.take(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class Request:
+    """What the client asked for. All attributes are read-only, and computed when they are first read.
+
+    `environ` is the WSGI environment, `method` the request method as sent. The docstring of each other attribute says
+    what it raises.
+    """
+
+    # The dict holds what _once has computed; most requests never make one.
+    __slots__ = ("__dict__", "_app", "_closing", "_reader", "_varies", "environ", "method")
+
+    def __init__(self, app: WebApp, environ: _Environ) -> None:
+        self._app = app
+        self.environ = environ
+        self.method: str = environ["REQUEST_METHOD"]
+        # Called when the response is closed: temporary files, streams, WebContext.on_close.
+        self._closing: list[Callable[[], object]] | None = None
+        # The header fields that the response depends on, for its Vary.
+        self._varies: tuple[str, ...] = ()
+        # Which of body, form and stream has taken the input; the others would find it empty.
+        self._reader = ""
+
+    def _close_with(self, callback: Callable[[], object]) -> None:
+        if self._closing is None:
+            self._closing = []
+        self._closing.append(callback)
+
+    def _vary_on(self, name: str) -> None:
+        if name not in self._varies:
+            self._varies += (name,)
+
+    # Where the request went.
+
+    @_once
+    def path(self) -> str:
+        """Decoded path below the application, as it came (`//a/` stays); U+FFFD where it is not UTF-8."""
+        return _wsgi_text(self.environ.get("PATH_INFO", ""), "replace")
+
+    @property
+    def query_string(self) -> str:
+        """What follows the `?`, undecoded; "" if there is nothing."""
+        return cast(str, self.environ.get("QUERY_STRING", ""))
+
+    @_once
+    def scheme(self) -> str:
+        """`http` or `https`: of the connection to the server, or as a trusted proxy says."""
+        forwarded = self._forwarded("PROTO").lower()
+        return forwarded if forwarded in ("http", "https") else str(self.environ["wsgi.url_scheme"])
+
+    @_once
+    def host(self) -> str:
+        """Host name and port as the client sent them, or as a trusted proxy says; else the server's own."""
+        sent = self._forwarded("HOST") or self.environ.get("HTTP_HOST")
+        if sent:
+            return str(sent)
+        name, port = self.environ["SERVER_NAME"], self.environ["SERVER_PORT"]
+        name = f"[{name}]" if ":" in name else name
+        return str(name) if port == {"http": "80", "https": "443"}.get(self.scheme) else f"{name}:{port}"
+
+    @_once
+    def url(self) -> str:
+        """Whole URL as the client asked for it, percent-encoded."""
+        path = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
+        query = self.query_string and "?" + quote(self.query_string.encode("latin-1", "replace"), _URI_SAFE)
+        return f"{self.scheme}://{self.host}{quote(path.encode('latin-1', 'replace'), _PATH_SAFE) or '/'}{query}"
+
+    @_once
+    def remote_address(self) -> str:
+        """Address of the client as the server saw it, or as a trusted proxy says; "" if nobody knows."""
+        return self._forwarded("FOR") or str(self.environ.get("REMOTE_ADDR") or "")
+
+    def _forwarded(self, what: str) -> str:
+        """Return what the outermost trusted proxy wrote into X-Forwarded-`what`; "" without one."""
+        # Each proxy appends, so only the right-most trusted_proxies entries come from proxies; further left is hearsay.
+        trusted = self._app._trusted_proxies
+        sent = self.environ.get("HTTP_X_FORWARDED_" + what, "") if trusted else ""
+        return sent.split(",")[-trusted:][0].strip(" \t") if sent else ""
+
+    # Its header fields.
+
+    @_once
+    def headers(self) -> Mapping[str, str]:
+        """Header fields, by name in any case. A server has joined repeated ones with commas."""
+        return _RequestHeaders(self.environ)
+
+    @_once
+    def _media_type(self) -> tuple[str, dict[str, str]]:
+        return _parse_options(self.environ.get("CONTENT_TYPE") or "")
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the body, without parameters and in small letters; "" if none was sent."""
+        return self._media_type[0]
+
+    @_once
+    def content_length(self) -> int | None:
+        """Length of the body in bytes, None if none was sent. HttpException 400 if it is no number."""
+        sent = self.environ.get("CONTENT_LENGTH") or ""
+        if sent and not _CONTENT_LENGTH(sent):
+            raise HttpException(400, f"Content-Length is not a number: {sent[:80]!r}")
+        return int(sent) if sent else None
+
+    @_once
+    def cookies(self) -> Mapping[str, str]:
+        """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
+
+        A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
+        latin-1.
+        """
+        cookies: dict[str, str] = {}
+        for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
+            name, equals, value = piece.partition("=")
+            if not equals:
+                name, value = "", piece
+            name, value = name.strip(" \t"), value.strip(" \t")
+            if len(value) > 1 and value[0] == value[-1] == '"':
+                value = value[1:-1]
+            if name or value:
+                cookies.setdefault(_utf8_or_latin1(name), _utf8_or_latin1(value))
+        return cookies
+
+    def accept_json(self) -> bool:
+        """Tell whether Accept names application/json or text/javascript with a weight above 0; `*/*` names neither.
+
+        This decides the form of the default error body. The response gets `Vary: Accept`.
+        """
+        self._vary_on("Accept")
+        accept = self.environ.get("HTTP_ACCEPT")
+        return accept is not None and _names_json(accept)
+
+    def accepts(self, *media_types: str) -> str | None:
+        """Return which of `media_types` the client likes best, None if it takes none of them (RFC 9110 section 12.5.1).
+
+        The most specific range decides on a type's weight; among equals the first offered wins; no Accept header takes
+        anything. The response gets `Vary: Accept`.
+        """
+        self._vary_on("Accept")
+        accept = self.environ.get("HTTP_ACCEPT", "")
+        if not accept.strip(" \t,"):
+            return media_types[0] if media_types else None
+        ranges = list(_parse_accept(accept))
+        weights = [_quality(offer, ranges) for offer in media_types]
+        best = max(weights, default=0.0)
+        return media_types[weights.index(best)] if best > 0 else None
+
+    # Its input.
+
+    @_once
+    def query(self) -> Fields[str]:
+        """Fields of the query string. HttpException 400 if it is not UTF-8 or has more than `max_fields`."""
+        return _parse_urlencoded(self.query_string, self._app._max_fields, 400)
+
+    @_once
+    def body(self) -> bytes:
+        """All bytes of the body. HttpException 413 past `max_body_size`, 400 if it ends early or has a broken length.
+
+        RuntimeError if it was already read as a multipart form, or through `stream`.
+        """
+        data = self._input("body", self._app._max_body_size)
+        pieces = [data.take(_PIECE)]
+        while pieces[-1] and data.left != 0:
+            pieces.append(data.take(_PIECE))
+        return b"".join(pieces)
+
+    @_once
+    def stream(self) -> io.BufferedIOBase:
+        """Body as a binary file, for a handler that reads by itself; no limit but Content-Length.
+
+        Reading raises HttpException 400 if the body ends early. RuntimeError if a multipart form was read before.
+        """
+        if "body" in self.__dict__:
+            return io.BytesIO(self.body)
+        return io.BufferedReader(_BodyStream(self._input("stream", None)), _PIECE)
+
+    def _input(self, reader: str, limit: int | None) -> _BodyInput:
+        if self._reader not in ("", reader):
+            failure = self.__dict__.get(f"failure of {self._reader}")
+            if failure is not None:
+                raise failure.with_traceback(None)
+            raise RuntimeError(f"request.{reader}: the body was already read as request.{self._reader}")
+        self._reader = reader
+        length = self.content_length
+        if length is None and not self.environ.get("wsgi.input_terminated"):
+            length = 0
+        if length is not None and limit is not None and length > limit:
+            raise HttpException(413, f"a body of {length:,} bytes, where {limit:,} are taken")
+        return _BodyInput(self.environ["wsgi.input"], length, limit)
+
+    @_once
+    def text(self) -> str:
+        """Body as text, by the charset of its Content-Type (UTF-8 by default). 415: unknown charset; 400: not in it."""
+        charset = self._media_type[1].get("charset", "utf-8").lower()
+        if charset not in ("utf-8", "utf8", "us-ascii") and charset not in _CHARSETS:
+            raise HttpException(415, f"unknown charset: {charset[:80]!r}")
+        try:
+            return self.body.decode(charset)
+        except UnicodeDecodeError as error:
+            raise HttpException(400, f"the body is not {charset}") from error
+
+    @_once
+    def json(self) -> Any:
+        """JSON document in the body (RFC 8259). HttpException 415 if the type is not JSON, 400 if the body is not.
+
+        JSON types are application/json, text/json and `+json`. Besides malformed documents 400 refuses NaN and
+        Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything but UTF-8.
+        """
+        if not self._is_json():
+            raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
+        return _parse_json(self.body)
+
+    def _is_json(self) -> bool:
+        return self.content_type in ("application/json", "text/json") or self.content_type.endswith("+json")
+
+    @_once
+    def form(self) -> Fields[str]:
+        """The fields of a urlencoded or multipart form, without its files; empty for a body of another type.
+
+        HttpException 400 if it is broken or not UTF-8, 413 past `max_form_memory`, `max_fields` or `max_body_size`.
+        """
+        return self._parts[0]
+
+    @_once
+    def files(self) -> Fields[UploadedFile]:
+        """The files of a multipart form (RFC 7578). Raises what `form` raises. They are closed with the response."""
+        return self._parts[1]
+
+    @_once
+    def _parts(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+        if self.content_type == "application/x-www-form-urlencoded":
+            limit = self._app._max_form_memory
+            if (self.content_length or 0) > limit or len(self.body) > limit:
+                raise HttpException(413, f"a form of more than {limit:,} bytes")
+            return _parse_urlencoded(self.body.decode("latin-1"), self._app._max_fields, 413), Fields(())
+        if self.content_type == "multipart/form-data":
+            return self._multipart()
+        return Fields(()), Fields(())
+
+    def _multipart(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+        boundary = self._media_type[1].get("boundary", "").encode("latin-1", "replace")
+        if not boundary:
+            raise HttpException(400, "a multipart form without a boundary")
+        app = self._app
+        if "body" in self.__dict__:
+            read: Callable[[int], bytes] = io.BytesIO(self.body).read
+        else:
+            read = self._input("form", app._max_body_size).take
+        fields, files = _parse_multipart(
+            read, boundary, max_fields=app._max_fields, max_form_memory=app._max_form_memory
+        )
+        for _, upload in files:
+            self._close_with(upload.file.close)
+        return Fields(fields), Fields(files)
+
+    def body_all(self) -> dict[str, Any]:
+        """Return all input as one dict: query, then form, then the members of a JSON object; a later one wins.
+
+        A repeated field is a list, any other its value. Files and path parameters are not in it. Raises what `query`,
+        `form` and `json` raise.
+        """
+        return {**_flat(self.query), **_flat(self.form), **self._json_members}
+
+    @property
+    def _json_members(self) -> dict[str, Any]:
+        document = self.json if self._is_json() else None
+        return document if isinstance(document, dict) else {}
+
+    def _readable_input(self) -> dict[str, Any]:
+        """Return what body_all() would, leaving out whichever part cannot be read."""
+        found: dict[str, Any] = {}
+        for part in ("query", "form", "_json_members"):
+            try:
+                found.update(_flat(getattr(self, part)))
+            except (HttpException, RuntimeError):
+                continue
+        return found
+
+
+_PIECE = 65536  # bytes that are read or sent at a time
+_PATH_SAFE = "/!$&'()*+,;=:@~"  # what a path may hold unencoded (RFC 3986 section 3.3)
+
+
+def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(fields, Fields):
+        return fields
+    found = {name: fields.getall(name) for name in fields}
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+
+
+def _wsgi_text(text: str, errors: str = "strict") -> str:
+    """Return the UTF-8 text that PEP 3333 disguises as latin-1; raise UnicodeError if it is none."""
+    return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
+
+
+def _utf8_or_latin1(text: str) -> str:
+    try:
+        return _wsgi_text(text)
+    except UnicodeError:
+        return text
+
+
+# ---- the response ----------------------------------------------------------------------------------------------------
+#
+# A response is built, then sent, then handed over to the server. Building can be undone, and the dispatcher does undo
+# what a failed step built; for that, headers live in a dict that is replaced and never changed: to keep a state is to
+# keep a reference. Sending fixes status and body. Headers may still be added until the hand-over; that is what after
+# hooks are for.
+
+_TEXT = "text/plain; charset=UTF-8"
+_HTML = "text/html; charset=UTF-8"
+_JSON = "application/json"
+_EVENTS = "text/event-stream"
+_NOTHING: Any = object()  # where None is a document
+_NO_HEADERS: dict[str, tuple[tuple[str, str], ...]] = {}
+_OPEN, _SENT, _HANDED_OVER = 0, 1, 2
+
+
+class Markup(str):
+    """Text that is HTML already: `Response.html` does not escape it, and a handler that returns it answers HTML."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return self
+
+
+def _format_html(template: str, values: Mapping[str, Any]) -> str:
+    from html import escape
+    from string import Formatter
+
+    class HtmlFormatter(Formatter):
+        def format_field(self, value: Any, format_spec: str) -> str:
+            if hasattr(value, "__html__"):
+                return format(value.__html__(), format_spec)
+            return escape(format(value, format_spec))
+
+    return HtmlFormatter().vformat(template, (), values)
+
+
+class _Stream:
+    """The chunks of a streamed body as bytes; `begin` draws the first, before the response counts as sent."""
+
+    __slots__ = ("_chunks", "_first", "_write")
+
+    def __init__(self, iterable: Iterable[Any], write: Callable[[Any], bytes]) -> None:
+        self._chunks = iter(iterable)
+        self._write = write  # makes bytes of a chunk, or raises TypeError
+        self._first: bytes | None = None
+
+    def begin(self) -> None:
+        """Draw the first chunk that is not empty: what fails here is an ordinary failure."""
+        if self._first is None:
+            self._first = next(self._written(), b"")
+
+    def _written(self) -> Iterator[bytes]:
+        # An empty chunk would end a chunked body, or make a server wait with the head.
+        return filter(None, map(self._write, self._chunks))
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self._first:
+            yield self._first
+        yield from self._written()
+
+
+def _write_chunk(chunk: Any) -> bytes:
+    if isinstance(chunk, str):
+        return chunk.encode("utf-8", "replace")
+    if isinstance(chunk, (bytes, bytearray, memoryview)):
+        return bytes(chunk)
+    raise TypeError(f"a chunk of a stream is str or bytes, not {type(chunk).__name__}")
+
+
+_LINE_END = re.compile(r"\r\n|\r|\n")  # those of an event stream, which are fewer than those of str.splitlines
+_EVENT_FIELDS = ("comment", "id", "event", "retry", "data")
+
+
+def _write_event(event: Any) -> bytes:
+    """Write a server-sent event as the HTML standard has it (section 9.2): a str is data, a dict names its fields."""
+    fields = {"data": event} if isinstance(event, str) else event
+    if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(_EVENT_FIELDS):
+        raise TypeError(f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)}, not {event!r:.80}")
+    return ("".join(_event_lines(fields)) + "\n").encode("utf-8", "replace")
+
+
+def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
+    for name in _EVENT_FIELDS:
+        if name not in fields:
+            continue
+        value = fields[name]
+        text = value if isinstance(value, str) else _encode_json(value).decode()
+        lines = _LINE_END.split(text)
+        if name in ("id", "event") and (len(lines) > 1 or "\0" in text):
+            raise ValueError(f"the {name} of an event is one line without NUL, not {text!r:.80}")
+        if name == "retry" and not (text.isascii() and text.isdigit()):
+            raise ValueError(f"the retry of an event is a whole number of milliseconds, not {text!r:.80}")
+        prefix = "" if name == "comment" else name
+        yield from (f"{prefix}: {line}\n" for line in lines)
+
+
+class Response:
+    """What the client will get. Every method that builds returns the response, so that calls can be chained.
+
+    A later body replaces an earlier one, except that `json(name, value)` adds a member to the object built so far.
+    After `send`, what would change status or body raises RuntimeError.
+    """
+
+    __slots__ = (
+        "_body",  # bytes, _Stream or _FileBody; None until something is built, and while it is a JSON document
+        "_content_type",  # of the body; a Content-Type header that the application set goes before it
+        "_document",  # the JSON document to encode when sending, else _NOTHING
+        "_form",  # members of put_form; they join the document when it is an object
+        "_headers",  # small-letter name to (name, value) pairs; replaced, never changed
+        "_members",  # the document, while it is a dict made here that nobody else holds, so that members can be added
+        "_kept_headers",  # the headers from before the running step, for the dispatcher to go back to
+        "_request",
+        "_session",  # the session's dict once the application asked for it
+        "_session_loaded",  # what it was then, as JSON
+        "_state",  # _OPEN, _SENT or _HANDED_OVER
+        "_status",  # None until someone sets it; then send() decides between 200 and 204
+    )
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._status: int | None = None
+        self._headers = self._kept_headers = _NO_HEADERS
+        self._body: bytes | _Stream | _FileBody | None = None
+        self._content_type = _TEXT
+        self._document: Any = _NOTHING
+        self._members: dict[str, Any] | None = None
+        self._form: dict[str, Any] | None = None
+        self._session: dict[str, Any] | None = None
+        self._session_loaded = ""
+        self._state = _OPEN
+
+    # State.
+
+    @property
+    def status(self) -> int:
+        """The status as it stands; 200 until one is set."""
+        return self._status or 200
+
+    @property
+    def sent(self) -> bool:
+        """Whether status and body are final."""
+        return self._state != _OPEN
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body was built; an empty one counts."""
+        return self._body is not None or self._document is not _NOTHING
+
+    @property
+    def form(self) -> Mapping[str, Any]:
+        """The members that `put_form` has put in."""
+        return self._form or {}
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The header fields so far, by name in any case; `getall(name)` lists the values of a repeated one."""
+        return _Headers(self._header_list())
+
+    def _refuse_if_sent(self) -> None:
+        if self._state != _OPEN:
+            raise RuntimeError("the response was already sent: its status and body are final")
+
+    # Status and header fields.
+
+    def code(self, status: int) -> Response:
+        """Set the status, an int from 200 to 599; else ValueError."""
+        self._refuse_if_sent()
+        self._status = _check_status(status)
+        return self
+
+    def header(self, name: str, value: str) -> Response:
+        """Set a header field, in place of those of that name.
+
+        ValueError unless `name` is a token and none of the connection's own, and `value` a str of latin-1 without
+        controls. Content-Length is the framework's own; one that is set counts for a stream only.
+        """
+        value = _check_header(name, value)
+        return self._replace_header(_header_key(name), (name, value))
+
+    def add_header(self, name: str, value: str) -> Response:
+        """Append a header field to those of that name (Content-Type has one only). Raises what `header` raises."""
+        value = _check_header(name, value)
+        key = _header_key(name)
+        earlier = () if key in ("content-type", "content-length") else self._headers.get(key, ())
+        return self._replace_header(key, *earlier, (name, value))
+
+    def _replace_header(self, key: str, *pairs: tuple[str, str]) -> Response:
+        if self._state == _HANDED_OVER:
+            raise RuntimeError("the response was already handed over to the server: its header fields are final")
+        if key == "content-length" and not (pairs[-1][1].isascii() and pairs[-1][1].isdigit()):
+            raise ValueError(f"Content-Length is a number of bytes, not {pairs[-1][1]!r}")
+        self._headers = {**self._headers, key: pairs}
+        return self
+
+    def cookie(
+        self,
+        name: str,
+        value: str,
+        *,
+        max_age: int | None = None,
+        expires: float | datetime | None = None,
+        path: str = "/",
+        domain: str | None = None,
+        secure: bool | None = None,
+        httponly: bool = True,
+        samesite: str | None = "Lax",
+        partitioned: bool = False,
+    ) -> Response:
+        """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
+
+        `max_age` is in seconds, `expires` a time stamp or an aware datetime; without both the cookie ends with the
+        browser. `secure` follows the request's scheme unless given; `samesite` is Strict, Lax, None as a str, or None
+        for no such attribute. ValueError for what a cookie cannot hold (`;`, control characters), and for
+        `samesite="None"` or `partitioned` without `secure`, which browsers refuse.
+        """
+        if secure is None:
+            secure = self._request.scheme == "https"
+        if samesite is not None and samesite not in ("Strict", "Lax", "None"):
+            raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
+        if not secure and (samesite == "None" or partitioned):
+            raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
+        if expires is not None and not isinstance(expires, (int, float)):
+            expires = expires.timestamp()
+        attributes = [
+            _cookie_pair(name, value),
+            max_age is not None and f"Max-Age={int(max_age)}",
+            expires is not None and f"Expires={_http_date(expires)}",
+            domain and f"Domain={_cookie_text(domain)}",
+            path and f"Path={_cookie_text(path)}",
+            secure and "Secure",
+            httponly and "HttpOnly",
+            samesite and f"SameSite={samesite}",
+            partitioned and "Partitioned",
+        ]
+        line = "; ".join(attribute for attribute in attributes if attribute)
+        return self._replace_header(_cookie_key(name, domain, path), ("Set-Cookie", line))
+
+    def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
+        """Tell the browser to forget a cookie; `path` and `domain` must be those it was set with."""
+        return self.cookie(name, "", max_age=0, expires=0, path=path, domain=domain)
+
+    # Bodies.
+
+    def _build(self, body: bytes | _Stream | _FileBody, content_type: str) -> Response:
+        if self._state != _OPEN:
+            self._refuse_if_sent()
+        self._body = body
+        self._content_type = content_type
+        self._document = _NOTHING
+        return self
+
+    def text(self, text: str) -> Response:
+        """Build a plain text body, in UTF-8; what UTF-8 cannot hold (lone surrogates) becomes `?`."""
+        return self._build(text.encode("utf-8", "replace"), _TEXT)
+
+    def html(self, template: str, /, **values: Any) -> Response:
+        """Build an HTML body.
+
+        With `values`, the template is formatted as by str.format, and every formatted field is escaped, unless its
+        value is a `Markup`. Escaping knows nothing of context: it is right for text and for quoted attributes, and
+        not enough inside <script> or <style>, in an attribute without quotes, or for an href that may begin with
+        "javascript:". A literal brace is written twice. Without `values` the template goes out as it is. KeyError for
+        a value that the template wants and nobody gave.
+        """
+        text = _format_html(template, values) if values else template
+        return self._build(text.encode("utf-8", "replace"), _HTML)
+
+    def body(self, data: bytes, content_type: str) -> Response:
+        """Build a body of bytes."""
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a body is bytes, not {type(data).__name__}; text() and html() take a str")
+        return self._build(bytes(data), _check_header("Content-Type", content_type))
+
+    @overload
+    def json(self, document: Any, /) -> Response: ...
+
+    @overload
+    def json(self, name: str, value: Any, /) -> Response: ...
+
+    def json(self, *arguments: Any) -> Response:
+        """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
+
+        Encoded when sent, in UTF-8, always valid JSON: NaN is an error, a lone surrogate is escaped. Dates become ISO
+        8601, UUID, Decimal and paths strings, dataclasses objects, sets and iterators arrays. An exception becomes
+        its type, its message and its whole stack trace: that is for a developer's eyes, so pass one on purpose only.
+        """
+        self._refuse_if_sent()
+        if len(arguments) == 1:
+            document = arguments[0]
+        elif len(arguments) == 2 and isinstance(arguments[0], str):
+            if self._members is None or self._document is not self._members:
+                self._members = dict(self._document) if isinstance(self._document, dict) else {}
+            document = self._members
+            document[arguments[0]] = arguments[1]
+        else:
+            raise TypeError("json() takes a document, or a name (str) and a value")
+        self._document = document
+        self._body = None
+        return self
+
+    def put_form(self, members: Mapping[str, Any]) -> Response:
+        """Put `members` into the response form: they are kept in `.form`, and join a JSON document that is an object.
+
+        A member that the document has itself goes before one of the form.
+        """
+        self._refuse_if_sent()
+        self._form = {**(self._form or {}), **members}
+        if self._document is _NOTHING:
+            self._document = {}
+            self._body = None
+        return self
+
+    def redirect(self, location: str, status: int = 303) -> Response:
+        """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays.
+
+        ValueError unless `status` is one of 300 to 399 other than 304.
+        """
+        if not 300 <= _check_status(status) <= 399 or status == 304:
+            raise ValueError(f"a redirect has a status of 300 to 399 other than 304, not {status!r}")
+        escaped = quote(_STRAY_PERCENT.sub("%25", location), safe=_URI_SAFE, errors="surrogatepass")
+        return self.code(status).text(_STATUS_LINES[status]).header("Location", escaped)
+
+    def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
+        """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
+
+        The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
+        breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
+        """
+        return self._build_stream(iterable, _write_chunk, _check_header("Content-Type", content_type))
+
+    def events(self, iterable: Iterable[str | Mapping[str, Any]]) -> Response:
+        """Build a stream of server-sent events, for a browser's EventSource (HTML standard, section 9.2).
+
+        An event is a str, its data, or a dict of `data`, `event`, `id`, `retry` (milliseconds) and `comment`. Data
+        other than a str is sent as JSON. The response gets `Cache-Control: no-cache`.
+        """
+        self._build_stream(iterable, _write_event, _EVENTS)
+        return self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
+
+    def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
+        close = getattr(iterable, "close", None)
+        if close is not None:
+            self._request._close_with(close)
+        return self._build(_Stream(iterable, write), content_type)
+
+    def file(
+        self, path: str | os.PathLike[str], *, filename: str | None = None, content_type: str | None = None
+    ) -> Response:
+        """Build a body from a file, with a strong ETag and Last-Modified; `filename` makes it a download (RFC 6266).
+
+        Conditional requests are answered with 304, a single byte range with 206 or 416 (RFC 9110 sections 13 and 14),
+        while no other status is set. Without `content_type` it is that of the file's extension. NotFoundException if
+        there is no such file; PermissionError if it may not be read.
+        """
+        self._refuse_if_sent()
+        content_type = _check_header("Content-Type", content_type or _content_type(os.fspath(path)))
+        file = _open_file(path, filename)
+        self._request._close_with(file.close)
+        return self._build(file, content_type)
+
+    # Sending.
+
+    def send(self, body: Any = None) -> Response:
+        """Finish the response: status and body are final then. A second send raises RuntimeError and changes nothing.
+
+        `body` may be what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), or an
+        iterator of chunks; anything else is a TypeError. What fails while encoding, or in a stream's first chunk, fails
+        here. Nothing built and no status set is a 204.
+        """
+        self._refuse_if_sent()
+        if body is not None:
+            self._put(body, self.send)
+        self._render()
+        self._state = _SENT
+        return self
+
+    def _put(self, value: Any, giver: object) -> None:
+        """Build the body that `value` stands for; `giver` is named if it stands for none."""
+        if isinstance(value, str):
+            self._build(value.encode("utf-8", "replace"), _HTML if isinstance(value, Markup) else _TEXT)
+        elif isinstance(value, (dict, list)):
+            self._document = value
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            self.body(bytes(value), "application/octet-stream")
+        elif hasattr(value, "__next__"):
+            self.stream(value)
+        else:
+            raise TypeError(
+                f"{_name(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, Markup or an "
+                "iterator, or use context.response (code(201) for a status, json(document) for any other document)"
+            )
+
+    def _render(self) -> None:
+        """Make the body and the session ready to go, while a failure still has the error path."""
+        if self._document is not _NOTHING:
+            document = self._document
+            if self._form and isinstance(document, dict):
+                document = {**self._form, **document}
+            self._body = _encode_json(document)
+            self._content_type = _JSON
+        elif isinstance(self._body, _Stream):
+            self._body.begin()
+        elif isinstance(self._body, _FileBody):
+            _conclude_file(self, self._body)
+        if self._session is not None:
+            _save_session(self)
+        if self._status is None:
+            self._status = 204 if self._body is None else 200
+
+    def _return(self, value: Any, giver: object) -> None:
+        """Take what a handler, an executor or a hook returned: anything but None and the response itself is sent."""
+        if value is self:
+            return
+        self._refuse_if_sent()
+        if type(value) is str and self._session is None:
+            # What the lines below would do; without their five calls a hello takes a tenth less.
+            self._body = value.encode("utf-8", "replace")
+            self._content_type = _TEXT
+            self._document = _NOTHING
+            self._status = self._status or 200
+        else:
+            self._put(value, giver)
+            self._render()
+        self._state = _SENT
+
+    # What the dispatcher does with it.
+
+    def _undo_step(self) -> None:
+        """Go back to the headers from before the failed step; body, form and session changes go altogether."""
+        self._headers = self._kept_headers
+        self._status = self._body = self._form = self._session = None
+        self._content_type = _TEXT
+        self._document = _NOTHING
+
+    def _snapshot(self) -> tuple[Any, ...]:
+        self._members = None  # the next member goes into a copy
+        session = self._session and _copied(self._session)
+        return self._status, self._headers, self._body, self._content_type, self._document, self._form, session
+
+    def _restore(self, snapshot: tuple[Any, ...]) -> None:
+        (
+            self._status,
+            self._headers,
+            self._body,
+            self._content_type,
+            self._document,
+            self._form,
+            self._session,
+        ) = snapshot
+
+    def _build_default(self) -> None:
+        """Build the default error body for the status that stands; it never holds anything of the failure."""
+        if "content-type" in self._headers:
+            self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
+        as_json = self._request.accept_json()
+        self._build(_default_body(self.status, as_json), _JSON if as_json else _TEXT)
+
+    def _header_list(self) -> list[tuple[str, str]]:
+        own = ("Content-Type", _JSON if self._document is not _NOTHING else self._content_type)
+        headers = [] if "content-type" in self._headers else [own]
+        for pairs in self._headers.values():
+            headers.extend(pairs)
+        return headers
+
+    def _note_variance(self, names: Sequence[str]) -> None:
+        """Say in Vary which header fields of the request the response depends on (RFC 9110 section 12.5.5)."""
+        if "vary" in self._headers:
+            said = [value for _, value in self._headers["vary"]]
+            known = [name.strip(" \t").lower() for name in ",".join(said).split(",")]
+            names = said + [name for name in names if name.lower() not in known and "*" not in known]
+        self._replace_header("vary", ("Vary", ", ".join(names)))
+
+    def _hand_over(self, start_response: _StartResponse) -> bytes | _Stream | _FileBody:
+        """Give status and header fields to the server, and return the body as it is to be sent."""
+        request = self._request
+        if request._varies:
+            self._note_variance(request._varies)
+        self._state = _HANDED_OVER
+        status = cast(int, self._status)
+        body = (
+            b"" if self._body is None or status == 205 else self._body
+        )  # no content with 205: RFC 9110 section 15.3.6
+        headers = self._header_list() if self._headers else [("Content-Type", self._content_type)]
+        if status == 204 or status == 304:  # nor a Content-Type: RFC 9110 section 6.4.1
+            body = b""
+            headers = _without(headers, "content-type", "content-length")
+        elif not isinstance(body, _Stream):
+            if "content-length" in self._headers:
+                headers = _without(headers, "content-length")
+            headers.append(("Content-Length", str(len(body))))
+        start_response(_STATUS_LINES[status], headers)
+        return b"" if request.method == "HEAD" else body
+
+
+def _cookie_key(name: str, domain: str | None, path: str) -> str:
+    # One key per cookie makes a later one replace it; the space keeps it apart from every header's.
+    return f"set-cookie {name};{domain};{path}"
+
+
+def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in headers if name.lower() not in names]
+
+
+def _copied(session: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a copy that no change to the original reaches; None, to read it anew, where that cannot be made."""
+    from copy import deepcopy
+
+    try:
+        return deepcopy(session)
+    except Exception:
+        return None
+
+
+@functools.lru_cache(None)  # two for each status that an application answers with
+def _default_body(status: int, as_json: bool) -> bytes:
+    """Return the body of an error response that nobody built: the status and its phrase, and nothing else."""
+    if as_json:
+        return _encode_json({"error": {"status": status, "message": _reason(status)}})
+    return _STATUS_LINES[status].encode()
+
+
+# What a URI may hold unencoded besides letters and digits (RFC 3986 section 2); a % only in front of two hex digits.
+_URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+def _name(something: object) -> str:
+    """Return a name for a function, class or object that its author recognises."""
+    return getattr(something, "__qualname__", None) or f"an object of {type(something).__qualname__}"
+
+
+# ---- the context -----------------------------------------------------------------------------------------------------
+#
+# One per request; handlers, executors and hooks get it as their first argument. It holds the others and nothing of
+# its own that could not be made from them. No object of a request refers back to the context: reference counting
+# frees them all.
+
+
+class WebContext:
+    """The request and the response of one call.
+
+    `app`, `request` and `response` are what their names say. `route` is the `Route` that matched, None on a miss.
+    """
+
+    __slots__ = (
+        "_canceled",  # set when an executor was canceled: nothing behind it runs
+        "_queue",  # executors that add_executor put behind the route's own
+        "_state",
+        "_values",  # the path's parameters in the pattern's order, set by the match
+        "app",
+        "request",
+        "response",
+        "route",
+    )
+
+    def __init__(self, app: WebApp, environ: _Environ) -> None:
+        self.app = app
+        self.request = request = Request(app, environ)
+        self.response = Response(request)
+        self.route: Route | None = None
+        self._values: tuple[Any, ...] = ()
+        self._state: dict[Any, Any] | None = None
+        self._queue: list[_Link] | None = None
+        self._canceled = False
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The path's parameters by name: str, or int for an `int` one; empty on a miss."""
+        return {} if self.route is None else dict(zip(self.route._names, self._values))
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        """A dict for the application, empty at the start of every request."""
+        if self._state is None:
+            self._state = {}
+        return self._state
+
+    @property
+    def session(self) -> dict[str, Any]:
+        """A dict of JSON values kept in a signed cookie between requests; the client can read it, and cannot change it.
+
+        A cookie that is missing, tampered with or older than `session_max_age` is an empty session. It is saved when
+        the response is sent, if it changed; emptied, its cookie is deleted. RuntimeError without a `secret_key`; a
+        session that would need a cookie of more than 4,093 bytes is a ValueError when sending.
+        """
+        return _open_session(self)
+
+    def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
+        """Queue an executor behind the rest of the route's: an instance, or whatever a route takes.
+
+        TypeError for anything else, RuntimeError when the chain has already ended.
+        """
+        if self.response.sent or self._canceled:
+            raise RuntimeError("add_executor() comes too late: the route's executors have run")
+        names = () if self.route is None else self.route._names
+        run = functools.partial(_run_executor, executor) if isinstance(executor, Executor) else _link(executor, names)
+        if self._queue is None:
+            self._queue = []
+        self._queue.append(run)
+
+    def on_close(self, callback: Callable[[], object]) -> None:
+        """Call `callback()` when the response has been sent or given up, the last registered first.
+
+        What it raises is logged, and the rest still run.
+        """
+        self.request._close_with(callback)
+
+    def url(self, handler: object, /, **params: object) -> str:
+        """Return the path (with SCRIPT_NAME) of the route that `handler` answers; further `params` become a query.
+
+        LookupError if no route has that handler with these parameters, ValueError for a value its pattern would not
+        match.
+        """
+        return _build_url(self, handler, params)
+
+
+# ---- executors -------------------------------------------------------------------------------------------------------
+#
+# What runs for a route, one after the other, until something is sent or one of them is canceled. A route names
+# classes or factories, never instances: an instance would carry one request's errors into the next.
+
+
+class Executor:
+    """A step of a route. Made anew for every request; subclasses write `execute`, and `on_cancel` if they cancel."""
+
+    canceled = False
+
+    def execute(self, context: WebContext) -> object:
+        """Do the step. What it returns is sent, unless it is None or the executor was canceled."""
+
+    def cancel(self) -> None:
+        """Drop the executors behind this one, and have `on_cancel` run once `execute` has returned."""
+        self.canceled = True
+
+    def on_cancel(self, context: WebContext) -> object:
+        """Answer for a canceled executor. What it returns is sent, unless it is None."""
+
+
+class ValidationExecutor(Executor):
+    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for what is wrong.
+
+    Any error cancels the executor and answers 422. No error hook runs, for nothing failed: to change how a 422 looks,
+    override `on_cancel`.
+    """
+
+    _errors: dict[str, list[str]] | None = None
+
+    @property
+    def errors(self) -> dict[str, list[str]]:
+        """The messages so far, by field."""
+        if self._errors is None:
+            self._errors = {}
+        return self._errors
+
+    def add_error(self, field: str, message: str) -> None:
+        """Say what is wrong with an input field, in words for the person who filled it in."""
+        self.errors.setdefault(field, []).append(message)
+        self.cancel()
+
+    def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
+        """Add the messages of a mapping of field to message, or messages."""
+        for field, messages in errors.items():
+            for message in [messages] if isinstance(messages, str) else messages:
+                self.add_error(field, message)
+
+    def validate(self, context: WebContext) -> object:
+        """Check the input. To be written by the application."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
+
+    def execute(self, context: WebContext) -> object:
+        """Run `validate`."""
+        return self.validate(context)
+
+    def on_cancel(self, context: WebContext) -> object:
+        """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
+
+        Input that cannot be read is left out. Does nothing if `validate` has sent a response itself.
+        """
+        if not context.response.sent:
+            context.response.put_form(context.request._readable_input()).json("validation", self.errors).code(422)
+        return None
+
+
+def _run_executor(executor: Executor, context: WebContext) -> object:
+    value = executor.execute(context)
+    if executor.canceled:
+        context._canceled = True
+        return executor.on_cancel(context)
+    return value
+
+
+# ---- routes and scopes -----------------------------------------------------------------------------------------------
+#
+# Everything that can be known before a request is worked out when it is declared, mistakes included. A declaration is
+# bound to the line that wrote it, for the message that says what is wrong.
+
+
+def _place() -> str:
+    """Return file and line of the nearest caller outside this file."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals is globals():
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
+    """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` ones."""
+    import inspect
+
+    sides = (function, type(function).__call__)
+    if any(inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side) for side in sides):
+        raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
+    try:
+        return inspect.signature(function, follow_wrapped=follow_wrapped)
+    except ValueError:
+        return None
+
+
+def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object) -> bool:
+    try:
+        if signature is not None:
+            signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+_Link = Callable[[WebContext], object]  # a handler, hook or executor as the dispatcher calls it
+
+
+def _is_plain(function: object) -> bool:
+    """Tell whether the code object says all about the signature of a function: then `inspect` need not be imported."""
+    if type(function) is not _FUNCTION or hasattr(function, "__wrapped__"):
+        return False
+    code = function.__code__
+    return not (code.co_flags & _NOT_PLAIN or code.co_kwonlyargcount or function.__defaults__)
+
+
+_FUNCTION = type(_is_plain)
+_NOT_PLAIN = 0x04 | 0x08 | 0x80 | 0x200  # CO_VARARGS, CO_VARKEYWORDS, CO_COROUTINE, CO_ASYNC_GENERATOR
+
+
+def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
+    """Raise TypeError unless `hook` can be called with that many positional arguments."""
+    count = arguments.count(",") + 1
+    if not callable(hook):
+        raise TypeError(f"{kind}() takes a function ({arguments}), not {hook!r} ({_place()})")
+    if _is_plain(hook) and hook.__code__.co_argcount == count:
+        return
+    if not _takes(_signature(hook), *range(count)):
+        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
+
+
+def _link(executor: object, names: Sequence[str], decorated: bool = False) -> _Link:
+    """Return the call that runs an executor of a route whose pattern has the parameters `names`.
+
+    A decorated function is a handler; of the others, one that needs no argument is a factory.
+    """
+    if isinstance(executor, Executor):
+        raise TypeError(
+            f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
+            f"give the class, or a function that makes one ({_place()})"
+        )
+    if isinstance(executor, type) and not issubclass(executor, Executor):
+        raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
+    if not callable(executor):
+        raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_place()})")
+    if isinstance(executor, type) and not _takes(_signature(executor)):
+        raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
+    if isinstance(executor, type) or not (decorated or _needs_argument(executor)):
+        return _named(functools.partial(_run_made, executor), executor)
+    return _handler_link(executor, names)
+
+
+def _needs_argument(function: Callable[..., object]) -> bool:
+    """Tell a handler from a factory. One that takes `*args` is a handler in a decorator that hides its signature."""
+    if _is_plain(function):
+        return bool(function.__code__.co_argcount)
+    signature = _signature(function)
+    if signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
+        return True
+    return not _takes(signature)
+
+
+def _run_made(factory: Callable[[], object], context: WebContext) -> object:
+    executor = factory()
+    if not isinstance(executor, Executor):
+        raise TypeError(f"the factory {_name(factory)} made {type(executor).__name__}, which is no Executor")
+    return _run_executor(executor, context)
+
+
+def _named(link: _Link, executor: Callable[..., object]) -> _Link:
+    return functools.update_wrapper(link, executor, updated=())
+
+
+def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link:
+    """Return the call of a handler `(context)`, or `(context, ...)` with the names of its pattern; else TypeError.
+
+    It may have further parameters with defaults: `lambda context, n=n: ...` in a loop cannot be called wrongly.
+    """
+    if _is_plain(handler):
+        code = handler.__code__
+        found = code.co_varnames[1 : code.co_argcount]
+        if code.co_argcount and not found:
+            return handler
+        if code.co_argcount and found == tuple(names):
+            if len(names) == 1:  # the usual case, and without unpacking it takes half the time
+                return _named(lambda context: handler(context, context._values[0]), handler)
+            return _named(lambda context: handler(context, *context._values), handler)
+    # A decorator made with functools.wraps shows the names of what it wraps, and takes them as it does.
+    signature, outside = _signature(handler), _signature(handler, follow_wrapped=False)
+    parameters = [] if signature is None else list(signature.parameters.values())[1:]
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if {p.name for p in named if p.default is p.empty} <= set(names):
+        if all(_takes(side, None, **dict.fromkeys(names)) for side in (signature, outside)):
+            return _named(lambda context: handler(context, **context.params), handler) if names else handler
+        in_order = [p.name for p in named] in ([], list(names))
+        if in_order and all(_takes(side, None, *names) for side in (signature, outside)):
+            return _named(lambda context: handler(context, *context._values), handler)
+        if not named and _takes(signature, None):
+            return handler
+    takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
+    raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
+
+
+class Route:
+    """A method, a pattern, and what answers them.
+
+    `method` is a token (`*` for a mounted application, which takes every method), `pattern` the whole pattern with the
+    prefixes of the blocks around it, `scope` the `Scope` it was written in, `handlers` the executors as they were
+    given.
+    """
+
+    __slots__ = (
+        "_hooks",  # those of the scope and the scopes around it, set when the application is sealed
+        "_links",  # what the dispatcher calls for each of the handlers
+        "_names",  # the pattern's parameters, in order
+        "_place",  # file and line that wrote it
+        "handlers",
+        "method",
+        "pattern",
+        "scope",
+    )
+
+    def __init__(self, method: str, pattern: str, names: tuple[str, ...], scope: Scope) -> None:
+        self.method = method
+        self.pattern = pattern
+        self.scope = scope
+        self.handlers: list[Any] = []
+        self._names = names
+        self._links: list[_Link] = []
+        self._place = _place()
+        self._hooks = _NO_HOOKS
+
+    def _append(self, executor: object, decorated: bool = False) -> None:
+        self._links.append(_link(executor, self._names, decorated))
+        self.handlers.append(executor)
+
+    def __repr__(self) -> str:
+        return f"<Route {self.method} {self.pattern} at {self._place}>"
+
+
+class _Hooks:
+    """The hooks that run for a route, each kind in the order in which it runs."""
+
+    __slots__ = ("after", "before", "error")
+
+    def __init__(self, scopes: Sequence[Scope]) -> None:
+        """Collect the hooks of `scopes`, which stand innermost first."""
+        # Before hooks go in, from the outermost block to the innermost; after and error hooks come back out. Within a
+        # block each kind keeps the order of writing, whichever direction the blocks are taken in.
+        self.before = tuple(hook for scope in reversed(scopes) for hook in scope._before)
+        self.after = tuple(hook for scope in scopes for hook in scope._after)
+        self.error = tuple(hook for scope in scopes for hook in scope._error)
+
+
+_NO_HOOKS = _Hooks(())
+
+# A pattern is a list of segments, each one wholly literal or wholly a parameter.
+_SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}").fullmatch
+_INTEGER = re.compile(r"-?[0-9]{1,18}").fullmatch  # fits 64 bits, which is what a database's key does
+_LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+
+def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
+    """Split a pattern into (kind, text) of its segments; raise ValueError for one that means nothing."""
+    segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
+    if any(kind == _REST for kind, _ in segments[:-1]):
+        raise ValueError(f"{pattern!r}: a path parameter must come last ({_place()})")
+    names = [text for kind, text in segments if kind != _LITERAL]
+    if len(names) != len(set(names)):
+        raise ValueError(f"{pattern!r}: two parameters of one name ({_place()})")
+    return segments
+
+
+def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
+    if "{" not in text and "}" not in text:
+        return _LITERAL, text
+    match = _SEGMENT(text)
+    if not match:
+        raise ValueError(f"{pattern!r}: the segment {text!r} is neither a literal nor {{name}} ({_place()})")
+    name, converter = match.groups()
+    if not name.isidentifier():
+        raise ValueError(f"{pattern!r}: {name!r} is no name for a parameter ({_place()})")
+    if converter not in (None, ":int", ":path"):
+        raise ValueError(f"{pattern!r}: there is no converter {converter[1:]!r}, only int and path ({_place()})")
+    return (_NAME if converter is None else converter[1:]), name
+
+
+class _Node:
+    """A place in the tree of patterns: where a walk stands after some segments."""
+
+    __slots__ = (
+        "has_choice",  # whether integer or rest is there: a segment may then fit in two ways
+        "has_parameters",  # whether integer, name or rest is there
+        "integer",  # the node behind {name:int}
+        "literals",  # segment to the node behind it
+        "name",  # the node behind {name}
+        "rest",  # the node behind {name:path}
+        "routes",  # method to route, for the patterns that end here; HEAD falls to the route of GET
+    )
+
+    def __init__(self) -> None:
+        self.literals: dict[str, _Node] = {}
+        self.integer: _Node | None = None
+        self.name: _Node | None = None
+        self.rest: _Node | None = None
+        self.has_choice = self.has_parameters = False
+        self.routes: dict[str, Route] = {}
+
+    def child(self, kind: str, text: str) -> _Node:
+        """Return the node behind one more segment of a pattern, made if there is none."""
+        if kind == _LITERAL:
+            return self.literals.setdefault(text, _Node())
+        slot = {_INT: "integer", _NAME: "name", _REST: "rest"}[kind]
+        if getattr(self, slot) is None:
+            setattr(self, slot, _Node())
+            self.has_parameters = True
+            self.has_choice = self.has_choice or kind != _NAME
+        return cast(_Node, getattr(self, slot))
+
+    def add(self, routes: Sequence[Route]) -> None:
+        """Let `routes` end here; raise ValueError if another one of the same method does."""
+        for route in routes:
+            other = self.routes.get(route.method)
+            if other is not None and other.method == route.method:
+                raise ValueError(
+                    f"{route.method} {route.pattern} ({route._place}) is the same route as "
+                    f"{other.method} {other.pattern} ({other._place})"
+                )
+        for route in routes:
+            self.routes[route.method] = route
+            if route.method == "GET":
+                self.routes.setdefault("HEAD", route)
+
+
+class _Router:
+    """Finds the route of a path and a method. Knows nothing of requests.
+
+    Patterns live in a tree with a dictionary per segment, and whole literal paths in one more dictionary in front of
+    it. Joined regular expressions were slower by six times on the last of 180 routes, and generated code is hard to
+    trust.
+    """
+
+    def __init__(self) -> None:
+        self._root = _Node()
+        # By PATH_INFO as a server gives it: UTF-8 in the disguise of latin-1. Most requests end with this look-up.
+        self.literals: dict[str, _Node] = {}
+
+    def add(self, routes: Sequence[Route], segments: Sequence[tuple[str, str]]) -> None:
+        """Add all of `routes`, or raise ValueError and add none."""
+        node = self._root
+        for kind, text in segments:
+            node = node.child(kind, text)
+        node.add(routes)
+        if all(kind == _LITERAL for kind, _ in segments):
+            path = "/" + "/".join(text for _, text in segments)
+            self.literals[path.encode("utf-8", "surrogatepass").decode("latin-1")] = node
+
+    # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
+    # the path. Where the better choice leads nowhere, or to patterns without the method, the walk comes back and
+    # tries the next; so path and method match together, and OPTIONS /{rest:path} can serve every preflight.
+    #
+    # The walk visits a node at most once, since a tree has one way to each: its cost is bounded by the patterns as
+    # written, however often it comes back, and by their depth when it does not; never by the number of routes beside
+    # its way, nor by what the client sends (a path longer than every pattern ends at the deepest).
+
+    def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, tuple[Any, ...], set[str]]:
+        """Return the best route and its parameters; without one None, () and the methods that the path has."""
+        size = len(segments)
+        methods: set[str] = set()
+        waiting: list[tuple[_Node, int, tuple[Any, ...], bool]] = [(self._root, 0, (), False)]
+        while waiting:
+            node, depth, values, takes_rest = waiting.pop()
+            while depth < size and not takes_rest:
+                segment = segments[depth]
+                child = node.literals.get(segment)
+                if child is None and not node.has_choice:
+                    child = node.name
+                    values = (*values, segment)
+                elif node.has_parameters:
+                    # The weakest choice is put down first, so that the best is taken up first.
+                    if node.rest is not None:
+                        waiting.append((node.rest, depth, values, True))
+                    if node.name is not None:
+                        waiting.append((node.name, depth + 1, (*values, segment), False))
+                    if node.integer is not None and _INTEGER(segment):
+                        waiting.append((node.integer, depth + 1, (*values, int(segment)), False))
+                if child is None:
+                    break
+                node = child
+                depth += 1
+            else:
+                route = node.routes.get(method) or node.routes.get("*")
+                if route is not None:
+                    return route, (*values, "/".join(segments[depth:])) if takes_rest else values, methods
+                methods.update(node.routes)
+        return None, (), methods
+
+
+def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
+    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8.
+
+    PATH_INFO is decoded, so a %2F in it looks like a separator. Where the server tells the raw target too, and it is
+    that of this very path (nothing rewrote it on the way), the segments come from there.
+    """
+    if target is not None and "%2" in target:
+        raw = _raw_path(target, environ.get("SCRIPT_NAME", "").encode("latin-1"), path.encode("latin-1"))
+        if raw is not None:
+            return [unquote_to_bytes(segment).decode() for segment in raw.split(b"/") if segment]
+    if not path.isascii():
+        path = _wsgi_text(path)
+    # What has nothing to drop needs no list comprehension, which would take as long as the walk.
+    if path[:1] == "/" and path[-1] != "/" and "//" not in path:
+        return path[1:].split("/")
+    return [segment for segment in path.split("/") if segment]
+
+
+def _raw_path(target: str, script_name: bytes, path: bytes) -> bytes | None:
+    """Return the part of the raw target that became PATH_INFO, None if it did not become this one."""
+    raw = target.partition("?")[0].encode("latin-1", "replace")
+    if not raw.startswith(b"/"):  # absolute-form: RFC 9112 section 3.2.2
+        raw = b"/" + raw.partition(b"//")[2].partition(b"/")[2]
+    pieces = raw.split(b"/")
+    depth = script_name.count(b"/") + 1 if script_name else 1
+    if unquote_to_bytes(b"/".join(pieces[:depth])) != script_name:
+        return None
+    raw = b"/" + b"/".join(pieces[depth:])
+    # Servers decode the path wholly, or leave %2F as it is (cheroot).
+    decoded = (unquote_to_bytes(raw), b"%2F".join(unquote_to_bytes(piece) for piece in _ENCODED_SLASH.split(raw)))
+    return raw if path in decoded else None
+
+
+_ENCODED_SLASH = re.compile(rb"%2[Ff]")
+
+_Handler = TypeVar("_Handler", bound=Callable[..., object])
+_Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
+_ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
+
+
+class Scope:
+    """A block of routes and hooks: what is attached to it applies to the routes written in it and in blocks inside it.
+
+    Made by `path`, on an application or on another scope. Two calls make two scopes, even with one prefix: neither's
+    hooks reach the other's routes. Hooks apply to routes written above them too. After the first request every
+    declaration is a RuntimeError.
+
+    Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
+    digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count, so
+    `/a`, `/a/` and `//a` are one. A method and a pattern of the same shape twice are a ValueError; so is a pattern
+    that means nothing.
+
+    In a route, `executors` are run in order, then the decorated handler: Executor subclasses, factories that need no
+    argument, or handlers, which take `(context)`, or `(context, ...)` with exactly the pattern's names; anything else
+    is a TypeError. What each of them returns is sent, unless it is None; that ends the route.
+    """
+
+    def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
+        self._app = app
+        self._parent = parent
+        self._prefix = prefix
+        self._before: list[Callable[..., object]] = []
+        self._after: list[Callable[..., object]] = []
+        self._error: list[Callable[..., object]] = []
+
+    # Routes.
+
+    def get(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+        """Register a route for GET, which also answers HEAD; return a decorator for its handler."""
+        return self._register(("GET",), pattern, executors)
+
+    def post(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+        """Register a route for POST; return a decorator for its handler."""
+        return self._register(("POST",), pattern, executors)
+
+    def put(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+        """Register a route for PUT; return a decorator for its handler."""
+        return self._register(("PUT",), pattern, executors)
+
+    def patch(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+        """Register a route for PATCH; return a decorator for its handler."""
+        return self._register(("PATCH",), pattern, executors)
+
+    def delete(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+        """Register a route for DELETE; return a decorator for its handler."""
+        return self._register(("DELETE",), pattern, executors)
+
+    def head(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+        """Register a route for HEAD, in place of what GET's would answer; return a decorator for its handler."""
+        return self._register(("HEAD",), pattern, executors)
+
+    def options(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+        """Register a route for OPTIONS; return a decorator for its handler."""
+        return self._register(("OPTIONS",), pattern, executors)
+
+    def any(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+        """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS; return a decorator for their handler."""
+        return self._register(_METHODS, pattern, executors)
+
+    def route(self, method: str, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+        """Register a route for any method; return a decorator for its handler.
+
+        ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals: methods have case.
+        """
+        usual = isinstance(method, str) and method.upper() in (*_METHODS, "CONNECT", "TRACE")
+        if not isinstance(method, str) or not _TOKEN(method) or method == "*" or (usual and method != method.upper()):
+            raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
+        return self._register((method,), pattern, executors)
+
+    def _register(
+        self, methods: Sequence[str], pattern: str, executors: Sequence[object]
+    ) -> Callable[[_Handler], _Handler]:
+        app = self._app
+        app._refuse_if_sealed()
+        segments, whole = self._whole(pattern)
+        names = tuple(text for kind, text in segments if kind != _LITERAL)
+        routes = [Route(method, whole, names, self) for method in methods]
+        for route in routes:
+            for executor in executors:
+                route._append(executor)
+        app._router.add(routes, segments)
+        app._routes += routes
+
+        def append(handler: _Handler) -> _Handler:
+            app._refuse_if_sealed()
+            for route in routes:
+                route._append(handler, decorated=True)
+            return handler
+
+        return append
+
+    def _whole(self, pattern: str) -> tuple[list[tuple[str, str]], str]:
+        """Return segments and text of a pattern with the prefixes of this scope."""
+        if not isinstance(pattern, str):
+            raise TypeError(f"a pattern is a str, not {pattern!r} ({_place()})")
+        whole = "/" + "/".join(filter(None, f"{self._prefix}/{pattern}".split("/")))
+        return _parse_pattern(whole), whole
+
+    # Blocks.
+
+    def path(self, prefix: str, block: Callable[[Scope], object] | None = None) -> Scope:
+        """Return a new scope inside this one: for `with scope.path("/admin") as admin:`, or call `block` with it.
+
+        `prefix` is a pattern without `{name:path}`; it may be "".
+        """
+        self._app._refuse_if_sealed()
+        segments, whole = self._whole(prefix)
+        if any(kind == _REST for kind, _ in segments):
+            raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_place()})")
+        scope = Scope(self._app, self, whole)
+        if block is not None:
+            block(scope)
+        return scope
+
+    def __enter__(self) -> Scope:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        return None
+
+    # Hooks.
+
+    def before(self, hook: _Hook) -> _Hook:
+        """Attach `hook(context)`, to run before the executors; outer blocks first. If it sends, no more of them run."""
+        return cast(_Hook, self._attach(self._before, hook, "before", "context"))
+
+    def after(self, hook: _Hook) -> _Hook:
+        """Attach `hook(context)`, to run once the response is sent, also after an error; inner blocks first.
+
+        It may still add headers. What it raises is logged and changes nothing.
+        """
+        return cast(_Hook, self._attach(self._after, hook, "after", "context"))
+
+    def error(self, hook: _ErrorHook) -> _ErrorHook:
+        """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
+
+        The status is already on the response. A hook that builds a body leaves outer hooks their turn, one that sends
+        does not. What it raises is logged and changes nothing. When no route matched, those of the application itself
+        run.
+        """
+        return cast(_ErrorHook, self._attach(self._error, hook, "error", "context, cause, status_code"))
+
+    def _attach(self, hooks: list[Callable[..., object]], hook: Any, kind: str, arguments: str) -> object:
+        self._app._refuse_if_sealed()
+        _check_hook(hook, kind, arguments)
+        hooks.append(hook)
+        return hook
+
+    def _chain(self) -> list[Scope]:
+        """Return this scope and those around it, innermost first."""
+        return [self, *(self._parent._chain() if self._parent else ())]
+
+    # What is not a handler.
+
+    def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
+        """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
+
+        Never anything outside of it: `..`, a symbolic link that leads out, a name that begins with a dot, a backslash
+        or a NUL is a 404. A directory answers its index.html, after a redirect to its name with a slash behind it.
+        ValueError if there is no such directory now.
+        """
+        _serve_files(self, prefix, directory)
+
+    def mount(self, prefix: str, wsgi_app: _WSGIApplication) -> None:
+        """Hand everything below `prefix` to another WSGI application (PEP 3333), whatever the method.
+
+        SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run; an exception that escapes takes the
+        error path.
+        """
+        _mount(self, prefix, wsgi_app)
+
+
+# ---- the application -------------------------------------------------------------------------------------------------
+#
+# One path leads through the framework, and it stands here whole. A subclass of WebApp may override three methods,
+# on_request, on_complete and resolve_status_code; whoever tries to override another one hears of it when the class is
+# made.
+
+# What is logged for a hook that fails, after hooks and on_complete included. Traceback and `extra` tell which.
+_HOOK_FAILED = "エラーハンドラで例外が発生しました"
+
+
+def _report(level: int, message: str, *arguments: object, error: BaseException | None = None, **extra: object) -> None:
+    """Log, and never raise: a broken log handler must not cost the client its response."""
+    try:
+        trace = None if error is None else (type(error), error, _below(error.__traceback__))
+        _log.log(level, message, *arguments, exc_info=trace, extra=extra)
+    except Exception:
+        return
+
+
+def _describe(cause: BaseException) -> str:
+    try:
+        return _printable(repr(cause))
+    except Exception:
+        return f"<{type(cause).__name__}, whose repr() fails>"
+
+
+class _SentStream:
+    """A streamed body as the server iterates over it. Closing it completes the request, however far it came."""
+
+    __slots__ = ("_chunks", "_complete", "_context")
+
+    def __init__(self, context: WebContext, chunks: Iterable[bytes], complete: Callable[[WebContext], None]) -> None:
+        self._context = context
+        self._chunks = iter(chunks)
+        self._complete: Callable[[WebContext], None] | None = complete
+
+    def __iter__(self) -> _SentStream:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return next(self._chunks)
+        except StopIteration:
+            raise
+        except Exception as cause:
+            # The server breaks the connection off: the client must not take what it has for the whole.
+            _log_failure(self._context.request, cause, 500)
+            _note_unanswered(self._context.request, cause)
+            raise
+
+    def close(self) -> None:
+        complete, self._complete = self._complete, None
+        if complete is not None:
+            complete(self._context)
+
+
+def _below(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where it has left this file: what matters at two in the morning is the application."""
+    below = trace
+    while below is not None and below.tb_frame.f_globals is globals():
+        below = below.tb_next
+    return below or trace
+
+
+def _log_failure(request: Request, cause: Exception, status: int) -> None:
+    """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
+    if status >= 500:
+        _report(logging.ERROR, "%r %r: %d", request.method, request.path, status, error=cause)
+    elif _log.isEnabledFor(logging.DEBUG):
+        _report(logging.DEBUG, "%r %r: %d %s", request.method, request.path, status, _describe(cause))
+
+
+def _note_unanswered(request: Request, cause: Exception) -> None:
+    """Tell a server or test client that asked for it about a failure which no hook answered."""
+    noted = request.environ.get("webapp.errors")
+    if noted is not None:
+        noted.append(cause)
+
+
+class WebApp(Scope):
+    """An application: the outermost scope, and a WSGI application (PEP 3333).
+
+    `secret_key` signs sessions: str or bytes, or a list of them, of which the first signs and all verify, so that
+    keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits what is read of a body,
+    `max_form_memory` (bytes) a urlencoded form and all fields of a multipart form that are no files, `max_fields` the
+    fields of a form or query. `trusted_proxies` is the number of proxies in front of the server that set
+    X-Forwarded-For, -Proto and -Host.
+    """
+
+    def __init__(
+        self,
+        *,
+        secret_key: str | bytes | Sequence[str | bytes] | None = None,
+        session_cookie: str = "session",
+        session_max_age: int = 14 * 86400,
+        max_body_size: int = 16 * 2**20,
+        max_form_memory: int = 2**20,
+        max_fields: int = 1000,
+        trusted_proxies: int = 0,
+    ) -> None:
+        super().__init__(self, None, "")
+        self._check_overrides()  # again, as a mixin's __init_subclass__ can keep WebApp's from being called
+        if not _TOKEN(session_cookie):
+            raise ValueError(f"session_cookie is a token, not {session_cookie!r}")
+        self._session_keys = _session_keys(secret_key)
+        self._session_cookie = session_cookie
+        self._session_max_age = _check_limit("session_max_age", session_max_age)
+        self._max_body_size = _check_limit("max_body_size", max_body_size)
+        self._max_form_memory = _check_limit("max_form_memory", max_form_memory)
+        self._max_fields = _check_limit("max_fields", max_fields)
+        self._trusted_proxies = _check_limit("trusted_proxies", trusted_proxies)
+        self._router = _Router()
+        self._routes: list[Route] = []
+        self._sealing = threading.Lock()
+        self._sealed = False
+        self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
+        self._has_on_request = type(self).on_request is not WebApp.on_request
+        self._has_on_complete = type(self).on_complete is not WebApp.on_complete
+
+    # The three methods that an application may override.
+
+    def on_request(self, context: WebContext) -> object:
+        """Run first on every request, matched or not. If it sends, nothing runs after it but `on_complete`."""
+
+    def on_complete(self, context: WebContext) -> None:
+        """Run last on every request, once, whatever happened; for a stream, when the server has closed it."""
+
+    def resolve_status_code(self, cause: Exception) -> int:
+        """Return the status that answers `cause`: that of an HttpException, 500 for anything else.
+
+        An override falls back to `super().resolve_status_code(cause)` for what it does not know.
+        """
+        return cause.status_code if isinstance(cause, HttpException) else 500
+
+    # Everything else is final.
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._check_overrides()
+
+    @classmethod
+    def _check_overrides(cls) -> None:
+        for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
+            for name in vars(base):
+                if name in _FINAL:
+                    raise TypeError(
+                        f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
+                        f"an application may override {', '.join(_OVERRIDABLE)}"
+                    )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _FINAL or name in _OVERRIDABLE:
+            raise TypeError(f"WebApp.{name} cannot be assigned to; a subclass may override {', '.join(_OVERRIDABLE)}")
+        super().__setattr__(name, value)
+
+    def routes(self) -> list[Route]:
+        """Return the registered routes, sorted by pattern, then method."""
+        return sorted(self._routes, key=lambda route: (route.pattern, route.method))
+
+    def run(
+        self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
+    ) -> None:
+        """Serve until Ctrl-C or SIGTERM. `options` are those of `Server`.
+
+        With `reload`, restart when a module or template file changes. SystemExit with status 1 when `host` and `port`
+        cannot be bound.
+        """
+        self._seal()
+        _run(self, host, port, quiet=quiet, reload=reload, **options)
+
+    def _refuse_if_sealed(self) -> None:
+        if self._sealed:
+            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
+
+    def _seal(self) -> None:
+        """Work out once what every request needs, and end the declarations."""
+        with self._sealing:
+            if self._sealed:
+                return
+            hooks = {self: _Hooks((self,))}
+            for route in self._routes:
+                if not route._links:
+                    raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
+                if route.scope not in hooks:
+                    hooks[cast(Any, route.scope)] = _Hooks(route.scope._chain())
+                route._hooks = hooks[cast(Any, route.scope)]
+            self._own_hooks = hooks[self]
+            self._sealed = True
+
+    # The dispatcher. Its stages, in order: match, on_request, before hooks, executors, send; on a failure in any of
+    # them the error path; after hooks; the hand-over to the server; on_complete.
+
+    def __call__(self, environ: _Environ, start_response: _StartResponse) -> Iterable[bytes]:
+        """Answer one request (PEP 3333)."""
+        if not self._sealed:
+            self._seal()
+        context = WebContext(self, environ)
+        response = context.response
+        body: bytes | _Stream | _FileBody = b""
+        try:
+            miss = self._match(context)
+            route = context.route
+            hooks = self._own_hooks if route is None else route._hooks
+            ends_here = self._has_on_request
+            try:
+                if ends_here:
+                    self._ask_first(context)
+                    ends_here = response._state != _OPEN
+                if not ends_here:
+                    if route is not None:
+                        self._respond(context, route)
+                    else:
+                        response._kept_headers = response._headers
+                        self._answer(context, hooks, cast(Exception, miss))
+            except Exception as cause:
+                ends_here = ends_here and response._state != _OPEN
+                self._answer(context, hooks, cause)
+            if hooks.after and not ends_here:
+                self._run_after(context, hooks)
+            if response._status == 405 and "allow" not in response._headers:
+                self._allow(context)
+            body = response._hand_over(start_response)
+            return [body] if isinstance(body, bytes) else self._streamed(context, body)
+        finally:
+            if type(body) is bytes and (self._has_on_complete or context.request._closing is not None):
+                self._complete(context)
+
+    def _match(self, context: WebContext) -> HttpException | None:
+        """Set the context's route and parameters; return what it is a miss with, made but not raised."""
+        environ = context.request.environ
+        method = context.request.method
+        path = environ.get("PATH_INFO") or "/"
+        target = environ.get("REQUEST_URI") or environ.get("RAW_URI")
+        # A %2F in the raw target may make another path of what PATH_INFO shows.
+        if target is None or "%2" not in target:
+            node = self._router.literals.get(path)
+            if node is not None:
+                context.route = node.routes.get(method)
+                if context.route is not None:
+                    return None
+        try:
+            segments = _path_segments(environ, path, target)
+        except UnicodeError:
+            return HttpException(400, "the path is not UTF-8")
+        context.route, context._values, methods = self._router.match(segments, method)
+        if context.route is not None:
+            return None
+        return MethodNotAllowedException(sorted(methods)) if methods else NotFoundException()
+
+    def _ask_first(self, context: WebContext) -> None:
+        value = self.on_request(context)
+        if value is not None:
+            context.response._return(value, self.on_request)
+
+    def _respond(self, context: WebContext, route: Route) -> None:
+        """Run before hooks, executors and handler, then send what they built."""
+        response = context.response
+        for hook in route._hooks.before:
+            response._kept_headers = response._headers
+            value = hook(context)
+            if value is not None:
+                response._return(value, hook)
+            if response._state != _OPEN:
+                return
+        response._kept_headers = response._headers
+        for link in route._links:
+            value = link(context)
+            if value is not None:
+                response._return(value, link)
+            if response._state != _OPEN or context._canceled:
+                break
+        else:
+            if context._queue is not None:
+                self._run_queue(context, context._queue)
+        if response._state == _OPEN:
+            response.send()
+
+    def _run_queue(self, context: WebContext, queue: Iterable[_Link]) -> None:
+        """Run the executors that others have added; the queue grows while it runs."""
+        response = context.response
+        for link in queue:
+            value = link(context)
+            if value is not None:
+                response._return(value, link)
+            if response._state != _OPEN or context._canceled:
+                return
+
+    # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. What
+    # the failed step left behind is undone, so that no cookie or header of a handler that failed reaches the client.
+    # Then the hooks have their say, innermost block first, until one sends; and whatever they do, something complete
+    # is sent.
+
+    def _answer(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
+        """Answer a request that failed with `cause`."""
+        request, response = context.request, context.response
+        status = self._resolve(cause)
+        _log_failure(request, cause, status)
+        if response._state == _OPEN:
+            response._undo_step()
+            response._status = status
+            if isinstance(cause, HttpException):
+                self._add_headers(response, cause)
+            for hook in hooks.error:
+                self._run_hook(context, hook, cause, status)
+                if response._state != _OPEN:
+                    return
+            if self._send_answer(context):
+                return
+        if status >= 500:
+            _note_unanswered(request, cause)
+
+    def _resolve(self, cause: Exception) -> int:
+        try:
+            return _check_status(self.resolve_status_code(cause))
+        except Exception as error:
+            _report(logging.ERROR, "resolve_status_code failed for %s", _describe(cause), error=error)
+            return 500
+
+    def _add_headers(self, response: Response, cause: HttpException) -> None:
+        try:
+            for name, value in cause.headers.items():
+                response.header(name, value)
+        except Exception as error:  # checked when it was made, but a subclass may have its own
+            _report(logging.ERROR, "the headers of %s cannot be sent", _describe(cause), error=error)
+
+    def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
+        """Run an error hook; one that raises leaves no trace, as though it had not run, unless it had already sent."""
+        response = context.response
+        before = response._snapshot()
+        try:
+            value = hook(context, cause, status)
+            if value is not None:
+                response._return(value, hook)
+        except Exception as error:
+            if response._state == _OPEN:
+                response._restore(before)
+            self._log_hook(context, "error", hook, error)
+
+    def _send_answer(self, context: WebContext) -> bool:
+        """Send what the hooks have built and return True; else, or if that fails, send the default body."""
+        response = context.response
+        answered = response.has_body
+        if not answered:
+            response._build_default()
+        headers = response._headers
+        try:
+            response.send()
+            return answered
+        except Exception as error:  # a document that is no JSON, a stream that fails, a session too large
+            self._log_hook(context, "error", Response.send, error)
+        response._headers = headers
+        response._session = None
+        response._build_default()
+        response.send()
+        return False
+
+    def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
+        response = context.response
+        for hook in hooks.after:
+            kept = response._headers
+            try:
+                value = hook(context)
+                if value is not None:
+                    response._return(value, hook)
+            except Exception as error:
+                response._headers = kept
+                self._log_hook(context, "after", hook, error)
+
+    def _log_hook(self, context: WebContext, stage: str, hook: Callable[..., object], error: Exception) -> None:
+        request = context.request
+        extra = {"stage": stage, "hook": _name(hook), "method": request.method, "path": request.path}
+        _report(logging.ERROR, _HOOK_FAILED, error=error, **extra)
+
+    def _allow(self, context: WebContext) -> None:
+        """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
+        environ = context.request.environ
+        target = environ.get("REQUEST_URI") or environ.get("RAW_URI")
+        try:
+            methods = self._router.match(_path_segments(environ, environ.get("PATH_INFO", ""), target), "")[2]
+        except UnicodeError:
+            methods = set()
+        context.response.header("Allow", ", ".join(sorted(methods)))
+
+    def _streamed(self, context: WebContext, body: _Stream | _FileBody) -> Iterable[bytes]:
+        """Return the iterable of a body that is not in memory; its close() completes the request."""
+        wrapper = context.request.environ.get("wsgi.file_wrapper")
+        if isinstance(body, _FileBody) and body.whole and wrapper is not None:
+            body.on_close = functools.partial(self._complete, context)
+            return cast("Iterable[bytes]", wrapper(body, _PIECE))
+        return _SentStream(context, body, self._complete)
+
+    def _complete(self, context: WebContext) -> None:
+        """Release what the request holds, then call on_complete: the last thing that happens to a request."""
+        closing = context.request._closing or []
+        try:
+            while closing:
+                callback = closing.pop()
+                try:
+                    callback()
+                except Exception as error:
+                    self._log_hook(context, "on_close", callback, error)
+        finally:
+            try:
+                self.on_complete(context)
+            except Exception as error:
+                self._log_hook(context, "on_complete", self.on_complete, error)
+
+
+_OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
+# What Python itself puts into a class, and how one is made, may differ in a subclass.
+_FINAL = frozenset(
+    name
+    for base in (WebApp, Scope)
+    for name in vars(base)
+    if not name.startswith("__") or name in ("__call__", "__enter__", "__exit__", "__init_subclass__", "__setattr__")
+) - set(_OVERRIDABLE)
+
+
+def _check_limit(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} is a whole number, not {value!r}")
+    return value
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+#
+# A file is opened before anything is said about it, so that what is said is true of what is sent. Nothing outside of a
+# directory that was named is ever served, and what a client asks for is never a 500.
+
+# The web's usual files by extension. The standard library's table differs between its versions, and its global
+# functions ask the machine's registry, which differs more.
+_CONTENT_TYPES = {
+    ".avif": "image/avif",
+    ".css": "text/css",
+    ".csv": "text/csv",
+    ".gz": "application/gzip",
+    ".html": "text/html",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".md": "text/markdown",
+    ".mjs": "text/javascript",
+    ".mp4": "video/mp4",
+    ".otf": "font/otf",
+    ".svg": "image/svg+xml",
+    ".ttf": "font/ttf",
+    ".txt": "text/plain",
+    ".wasm": "application/wasm",
+    ".webm": "video/webm",
+    ".webmanifest": "application/manifest+json",
+    ".webp": "image/webp",
+    ".woff": "font/woff",
+    ".woff2": "font/woff2",
+    ".xml": "application/xml",
+}
+
+
+def _content_type(path: str) -> str:
+    """Return the content type for a file's extension, application/octet-stream for an unknown one."""
+    from mimetypes import MimeTypes
+
+    found = _CONTENT_TYPES.get(os.path.splitext(path)[1].lower())
+    if found is None:
+        guess, encoding = MimeTypes().guess_type("file" + os.path.splitext(path)[1])
+        found = guess if guess and not encoding else "application/octet-stream"
+    return found + "; charset=UTF-8" if found.startswith("text/") else found
+
+
+class _FileBody(io.FileIO):
+    """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
+
+    def __init__(self, path: str | os.PathLike[str], filename: str | None) -> None:
+        super().__init__(os.fspath(path))
+        self.filename = filename  # the name of a download, None for what is no download
+        self.info = os.fstat(self.fileno())
+        self.size = self._left = self.info.st_size  # of what is sent, and of that what is still to be read
+        self.on_close: Callable[[], None] | None = None
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def whole(self) -> bool:
+        return self.size == self.info.st_size
+
+    def limit(self, start: int, end: int) -> None:
+        """Send only the bytes from `start` up to `end`."""
+        self.seek(start)
+        self.size = self._left = end - start
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next bytes; raise OSError if the file has become shorter than the response has promised."""
+        size = self._left if size is None or size < 0 else min(size, self._left)
+        data = super().read(size) or b""
+        if size and not data:
+            raise OSError(f"{self.name!r} ended {self._left:,} bytes early: it was cut while it was sent")
+        self._left -= len(data)
+        return data
+
+    def __iter__(self) -> Iterator[bytes]:
+        while data := self.read(_PIECE):
+            yield data
+
+    def close(self) -> None:
+        """Close the file, then call `on_close` once."""
+        super().close()
+        callback, self.on_close = self.on_close, None
+        if callback is not None:
+            callback()
+
+
+def _open_file(path: str | os.PathLike[str], filename: str | None) -> _FileBody:
+    """Open a regular file; raise NotFoundException if there is none. Opening anything else might wait for ever."""
+    try:
+        if stat.S_ISREG(os.stat(path).st_mode):
+            return _FileBody(path, filename)
+    except PermissionError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise NotFoundException(str(error)) from error
+    raise NotFoundException(f"not a regular file: {os.fspath(path)!r}")
+
+
+def _conclude_file(response: Response, body: _FileBody) -> None:
+    """Describe a file in the header fields, and decide how much of it is sent."""
+    request, size = response._request, body.info.st_size
+    etag, modified = f'"{body.info.st_mtime_ns:x}-{size:x}"', _http_date(body.info.st_mtime)
+    if response.status == 200 and request.method in ("GET", "HEAD"):
+        if _is_unchanged(request, etag, body.info.st_mtime):
+            response.code(304)
+        else:
+            wanted = _parse_range(request, etag, modified, size)
+            if wanted is not None:
+                body.limit(*wanted)
+                response.code(206).header("Content-Range", f"bytes {wanted[0]}-{wanted[1] - 1}/{size}")
+    response.header("ETag", etag).header("Last-Modified", modified).header("Accept-Ranges", "bytes")
+    if body.filename is not None:
+        response.header("Content-Disposition", _attachment(body.filename))
+
+
+def _attachment(filename: str) -> str:
+    """Return Content-Disposition for a download (RFC 6266): an ASCII name, and the name itself if it is another."""
+    plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename)
+    if plain == filename:
+        return f'attachment; filename="{filename}"'
+    encoded = quote(filename, safe="!#$&+^`|", errors="replace")
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"
+
+
+_ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")').findall
+
+
+def _is_unchanged(request: Request, etag: str, mtime: float) -> bool:
+    """Evaluate If-None-Match, or without it If-Modified-Since (RFC 9110 section 13.2.2)."""
+    known = request.environ.get("HTTP_IF_NONE_MATCH")
+    if known is not None:
+        return known.strip(" \t") == "*" or etag in _ENTITY_TAG(known)
+    since = _parse_http_date(request.environ.get("HTTP_IF_MODIFIED_SINCE", ""))
+    return since is not None and int(mtime) <= since
+
+
+_RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))[ \t]*", re.IGNORECASE).fullmatch
+
+
+def _parse_range(request: Request, etag: str, modified: str, size: int) -> tuple[int, int] | None:
+    """Return start and end of the single range that a GET asks for, None to send all; raise HttpException 416.
+
+    Several ranges, or what is none, may be ignored (RFC 9110 section 14.2), and are.
+    """
+    match = _RANGE(request.environ.get("HTTP_RANGE", ""))
+    if not match or request.method != "GET" or request.environ.get("HTTP_IF_RANGE", etag) not in (etag, modified):
+        return None
+    first, last, suffix = match.groups()
+    start = max(0, size - int(suffix)) if suffix else int(first)
+    end = min(size, int(last) + 1) if last else size
+    if last and int(last) < int(first):
+        return None  # not a valid range
+    if start >= size:
+        raise HttpException(416, headers={"Content-Range": f"bytes */{size}"})
+    return start, end
+
+
+def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
+    root = os.path.realpath(directory)
+    if not os.path.isdir(root):
+        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory ({_place()})")
+
+    def serve_file(context: WebContext) -> Response:
+        path = context.params.get("path", "")
+        file = _safe_path(root, path)
+        if not os.path.isdir(file):
+            return _send_file(context, file)
+        if not context.request.path.endswith("/"):
+            # Links in the page are relative to what the browser takes for its directory.
+            return context.response.redirect(_with_slash(context.request), 301)
+        return _send_file(context, _safe_path(root, path + "/index.html"))
+
+    scope.get(prefix, serve_file)
+    scope.get(prefix + "/{path:path}", serve_file)
+
+
+def _send_file(context: WebContext, path: str) -> Response:
+    try:
+        return context.response.file(path)
+    except PermissionError as error:
+        raise NotFoundException(str(error)) from error
+
+
+def _safe_path(root: str, path: str) -> str:
+    """Return the real path of what `path` names below `root`; raise NotFoundException if it would be anywhere else."""
+    names = [name for name in path.split("/") if name]
+    if any(name.startswith(".") or "\\" in name or "\0" in name or os.path.splitdrive(name)[0] for name in names):
+        raise NotFoundException(f"not a name to serve: {path!r}")
+    real = os.path.realpath(os.path.join(root, *names))
+    if real != root and not real.startswith(root.rstrip(os.sep) + os.sep):
+        raise NotFoundException(f"a link that leads out of {root!r}: {path!r}")
+    return real
+
+
+def _with_slash(request: Request) -> str:
+    """Return a reference to the path of the request with a slash behind it; relative, so it can name no other host."""
+    path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
+    name = path.encode("latin-1", "replace").rpartition(b"/")[2]
+    return f"./{quote(name, _PATH_SAFE)}/" + (request.query_string and "?" + request.query_string)
+
+
+# ---- mounts, links, origins ------------------------------------------------------------------------------------------
+
+
+def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
+    if not callable(wsgi_app):
+        raise TypeError(f"mount() takes a WSGI application, not {wsgi_app!r} ({_place()})")
+    depth = len(scope._whole(prefix)[0])
+
+    def run_mounted(context: WebContext) -> None:
+        _Mounted(context.response).run(wsgi_app, _shifted(context.request.environ, depth))
+
+    scope._register(("*",), prefix, (run_mounted,))
+    scope._register(("*",), prefix + "/{path:path}", (run_mounted,))
+
+
+def _shifted(environ: _Environ, depth: int) -> _Environ:
+    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME."""
+    path = environ.get("PATH_INFO", "")
+    end = 0
+    for _ in range(depth):
+        while path.startswith("/", end):
+            end += 1
+        end = path.find("/", end) if "/" in path[end:] else len(path)
+    return {**environ, "SCRIPT_NAME": environ.get("SCRIPT_NAME", "") + path[:end], "PATH_INFO": path[end:]}
+
+
+class _Mounted:
+    """One run of a mounted application: the server's side of PEP 3333, which writes into our response."""
+
+    def __init__(self, response: Response) -> None:
+        self._response = response
+        self._start: tuple[str, list[tuple[str, str]]] | None = None
+        self._written: list[bytes] = []
+        self._begun = False
+
+    def run(self, wsgi_app: _WSGIApplication, environ: _Environ) -> None:
+        result = wsgi_app(environ, self._start_response)
+        close = getattr(result, "close", None)
+        if close is not None:
+            self._response._request._close_with(close)
+        chunks = self._chunks(result)
+        first = next(chunks, b"")  # an application may wait with start_response until its first chunk is asked for
+        if self._start is None:
+            raise RuntimeError("the mounted application did not call start_response")
+        status, headers = self._start
+        self._response.code(int(status[:3]))
+        for name, value in headers:
+            self._response.add_header(name, value)
+        self._response.stream(itertools.chain((first,), chunks))
+        self._begun = True
+
+    def _chunks(self, result: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in result:
+            yield from self._take_written()
+            if chunk:
+                yield chunk
+        yield from self._take_written()
+
+    def _take_written(self) -> list[bytes]:
+        written = self._written.copy()
+        self._written.clear()  # the same list, for write() appends to it
+        return written
+
+    def _start_response(
+        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
+    ) -> Callable[[bytes], None]:
+        try:
+            if exc_info and self._begun:
+                raise exc_info[1].with_traceback(exc_info[2])
+            if self._start is not None and not exc_info:
+                raise AssertionError("start_response was called twice without exc_info")
+        finally:
+            exc_info = None  # it refers to this frame
+        self._start = status, headers
+        return self._written.append
+
+
+def _build_url(context: WebContext, handler: object, params: Mapping[str, object]) -> str:
+    routes = [r for r in context.app._routes if handler in r.handlers and set(r._names) <= set(params)]
+    if not routes:
+        raise LookupError(f"no route of {_name(handler)} takes the parameters {sorted(params)}")
+    route = max(routes, key=lambda route: len(route._names))
+    path = "".join("/" + _write_segment(kind, text, params) for kind, text in _parse_pattern(route.pattern))
+    query = urlencode({name: value for name, value in params.items() if name not in route._names}, doseq=True)
+    script_name = quote(context.request.environ.get("SCRIPT_NAME", "").encode("latin-1"), _PATH_SAFE)
+    return script_name + (path or "/") + (query and "?" + query)
+
+
+def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
+    if kind == _LITERAL:
+        return quote(text, _PATH_SAFE.replace("/", ""))
+    value = str(params[text])
+    segments = value.split("/") if kind == _REST else [value]
+    # Browsers resolve dot segments away, however they are encoded.
+    if any(segment in ("", ".", "..") for segment in segments) or (kind == _INT and not _INTEGER(value)):
+        raise ValueError(f"{value!r} does not fit the parameter {text!r}")
+    return "/".join(quote(segment, _PATH_SAFE.replace("/", "")) for segment in segments)
+
+
+def same_origin(context: WebContext) -> None:
+    """Answer 403 to a request from another site's page that would change something: a ready `before` hook.
+
+    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser says where a request comes
+    from in Sec-Fetch-Site (Fetch Metadata) or, an older one, in Origin (RFC 6454). Another site is another scheme,
+    host or port.
+    """
+    request = context.request
+    if request.method in ("GET", "HEAD", "OPTIONS", "TRACE"):
+        return
+    site = request.headers.get("Sec-Fetch-Site")
+    origin = request.headers.get("Origin")
+    if site is not None:
+        foreign = site not in ("same-origin", "none")
+    else:
+        foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
+    if foreign:
+        raise HttpException(403, f"a {request.method} from another site: {origin!r}")
+
+
+def _origin(url: str) -> str:
+    default_port = {"http": ":80", "https": ":443"}.get(url.partition("://")[0].lower(), "")
+    url = url.strip(" \t").lower()
+    return url[: -len(default_port)] if default_port and url.endswith(default_port) else url
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+#
+# A session is JSON in a cookie: readable for the client, signed against change. document.time.signature, the document
+# in base64url, the time in seconds, the signature an HMAC-SHA256 over both.
+
+_MAX_COOKIE = 4093  # bytes, the whole Set-Cookie value: the smallest limit among browsers
+
+
+def _session_keys(secret_key: str | bytes | Sequence[str | bytes] | None) -> list[bytes]:
+    secrets = [] if secret_key is None else [secret_key] if isinstance(secret_key, (str, bytes)) else list(secret_key)
+    keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
+    if not all(isinstance(key, bytes) and key for key in keys) or (secret_key is not None and not keys):
+        raise ValueError("secret_key is a str or bytes that is not empty, or a list of them")
+    return keys
+
+
+def _sign(key: bytes, text: str) -> str:
+    import hmac
+    from base64 import urlsafe_b64encode
+
+    # A key of its own for this purpose, so that a signature made with the secret for another one is worth nothing here.
+    purpose = hmac.digest(key, b"webapp session", "sha256")
+    return urlsafe_b64encode(hmac.digest(purpose, text.encode(), "sha256")).decode().rstrip("=")
+
+
+def _verified(app: WebApp, cookie: str) -> str:
+    """Return the JSON in a session cookie; "{}" if it was not signed by us, or too long ago."""
+    from base64 import urlsafe_b64decode
+    from hmac import compare_digest
+
+    signed, _, signature = cookie.rpartition(".")
+    encoded, _, stamp = signed.rpartition(".")
+    valid = [compare_digest(_sign(key, signed).encode(), signature.encode()) for key in app._session_keys]
+    if not any(valid) or not 0 <= time.time() - int(stamp) <= app._session_max_age:
+        return "{}"
+    return urlsafe_b64decode(encoded + "==").decode()
+
+
+def _open_session(context: WebContext) -> dict[str, Any]:
+    response, app = context.response, context.app
+    if response._session is None:
+        if not app._session_keys:
+            raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
+        response._session_loaded = _verified(app, context.request.cookies.get(app._session_cookie, ""))
+        response._session = json.loads(response._session_loaded)
+        context.request._vary_on("Cookie")
+    return response._session
+
+
+def _save_session(response: Response) -> None:
+    """Set, or delete, the session's cookie if the session has changed."""
+    from base64 import urlsafe_b64encode
+
+    app = response._request._app
+    document = json.dumps(response._session, separators=(",", ":"), allow_nan=False)
+    if document == response._session_loaded:
+        return
+    if not response._session:
+        response.delete_cookie(app._session_cookie)
+        return
+    signed = f"{urlsafe_b64encode(document.encode()).decode().rstrip('=')}.{int(time.time())}"
+    response.cookie(
+        app._session_cookie, f"{signed}.{_sign(app._session_keys[0], signed)}", max_age=app._session_max_age
+    )
+    if len(response._headers[_cookie_key(app._session_cookie, None, "/")][0][1]) > _MAX_COOKIE:
+        raise ValueError(f"the session needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere")
+
+
+# ---- test client -----------------------------------------------------------------------------------------------------
+#
+# Calls any WSGI application in this process, as a server would, and shows the answer as a browser gets it.
+# It opens no socket, knows of the framework only the list "webapp.errors", and never repairs a response.
+
+_FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
+_MAX_REDIRECTS = 10  # browsers stop at 20, but no test means to go that far
+_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
+# Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
+_REQUEST_TARGET = re.compile(
+    r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE
+).fullmatch
+
+_SERVER_ENVIRON: dict[str, Any] = {
+    "SERVER_NAME": "localhost",
+    "SERVER_PORT": "80",
+    "SERVER_PROTOCOL": "HTTP/1.1",
+    "SCRIPT_NAME": "",
+    "HTTP_HOST": "localhost",
+    "REMOTE_ADDR": "127.0.0.1",
+    "wsgi.version": (1, 0),
+    "wsgi.url_scheme": "http",
+    "wsgi.multithread": False,
+    "wsgi.multiprocess": False,
+    "wsgi.run_once": False,
+}
+
+
+def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
+    """Return fields as pairs; a value of a type in `repeated` makes one pair for each of its items."""
+    items: Any = fields.items() if isinstance(fields, Mapping) else fields
+    several = ((name, value if isinstance(value, repeated) else (value,)) for name, value in items)
+    return [(name, value) for name, values in several for value in values]
+
+
+def _target_entries(path: str, query: str = "") -> dict[str, str]:
+    """Return the environment entries for a path or full URL; `query` is appended to the one it holds."""
+    match = _REQUEST_TARGET(quote(path, safe=_PRINTABLE_ASCII))
+    if match is None:
+        raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
+    scheme, host, path, own_query = match.groups("")
+    path = path or "/"
+    query = "&".join(filter(None, (own_query, query)))
+    entries = {
+        "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
+        "QUERY_STRING": query,
+        "REQUEST_URI": f"{path}?{query}" if query else path,
+    }
+    if host:
+        entries.update({"wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host})
+    return entries
+
+
+def _header_entries(headers: _FieldSource) -> dict[str, str]:
+    """Return the environment entries of header fields; `UnicodeEncodeError` for what is not latin-1."""
+    values: dict[str, list[str]] = {}
+    for name, value in _pairs(headers):
+        key = name.upper().replace("-", "_")
+        key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
+        values.setdefault(key, []).append(str(value).encode("latin-1").decode("latin-1"))
+    return {key: ("; " if key == "HTTP_COOKIE" else ", ").join(several) for key, several in values.items()}
+
+
+def _to_bytes(value: Any) -> bytes:
+    """Return bytes as they are, a file's content, and anything else as UTF-8 text."""
+    value = value.read() if hasattr(value, "read") else value
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode()
+
+
+def _disposition(name: str, value: str) -> str:
+    # Escaped as the HTML standard says (multipart/form-data encoding algorithm), not as RFC 2231.
+    return f'; {name}="{value.translate({0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"})}"'
+
+
+def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, str]:
+    """Return a multipart/form-data body (RFC 7578), its fields before its files, and its Content-Type."""
+    boundary = "----webapp" + os.urandom(16).hex()
+    parts = [(_disposition("name", name), value) for name, value in _pairs(form)]
+    for name, file in _pairs(files, list):
+        if not isinstance(file, tuple):
+            file = (os.path.basename(str(getattr(file, "name", name))), file)
+        filename, content, content_type = (*file, "application/octet-stream")[:3]
+        labels = _disposition("name", name) + _disposition("filename", filename)
+        parts.append((f"{labels}\r\nContent-Type: {content_type}", content))
+    start = f"--{boundary}\r\nContent-Disposition: form-data"
+    encoded = (f"{start}{labels}\r\n\r\n".encode() + _to_bytes(value) + b"\r\n" for labels, value in parts)
+    return b"".join(encoded) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
+
+
+def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[bytes, dict[str, Any]]:
+    """Return a request's content and the environment entries that describe it."""
+    if document is not ...:
+        content, content_type = json.dumps(document).encode(), "application/json"
+    elif files is not None:
+        content, content_type = _encode_multipart(form or (), files)
+    elif form is not None:
+        content, content_type = urlencode(_pairs(form)).encode(), "application/x-www-form-urlencoded"
+    elif body is None:
+        return b"", {}
+    elif isinstance(body, (str, bytes, bytearray, memoryview)):
+        return _to_bytes(body), {"CONTENT_LENGTH": str(len(_to_bytes(body)))}
+    else:
+        return b"".join(body), {"wsgi.input_terminated": True}
+    return content, {"CONTENT_TYPE": content_type, "CONTENT_LENGTH": str(len(content))}
+
+
+def _is_expired(attributes: Mapping[str, str]) -> bool:
+    """Tell whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
+    if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):
+        return int(attributes["max-age"]) <= 0
+    from email.utils import mktime_tz, parsedate_tz
+
+    expires = parsedate_tz(attributes.get("expires", ""))
+    return expires is not None and mktime_tz(expires) <= time.time()
+
+
+class _TestResponse:
+    """Hold what a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
+
+    def __init__(self, status_line: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
+        code, _, self.reason = status_line.partition(" ")
+        self.status = int(code)
+        self.headers = _Headers(headers)
+        self.body = body
+
+    @property
+    def text(self) -> str:
+        """The body, decoded by the charset of its Content-Type, UTF-8 by default."""
+        charset = re.search(r';\s*charset="?([^\s;"]+)', self.headers.get("Content-Type", ""), re.IGNORECASE)
+        return self.body.decode(charset[1] if charset else "utf-8")
+
+    @property
+    def json(self) -> Any:
+        """The body, parsed as JSON; `ValueError` if it is none."""
+        return json.loads(self.body)
+
+    def __repr__(self) -> str:
+        return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
+
+
+def _call(app: Callable[..., Iterable[bytes]], environ: dict[str, Any]) -> _TestResponse:
+    """Do for one request what PEP 3333 asks of a server; `RuntimeError` if the application never starts."""
+    started: list[Any] = []  # status line and headers, once start_response was called
+    body: list[bytes] = []
+
+    def start_response(status: str, headers: Any, exc_info: Any = None) -> Callable[[bytes], None]:
+        if exc_info is not None and any(body):
+            raise exc_info[1].with_traceback(exc_info[2])
+        if exc_info is None and started:
+            raise RuntimeError("the application called start_response again without exc_info")
+        started[:] = status, headers
+        return body.append
+
+    chunks = app(environ, start_response)
+    try:
+        for chunk in itertools.chain(chunks, (b"",)):  # one more, because a response without a body must start too
+            if not started:
+                raise RuntimeError("the application did not call start_response before its body")
+            body.append(chunk)
+    finally:
+        close = getattr(chunks, "close", None)
+        if close is not None:
+            close()
+    status, headers = started
+    return _TestResponse(status, headers, b"".join(body))
+
+
+class TestClient:
+    """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
+
+    The client shows what production shows. With `raise_errors` the first exception that no error hook
+    answered is raised again instead of hiding behind its 500. What escapes from the application is always
+    raised, as when a stream breaks after its start: a browser sees a cut connection then.
+
+    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response changes it, and
+    deletes from it (Max-Age up to 0, Expires in the past). It holds one value per name and sends them all
+    with every request: Path, Domain and Secure are not looked at, and no cookie expires by waiting.
+    """
+
+    __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
+
+    def __init__(self, app: Callable[..., Iterable[bytes]], *, raise_errors: bool = False) -> None:
+        self.cookies: dict[str, str] = {}
+        self._app = app
+        self._raise_errors = raise_errors
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: _FieldSource | None = None,
+        form: _FieldSource | None = None,
+        json: Any = ...,
+        files: _FieldSource | None = None,
+        body: bytes | str | Iterable[bytes] | None = None,
+        headers: _FieldSource | None = None,
+        environ: Mapping[str, Any] | None = None,
+        follow_redirects: bool = False,
+    ) -> _TestResponse:
+        """Send one request; `get`, `post` and the others take the same arguments but the method.
+
+        - `path`: what a URL may not hold is percent-encoded. A full URL also sets scheme and host.
+        - `query`, `form`, `headers`: a mapping, whose values may be lists, or pairs. Line breaks stay as they
+          are. A cookie in a Cookie header wins over one of that name in the jar.
+        - `files`: likewise, of bytes, open binary files or tuples (filename, content[, content type]).
+        - `json`: any document, `None` too.
+        - `body`: bytes or text; another iterable of bytes is read at once and sent without a length.
+        - `environ`: entries that win over those made from the rest.
+        - `follow_redirects`: every host is this application; past 10 of them a `RuntimeError` names all.
+
+        `json`, `body` and `form` with `files` exclude each other: `TypeError`.
+        """
+        if (json is not ...) + (body is not None) + (form is not None or files is not None) > 1:
+            raise TypeError("a request has one body: give json, or body, or form and files")
+        if body is None and method in ("POST", "PUT", "PATCH"):
+            body = b""  # RFC 9110 section 8.6: these send a Content-Length of 0
+        content, described = _encode_content(json, form, files, body)
+        entries = {
+            **_SERVER_ENVIRON,
+            "REQUEST_METHOD": method,
+            **_target_entries(path, urlencode(_pairs(query or ()))),
+            "wsgi.input": io.BytesIO(content),
+            "wsgi.errors": sys.stderr,
+            **described,
+            **_header_entries(headers or ()),
+            **(environ or {}),
+        }
+        response = self._send(entries)
+        return self._follow(response, entries, content) if follow_redirects else response
+
+    # Made this way, they keep the signature of `request` for help() and for editors.
+    get: partialmethod[_TestResponse] = partialmethod(request, "GET")
+    post: partialmethod[_TestResponse] = partialmethod(request, "POST")
+    put: partialmethod[_TestResponse] = partialmethod(request, "PUT")
+    patch: partialmethod[_TestResponse] = partialmethod(request, "PATCH")
+    delete: partialmethod[_TestResponse] = partialmethod(request, "DELETE")
+    head: partialmethod[_TestResponse] = partialmethod(request, "HEAD")
+    options: partialmethod[_TestResponse] = partialmethod(request, "OPTIONS")
+
+    def _follow(self, response: _TestResponse, environ: dict[str, Any], content: bytes) -> _TestResponse:
+        """Follow redirects: 307 and 308 repeat the request, the others make it a GET without a body."""
+        urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
+        while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
+            urls.append(urljoin(urls[-1], response.headers["Location"]))
+            if len(urls) > _MAX_REDIRECTS + 1:
+                raise RuntimeError(f"more than {_MAX_REDIRECTS} redirects: {' -> '.join(urls)}")
+            if response.status < 307:
+                content = b""
+                environ["REQUEST_METHOD"] = "HEAD" if environ["REQUEST_METHOD"] == "HEAD" else "GET"
+                for name in ("CONTENT_TYPE", "CONTENT_LENGTH", "wsgi.input_terminated"):
+                    environ.pop(name, None)
+            environ.update(_target_entries(urls[-1]))
+            environ["wsgi.input"] = io.BytesIO(content)
+            response = self._send(environ)
+        return response
+
+    def _send(self, environ: dict[str, Any]) -> _TestResponse:
+        errors: list[BaseException] = []
+        cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
+        # A copy, because the application may change its environment and a redirect starts from this one.
+        environ = {**environ, "webapp.errors": errors, **({"HTTP_COOKIE": cookies} if cookies else {})}
+        response = _call(self._app, environ)
+        for header in response.headers.getall("Set-Cookie"):
+            self._keep_cookie(header)
+        if self._raise_errors and errors:
+            raise errors[0]
+        return response
+
+    # The jar shows UTF-8 as text and hides other bytes in surrogates, so that every value returns as it came.
+
+    def _cookie_header(self, given: str) -> str:
+        names = {pair.partition("=")[0].strip() for pair in given.split(";")}
+        jar = "; ".join(f"{name}={value}" for name, value in self.cookies.items() if name not in names)
+        return "; ".join(filter(None, (given, jar.encode("utf-8", "surrogateescape").decode("latin-1"))))
+
+    def _keep_cookie(self, header: str) -> None:
+        parts = header.encode("latin-1").decode("utf-8", "surrogateescape").split(";")
+        pair, *attributes = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
+        if _is_expired({name.lower(): value for name, _, value in attributes}):
+            self.cookies.pop(pair[0], None)
+        else:
+            self.cookies[pair[0]] = pair[2]
+
+
+# ---- the head of a request -------------------------------------------------------------------------------------------
+#
+# RFC 9112 read strictly: whatever two parsers could understand differently is refused, because a proxy in
+# front of us may be the other one (request smuggling). This part does no input or output.
+
+_MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
+_MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
+_MAX_FIELDS = 128  # browsers behind two proxies send about 30
+_MAX_HEAD = 64 * 1024
+
+_REQUEST_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])").fullmatch
+_FIELD = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([^\x00-\x08\x0a-\x1f\x7f]*)\r\n").findall
+_ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)").fullmatch
+_AUTHORITY = re.compile(
+    r"(?:(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?"
+).fullmatch
+# What no head contains: nothing that arrives later can make it a good one, so there is no use in waiting.
+_HOPELESS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r[^\n]|(?<!\r)\n").search
+
+
+class _RequestHead:
+    """The head of one request, understood."""
+
+    __slots__ = ("method", "target", "environ", "modern", "keep_alive", "length", "chunked", "expects")
+
+    def __init__(self, method: str, target: str, environ: dict[str, Any], modern: bool) -> None:
+        self.method = method
+        # As it was sent, for the log; REQUEST_URI may be shorter.
+        self.target = target
+        # The part of the WSGI environment that comes from the head.
+        self.environ = environ
+        # HTTP/1.1: the client understands chunks.
+        self.modern = modern
+        # The client wants the connection to stay; whether it does is decided with the response.
+        self.keep_alive = False
+        # Bytes of body to come, as Content-Length says; 0 for a chunked body.
+        self.length = 0
+        self.chunked = False
+        # The client waits for "100 Continue" before it sends the body.
+        self.expects = False
+
+
+def _parse_head(head: str) -> _RequestHead:
+    """Understand a request head, its last CRLF included; HttpException 4xx or 5xx if it is malformed."""
+    line, _, block = head.partition("\r\n")
+    if len(line) > _MAX_REQUEST_LINE:
+        raise HttpException(414)
+    match = _REQUEST_LINE(line)
+    if match is None:
+        raise HttpException(400, "malformed request line")
+    method, target, major, minor = match.groups()
+    if major != "1":
+        raise HttpException(505)
+    fields = _parse_fields(block)
+    request = _RequestHead(method, target, fields, minor != "0")
+    fields["REQUEST_METHOD"] = method
+    fields["SERVER_PROTOCOL"] = "HTTP/1.1" if request.modern else "HTTP/1.0"
+    _read_host(request)
+    _read_target(request)
+    _read_framing(request)
+    return request
+
+
+def _parse_fields(block: str) -> dict[str, Any]:
+    """Make environment entries of header fields; a name with an underscore could forge one, so drop it."""
+    environ: dict[str, Any] = {}
+    fields = _FIELD(block)
+    if len(fields) > _MAX_FIELDS or len(block) > _MAX_HEAD:
+        raise HttpException(431)
+    used = 0
+    for name, value in fields:
+        size = len(name) + len(value) + 3
+        used += size
+        if size > _MAX_FIELD:
+            raise HttpException(431)
+        key = _environ_key(name)
+        if "_" in name:
+            continue
+        value = value.strip(" \t")
+        if key in environ:
+            value = environ[key] + ("; " if key == "HTTP_COOKIE" else ", ") + value
+        environ[key] = value
+    # findall skips what it does not understand, so a malformed line shows as missing characters.
+    if used != len(block):
+        raise HttpException(400, "malformed header field")
+    return environ
+
+
+@functools.lru_cache(maxsize=512)
+def _environ_key(name: str) -> str:
+    """Give the WSGI key of a header field."""
+    key = name.upper().replace("-", "_")
+    return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
+
+
+def _read_host(request: _RequestHead) -> None:
+    """Demand one well-formed Host (RFC 9112 section 3.2); two of them were joined by a comma and a space."""
+    host = request.environ.get("HTTP_HOST")
+    if host is None:
+        if request.modern:
+            raise HttpException(400, "no Host")
+    elif not _AUTHORITY(host):
+        raise HttpException(400, "malformed Host")
+
+
+def _read_target(request: _RequestHead) -> None:
+    """Set the path and the query from the request target (RFC 9112 section 3.2)."""
+    target, environ = request.target, request.environ
+    if request.method == "CONNECT":
+        raise HttpException(501, "no proxy")
+    if target[0] != "/" and (target != "*" or request.method != "OPTIONS"):
+        match = _ABSOLUTE(target)
+        if match is None or not _AUTHORITY(match[1]):
+            raise HttpException(400, "malformed request target")
+        # Section 3.2.2: the authority of an absolute target replaces Host.
+        environ["HTTP_HOST"], target = match[1], match[2]
+        if target[:1] != "/":
+            target = "/" + target
+    path, _, environ["QUERY_STRING"] = target.partition("?")
+    environ["PATH_INFO"] = unquote(path, "latin-1") if "%" in path else path
+    environ["REQUEST_URI"] = target
+
+
+def _read_framing(request: _RequestHead) -> None:
+    """Find where the body ends (RFC 9112 section 6.3) and whether the connection stays (9.3)."""
+    environ = request.environ
+    length, coding = environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
+    if coding is not None:
+        if length is not None or not request.modern:
+            raise HttpException(400, "Transfer-Encoding beside Content-Length or from HTTP/1.0")
+        if coding.lower() != "chunked":
+            raise HttpException(501, "unknown transfer coding")
+        request.chunked = True
+    elif length is not None:
+        if not _CONTENT_LENGTH(length):
+            raise HttpException(400, "malformed Content-Length")
+        request.length = int(length)
+    options = [option.strip(" \t") for option in environ.get("HTTP_CONNECTION", "").lower().split(",")]
+    request.keep_alive = "close" not in options and (request.modern or "keep-alive" in options)
+    request.expects = (
+        request.modern
+        and (request.chunked or request.length > 0)
+        and environ.get("HTTP_EXPECT", "").lower() == "100-continue"
+    )
+
+
+# ---- a connection and the body of a request --------------------------------------------------------------------------
+#
+# Sockets never block: the selector's thread must not wait, and a thread of the crew rarely has to. Where it
+# does, the operation is repeated with a time limit. Of WSGI this part knows only the shape of wsgi.input.
+
+_RECEIVE = 64 * 1024  # more than a TLS record, so that nothing stays in OpenSSL where no selector sees it
+_PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout: progress, not just activity
+_PREFETCH = 64 * 1024  # bytes of body that are awaited before a thread is taken
+_MAX_DRAIN = 256 * 1024  # bytes of unread body that are cheaper to read than a new connection
+_MAX_CHUNK_LINE = 4 * 1024
+
+_CHUNK = re.compile(
+    rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+    rb"(?:[ \t]*=[ \t]*(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+    rb"|\"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t -~\x80-\xff])*\"))?)*\r\n"
+).fullmatch
+
+# What a connection is doing. In _ANSWERING it belongs to a thread of the crew, else to the selector's.
+_HEAD, _BODY, _ANSWERING, _LINGERING = range(4)
+
+
+class _Connection:
+    """A client's connection: the socket and the bytes that have arrived on it."""
+
+    __slots__ = (
+        "socket", "address", "would_block", "buffer", "scanned", "stage", "deadline", "selected", "request",
+        "refusal", "lost", "keep", "linger", "cut",
+    )  # fmt: skip
+
+    def __init__(self, sock: socket.socket, address: str, would_block: tuple[type[OSError], ...]) -> None:
+        self.socket = sock
+        self.address = address
+        # What an operation raises that would have to wait; TLS has names of its own for it.
+        self.would_block = would_block
+        # Bytes that arrived and were not used yet.
+        self.buffer = bytearray()
+        # How far the selector's thread has looked for the end of what it collects.
+        self.scanned = 0
+        self.stage = _HEAD
+        # When the present stage must have ended (time.monotonic).
+        self.deadline = 0.0
+        # Known to the selector; only the selector's thread changes it.
+        self.selected = False
+        # The request under way, or why it is refused.
+        self.request: _RequestHead | None = None
+        self.refusal: HttpException | None = None
+        # The client went away, as the first failing operation noticed.
+        self.lost = False
+        # After the present response: wait for the next request, or read what may still come, or end at once
+        # and so that the client sees the failure.
+        self.keep = False
+        self.linger = False
+        self.cut = False
+
+    @property
+    def secure(self) -> bool:
+        """Say whether this is TLS."""
+        return len(self.would_block) > 1
+
+    def send(self, data: bytes, limit: float) -> None:
+        """Send everything; every _PACE bytes may take `limit` seconds."""
+        sent = 0
+        try:
+            # A TLS write that would block must be repeated with the same length: cut it up from the start.
+            if len(data) <= _PACE or not self.secure:
+                sent = self.socket.send(data)
+        except self.would_block:
+            pass
+        except OSError:
+            self.lost = True
+            raise
+        if sent < len(data):
+            view = memoryview(data)
+            for start in range(sent, len(data), _PACE):
+                self._wait_for(self.socket.sendall, view[start : start + _PACE], limit)
+
+    def send_file(self, file: Any, offset: int, count: int, limit: float) -> int:
+        """Send part of a real file, by os.sendfile where there is one; return how much was sent."""
+        sent: int = self._wait_for(functools.partial(self.socket.sendfile, file, offset), count, limit)
+        return sent
+
+    def receive(self, limit: float) -> bytes:
+        """Wait at most `limit` seconds for bytes; b"" at the end, an OSError named timeout without any."""
+        try:
+            return self.socket.recv(_RECEIVE)
+        except self.would_block:
+            data: bytes = self._wait_for(self.socket.recv, _RECEIVE, limit)
+            return data
+
+    def _wait_for(self, operation: Callable[[Any], Any], argument: Any, limit: float) -> Any:
+        try:
+            self.socket.settimeout(limit)
+            return operation(argument)
+        except OSError:
+            self.lost = True
+            raise
+        finally:
+            self.socket.settimeout(0)
+
+    def abort(self) -> None:
+        """Make operations of other threads on this connection fail."""
+        try:
+            self.socket.shutdown(2)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Close, by a reset if that is the only way to tell the client of a failure."""
+        if self.cut:
+            import socket
+            import struct
+
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+
+class _IncomingBody(io.RawIOBase):
+    """The body of one request as it arrives; io.BufferedReader makes wsgi.input of it.
+
+    It raises HttpException: 400 for a malformed or broken-off body, 408 for one that comes too slowly.
+    """
+
+    def __init__(self, connection: _Connection, request: _RequestHead, timeout: float) -> None:
+        self._connection = connection
+        self._buffer = connection.buffer
+        # Bytes that are left of the body or of the present chunk.
+        self._left = request.length
+        # More chunks follow the present one.
+        self._chunked = request.chunked
+        # "100 Continue" is still owed. Once the response has begun it is not, and the body may never come.
+        self._expected = request.expects
+        self._broken = False
+        self._timeout = self._patience = timeout
+        self._pace = 0
+
+    def readable(self) -> bool:
+        """Say that this is a stream to read from."""
+        return True
+
+    def readinto(self, target: Any) -> int:
+        """Read some bytes into `target`; 0 at the end of the body."""
+        if self._left == 0 and self._chunked:
+            self._next_chunk()
+        if self._left == 0:
+            return 0
+        if not self._buffer:
+            self._fill()
+        view = memoryview(target).cast("B")
+        count = min(len(view), self._left, len(self._buffer))
+        view[:count] = self._buffer[:count]
+        del self._buffer[:count]
+        self._left -= count
+        if self._left == 0 and self._chunked and self._line() != b"\r\n":
+            self._fail(400, "chunk longer than its size")
+        return count
+
+    def reusable(self) -> bool:
+        """Say, when the response begins, whether another request can follow this one on the connection."""
+        never_asked_for, self._expected = self._expected, False
+        return not (never_asked_for or self._broken or self._left > _MAX_DRAIN)
+
+    def drain(self) -> bool:
+        """Read what the application left, up to a bound; say whether the next request can follow."""
+        scratch = bytearray(_RECEIVE)
+        taken = 0
+        try:
+            while not self._broken and taken <= _MAX_DRAIN and self._left <= _MAX_DRAIN:
+                count = self.readinto(scratch)
+                if count == 0:
+                    return not self._broken
+                taken += count
+        except HttpException:
+            pass
+        return False
+
+    def _next_chunk(self) -> None:
+        match = _CHUNK(self._line())
+        if match is None:
+            self._fail(400, "malformed chunk")
+        else:
+            self._left = int(match[1], 16)
+            if self._left == 0:
+                self._chunked = False
+                self._drop_trailers()
+
+    def _drop_trailers(self) -> None:
+        size = 0
+        while True:
+            line = self._line()
+            if line == b"\r\n":
+                return
+            size += len(line)
+            if size > _MAX_HEAD or not _FIELD(line.decode("latin-1")):
+                self._fail(400, "malformed trailer")
+
+    def _line(self) -> bytes:
+        """Take one line with its end, which must be CRLF."""
+        while True:
+            end = self._buffer.find(b"\n")
+            if end > _MAX_CHUNK_LINE or end < 0 and len(self._buffer) > _MAX_CHUNK_LINE:
+                self._fail(400, "chunk line too long")
+            if end >= 0:
+                line = bytes(self._buffer[: end + 1])
+                del self._buffer[: end + 1]
+                if line[-2:] != b"\r\n":
+                    self._fail(400, "bare line feed in a chunked body")
+                return line
+            self._fill()
+
+    def _fill(self) -> None:
+        """Wait for more. Only the time spent waiting counts, and only _PACE bytes buy new patience."""
+        if self._broken:
+            self._fail(400, "the body has failed before")
+        if self._expected:
+            self._expected = False
+            self._connection.send(b"HTTP/1.1 100 Continue\r\n\r\n", self._timeout)
+        started = time.monotonic()
+        try:
+            data = self._connection.receive(max(self._patience, 0.001))
+        except OSError as error:
+            # Before Python 3.10 socket.timeout is no TimeoutError.
+            if isinstance(error, TimeoutError) or type(error).__name__ == "timeout":
+                self._connection.lost = False
+                self._fail(408, "the body came too slowly")
+            data = b""
+        if not data:
+            self._connection.lost = True
+            self._fail(400, "the client went away in the middle of the body")
+        self._buffer += data
+        self._patience -= time.monotonic() - started
+        self._pace += len(data)
+        if self._pace >= _PACE:
+            self._pace, self._patience = 0, self._timeout
+
+    def _fail(self, status: int, message: str) -> None:
+        self._broken, self._chunked, self._left = True, False, 0
+        raise HttpException(status, message)
+
+
+# ---- one run of the application --------------------------------------------------------------------------------------
+#
+# wsgiref's handler keeps the order of things that PEP 3333 asks for; here is how the response is framed
+# (RFC 9112 section 6) and what happens when it fails. Head and first block leave in one write: small writes
+# cost five times as much, and without TCP_NODELAY they wait for the client's acknowledgement.
+
+
+@functools.lru_cache(maxsize=2)
+def _common_fields(second: int) -> str:
+    """Make the fields of every response, anew once a second."""
+    return f"Date: {_http_date(second)}\r\nServer: webapp\r\n"
+
+
+class _HandlerMixin(SimpleHandler):
+    """Run the application for one request and frame its response.
+
+    A mixin, because naming wsgiref's class as the base would import it with this module; see _handler_class.
+    """
+
+    headers_class: Any = list  # pairs are all that is needed, and wsgiref's Headers is slow
+    headers: Any
+    result: Any
+    status: Any
+
+    def __init__(self, server: Server, connection: _Connection, request: _RequestHead) -> None:
+        self.connection = connection
+        self.request = request
+        self.body: _IncomingBody | None = None
+        stdin: Any = io.BytesIO()
+        if request.length or request.chunked:
+            self.body = _IncomingBody(connection, request, server.body_timeout)
+            stdin = io.BufferedReader(self.body, _RECEIVE)
+        environ = {**server.template, **request.environ}
+        environ["wsgi.input"] = stdin
+        self.logged: list[BaseException] = []
+        environ["webapp.errors"] = self.logged
+        environ["REMOTE_ADDR"] = connection.address
+        super().__init__(stdin, None, None, environ)  # type: ignore[arg-type]
+        self.write_timeout = server.write_timeout
+        self.server = server
+        self.keep_alive = request.keep_alive
+        # The status code and the bytes of body sent, for the access line.
+        self.code = 0
+        self.sent = 0
+        # How the body is framed: none at all, by chunks, or by Content-Length (bytes that are left of it).
+        self._bodiless = self._chunked = False
+        self._left: int | None = None
+
+    def run(self, application: _WSGIApplication) -> None:
+        """Run the application; whatever it raises ends here."""
+        try:
+            environ: Any = self.base_env
+            self.environ = environ
+            self.result = application(environ, self.start_response)
+            self.finish_response()
+        except BaseException:
+            self.handle_error()
+
+    def finish_response(self) -> None:
+        """Send what the application returned, and close it however that ends."""
+        try:
+            if not (self.result_is_file() and self.sendfile()):
+                for data in self.result:
+                    self.write(data)
+                    # An endless stream must not be drawn for a HEAD.
+                    if self._bodiless:
+                        break
+            self.finish_content()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close what the application returned; the rest of the state is still needed for the access line."""
+        result, self.result = self.result, None
+        if hasattr(result, "close"):
+            result.close()
+
+    def write(self, data: bytes) -> None:
+        """Send one block, the head before the first (PEP 3333)."""
+        if type(data) is not bytes:
+            raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
+        if data:
+            self._send(b"" if self.headers_sent else self._head(len(data), self._is_single()), data)
+
+    def finish_content(self) -> None:
+        """End the response: with the head if there was no block, and with the last chunk."""
+        if not self.headers_sent:
+            self._send(self._head(0, self.request.method != "HEAD"), b"")
+        if self._chunked:
+            self.connection.send(b"0\r\n\r\n", self.write_timeout)
+        elif self._left and not self._bodiless:
+            raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
+
+    def sendfile(self) -> bool:
+        """Send a real file without reading it; False leaves it to be read like any other response."""
+        import stat
+
+        file = self.result.filelike
+        # Only plain files: the descriptor of a gzip file, for one, gives other bytes than its read().
+        if not isinstance(getattr(file, "raw", file), io.FileIO) or self.connection.secure:
+            return False
+        facts, offset = os.fstat(file.fileno()), file.tell()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size <= offset:
+            return False
+        self._send(self._head(facts.st_size - offset, True), b"")
+        if not self._bodiless:
+            count = facts.st_size - offset if self._left is None else min(facts.st_size - offset, self._left)
+            sent = self.connection.send_file(file, offset, count, self.write_timeout)
+            self.sent += sent
+            self._left = self._left and self._left - sent
+        return True
+
+    def _is_single(self) -> bool:
+        try:
+            return len(self.result) == 1
+        except TypeError:
+            return False
+
+    def _send(self, head: bytes, data: bytes) -> None:
+        """Send a block in the frame that the head announced."""
+        if self._bodiless:
+            data = b""
+        elif self._left is not None:
+            if len(data) > self._left:
+                raise ValueError("the response is longer than its Content-Length")
+            self._left -= len(data)
+        self.headers_sent = True
+        self.sent += len(data)
+        if self._chunked and data:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        self.connection.send(head + data, self.write_timeout)
+
+    def _head(self, size: int, complete: bool) -> bytes:
+        """Format the head, given the size of the first block and whether that is all of the body."""
+        if not self.status:
+            raise AssertionError("write() before start_response()")
+        self.code = int(self.status[:3])
+        lines = [f"HTTP/1.1 {self.status}", *self._framing(size if complete else None)]
+        lines += [f"{name}: {value}" for name, value in self.headers]
+        if self.server.stopping or self.body and not self.body.reusable():
+            self.keep_alive = False
+        if not self.keep_alive:
+            lines.append("Connection: close")
+        elif not self.request.modern:
+            lines.append("Connection: keep-alive")
+        head = "\r\n".join(lines)
+        # A line end inside of a name or value would let a client write header fields of its own.
+        if not head.count("\n") == head.count("\r") == len(lines) - 1 or "\0" in head:
+            raise ValueError("a control character in the status or in a header field")
+        return f"{head}\r\n{_common_fields(int(time.time()))}\r\n".encode("latin-1")
+
+    def _framing(self, size: int | None) -> list[str]:
+        """Decide how the body is framed (RFC 9112 section 6.3); return the field that has to say so."""
+        self._chunked, self._left = False, None
+        if self.code < 200:
+            raise ValueError("an application cannot send an interim response")
+        self._bodiless = self.request.method == "HEAD" or self.code in (204, 304)
+        declared = [pair for pair in self.headers if pair[0].lower() == "content-length"]
+        if self.code == 204:
+            # RFC 9110 section 8.6: not even Content-Length: 0.
+            self.headers = [pair for pair in self.headers if pair not in declared]
+        elif declared:
+            if len(declared) > 1 or not _CONTENT_LENGTH(declared[0][1]):
+                raise ValueError("malformed Content-Length")
+            self._left = int(declared[0][1])
+        elif size is not None and self.code != 304:
+            self._left = size
+            return [f"Content-Length: {size}"]
+        elif self._bodiless:
+            pass
+        elif self.request.modern:
+            self._chunked = True
+            return ["Transfer-Encoding: chunked"]
+        else:
+            # The end of the connection is the end of the body.
+            self.keep_alive = False
+        return []
+
+    def handle_error(self) -> None:
+        """Log the exception under way and answer it; a response that has begun is cut so that it shows."""
+        self.log_exception(sys.exc_info())
+        if self.headers_sent or self.connection.lost:
+            self.keep_alive = False
+            # A body without chunks or length ends with the connection: only a reset says that this is no end.
+            self.connection.cut = not self._chunked and self._left is None
+            return
+        try:
+            self.result = self.error_output(self.environ, self.start_response)
+            self.finish_response()
+        except OSError:
+            self.keep_alive = False
+
+    def log_exception(self, exc_info: Any) -> None:
+        """Log what escaped from the application, unless it has done so itself or the client is the cause."""
+        error = exc_info[1]
+        refused = isinstance(error, HttpException) and error.status_code < 500
+        if not (refused or self.connection.lost or any(error is logged for logged in self.logged)):
+            target = _printable(self.request.target)
+            _log.error("%s %s failed", self.request.method, target, exc_info=exc_info)
+
+    def error_output(self, environ: Any, start_response: Any) -> list[bytes]:
+        """Answer an exception with its status and nothing else: what happened is for the log."""
+        error = sys.exc_info()[1]
+        status = error.status_code if isinstance(error, HttpException) else 500
+        text = f"{status} {_reason(status)}"
+        start_response(text, [("Content-Type", "text/plain; charset=UTF-8")], sys.exc_info())
+        return [text.encode()]
+
+
+@functools.lru_cache(None)
+def _handler_class() -> type[_HandlerMixin]:
+    """Join the mixin with wsgiref's handler, which is imported when the first server is made."""
+    from wsgiref.handlers import SimpleHandler
+
+    return type("_Handler", (_HandlerMixin, SimpleHandler), {})
+
+
+# ---- the server ------------------------------------------------------------------------------------------------------
+#
+# One thread owns the selector, accepts, and collects requests: however slowly they arrive, they cost no other
+# thread. A whole request goes to the crew. Its connection stays registered with the selector meanwhile, so
+# keeping it alive costs no system call: the crew marks it as waiting, and the selector is looking already.
+
+_BACKLOG = 1024  # with socketserver's 5 a burst is dropped, and each connection waits a second to try again
+_PATIENCE = 0.005  # seconds a request waits for a busy crew before another thread is hired
+_TICK = 0.5  # seconds between two looks at the deadlines; less when a limit is shorter
+
+
+class _Crew:
+    """A bounded pool of threads that grows only when requests have to wait.
+
+    One thread answers a burst of quick requests faster than many that compete for the interpreter's lock,
+    so another one is woken or hired only if the oldest request has waited for _PATIENCE.
+    """
+
+    def __init__(self, answer: Callable[[_Connection], None], limit: int) -> None:
+        self._answer = answer
+        self._limit = limit
+        self._queue: deque[tuple[float, _Connection]] = deque()
+        lock = threading.Lock()
+        self._changed = threading.Condition(lock)
+        self._drained = threading.Condition(lock)
+        self._idle = 0
+        self._closed = False
+        self.threads: list[threading.Thread] = []
+
+    def add(self, connections: list[_Connection], now: float) -> None:
+        """Queue requests and see that somebody works."""
+        with self._changed:
+            self._queue.extend([(now, connection) for connection in connections])
+            if self._idle:
+                self._changed.notify()
+            elif not self.threads:
+                self._hire()
+            if len(connections) > 1:
+                self._drained.wait(_PATIENCE)
+
+    def look(self, now: float) -> bool:
+        """Find more hands if a request has waited too long; say whether any still waits."""
+        if not self._queue:
+            return False
+        with self._changed:
+            if self._queue and now - self._queue[0][0] > _PATIENCE:
+                if self._idle:
+                    self._changed.notify()
+                elif len(self.threads) < self._limit:
+                    self._hire()
+        return True
+
+    def close(self) -> None:
+        """Let every thread end after what it is doing, and wait a moment for those that do."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        until = time.monotonic() + 1
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0, until - time.monotonic()))
+
+    def _hire(self) -> None:
+        # A daemon: an answer that never ends must not keep the process alive.
+        thread = threading.Thread(target=self._work, name=f"webapp-{len(self.threads) + 1}", daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._queue:
+                    if self._closed:
+                        return
+                    self._idle += 1
+                    self._changed.wait()
+                    self._idle -= 1
+                connection = self._queue.popleft()[1]
+                if not self._queue:
+                    self._drained.notify()
+            self._answer(connection)
+
+
+class Server:
+    """An HTTP/1.1 server (RFC 9110, RFC 9112) for one WSGI application (PEP 3333).
+
+    It listens at once and answers after start() or serve_forever(); as a context manager it starts and stops.
+    Port 0 lets the system choose. Limits are seconds: `header_timeout` for a whole request header,
+    `idle_timeout` between two requests of a connection, `body_timeout` and `write_timeout` for each 64 KiB of
+    a request and of a response, `stop_timeout` for what still runs when it stops. At most `threads` requests
+    are answered at a time.
+    `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS.
+    OSError if the address cannot be bound.
+    """
+
+    def __init__(
+        self,
+        app: _WSGIApplication,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        quiet: bool = False,
+        threads: int = 64,
+        header_timeout: float = 10,
+        idle_timeout: float = 15,
+        body_timeout: float = 10,
+        write_timeout: float = 30,
+        stop_timeout: float = 10,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        import selectors
+        import socket
+
+        self.app = app
+        self.host = host
+        self.quiet = quiet
+        self.header_timeout = header_timeout
+        self.idle_timeout = idle_timeout
+        self.body_timeout = body_timeout
+        self.write_timeout = write_timeout
+        self.stop_timeout = stop_timeout
+        self._ssl_context = ssl_context
+        self._listener = _listen(host, port)
+        self.port: int = self._listener.getsockname()[1]
+        self.template = self._make_template()
+        self._handler = _handler_class()
+        self._would_block = _would_block(ssl_context is not None)
+        self._crew = _Crew(self._answer, threads)
+        self._connections: set[_Connection] = set()
+        # Requests that became whole in the present round of the loop.
+        self._whole: list[_Connection] = []
+        # Connections that the crew hands back, and whether the loop has been told so.
+        self._returned: deque[_Connection] = deque()
+        self._woken = False
+        self._bell, self._ringer = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._bell, selectors.EVENT_READ, self._hear)
+        # Guards the change of a connection's stage from answering to waiting, which both sides look at.
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._finished = threading.Event()
+        self.stopping = False
+        self._stop_by = 0.0
+        self._tick = min(_TICK, header_timeout / 4, idle_timeout / 4, body_timeout / 4)
+        self._now = self._swept = time.monotonic()
+        if not quiet:
+            _set_up_access_log()
+
+    @property
+    def url(self) -> str:
+        """The address to open, such as http://127.0.0.1:8000."""
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Serve in a thread of its own."""
+        self._thread = threading.Thread(target=self._loop, name="webapp-server", daemon=True)
+        self._thread.start()
+
+    def serve_forever(self) -> None:
+        """Serve in this thread until stop(), Ctrl-C or SIGTERM; a second signal ends the process at once.
+
+        Signals are handled on the main thread only, and given back afterwards.
+        """
+        self._thread = threading.current_thread()
+        previous = _handle_signals(self._on_signal)
+        try:
+            self._loop()
+        finally:
+            previous()
+
+    def stop(self) -> None:
+        """Accept nothing more, let what runs end within stop_timeout, and close; callable from any thread.
+
+        Returns when that is done; in a request it returns at once, as that very request has to end first.
+        """
+        self.stopping = True
+        if self._thread is None:
+            self._close()
+        self._wake()
+        if threading.current_thread() not in (self._thread, *self._crew.threads):
+            self._finished.wait()
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        if self.stopping:
+            raise SystemExit(128 + number)
+        self.stopping = True
+        self._wake()
+
+    def _make_template(self) -> dict[str, Any]:
+        """Make the part of the environment that is the same for all requests."""
+        from wsgiref.util import FileWrapper
+
+        # wsgi.errors where there is no stderr, as in a program without a console.
+        errors = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        return {
+            "SCRIPT_NAME": "",
+            "SERVER_NAME": self.host or "localhost",
+            "SERVER_PORT": str(self.port),
+            "SERVER_SOFTWARE": "webapp",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "https" if self._ssl_context else "http",
+            "wsgi.errors": errors,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+            "wsgi.input_terminated": True,
+            "wsgi.file_wrapper": FileWrapper,
+        }
+
+    # The selector's thread, from here to _close.
+
+    def _loop(self) -> None:
+        try:
+            while not self._may_end():
+                self._round()
+        finally:
+            self._close()
+
+    def _round(self) -> None:
+        """Wait for something to happen, and do what follows from it."""
+        busy = self._crew.look(self._now)
+        events = self._selector.select(_PATIENCE if busy else self._tick)
+        self._now = time.monotonic()
+        for key, _ in events:
+            if type(key.data) is _Connection:
+                # An earlier event of this round may have closed it.
+                if key.data in self._connections and key.data.selected:
+                    self._guard(self._readable, key.data)
+            else:
+                key.data()
+        if self._whole:
+            self._crew.add(self._whole, self._now)
+            self._whole = []
+        if self._now - self._swept >= self._tick:
+            self._sweep()
+
+    def _guard(self, step: Callable[[_Connection], None], connection: _Connection) -> None:
+        """Take a step with a connection; a fault of ours costs that connection, and not the server."""
+        try:
+            step(connection)
+        except Exception:
+            _log.exception("the server failed with the connection of %s", connection.address)
+            self._drop(connection)
+
+    def _may_end(self) -> bool:
+        if not self.stopping:
+            return False
+        if not self._stop_by:
+            self._stop_by = self._now + self.stop_timeout
+            if self._listener in self._selector.get_map():
+                self._selector.unregister(self._listener)
+            self._listener.close()
+        for connection in list(self._connections):
+            if connection.stage in (_HEAD, _BODY):
+                self._drop(connection)
+        return not self._connections or self._now >= self._stop_by
+
+    def _accept(self) -> None:
+        import socket
+
+        for _ in range(_BACKLOG):
+            try:
+                sock, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # Most likely out of descriptors: look again at the next sweep instead of spinning.
+                _log.warning("cannot accept a connection: %s", error)
+                self._selector.unregister(self._listener)
+                return
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self._ssl_context:
+                    # The handshake happens in the first reads, a step whenever the client has sent one.
+                    sock = self._ssl_context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            except (OSError, ValueError):
+                sock.close()
+                continue
+            connection = _Connection(sock, address[0], self._would_block)
+            connection.deadline = self._now + self.idle_timeout
+            self._connections.add(connection)
+            # The request is often there already, and then a connection for one request is never registered.
+            self._readable(connection)
+            if connection.stage != _ANSWERING and connection in self._connections:
+                self._select(connection)
+
+    def _hear(self) -> None:
+        """Take back the connections that the crew cannot simply mark as waiting."""
+        self._bell.recv(_RECEIVE)
+        self._woken = False
+        while self._returned:
+            self._take_back(self._returned.popleft())
+
+    def _readable(self, connection: _Connection) -> None:
+        """Read what has arrived, unless the crew is at work on this connection."""
+        with self._lock:
+            if connection.stage == _ANSWERING:
+                # A client that hurries on or has left; the selector would report it over and over.
+                self._selector.unregister(connection.socket)
+                connection.selected = False
+                return
+        try:
+            data = connection.socket.recv(_RECEIVE)
+        except connection.would_block:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            if connection.request or connection.buffer and connection.stage != _LINGERING:
+                _log.info("%s went away in the middle of a request", connection.address)
+            self._drop(connection)
+        elif connection.stage != _LINGERING:
+            connection.buffer += data
+            self._advance(connection)
+
+    def _advance(self, connection: _Connection) -> None:
+        """Hand a connection to the crew as soon as its request is there or cannot become one."""
+        try:
+            if connection.stage == _HEAD:
+                self._read_head(connection)
+            if connection.stage == _BODY and _body_arrived(connection):
+                self._hand_over(connection)
+        except HttpException as refusal:
+            self._refuse(connection, refusal)
+
+    def _read_head(self, connection: _Connection) -> None:
+        buffer = connection.buffer
+        if buffer.startswith(b"\r\n"):
+            # RFC 9112 section 2.2: old clients send an empty line behind a body.
+            del buffer[:2]
+        end = buffer.find(b"\r\n\r\n", max(0, connection.scanned - 3))
+        if end < 0:
+            _refuse_early(connection)
+            if connection.scanned == 0:
+                connection.deadline = self._now + self.header_timeout
+            connection.scanned = len(buffer)
+            return
+        connection.request = _parse_head(buffer[: end + 2].decode("latin-1"))
+        del buffer[: end + 4]
+        connection.scanned = 0
+        connection.stage = _BODY
+        connection.deadline = self._now + self.body_timeout
+
+    def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
+        """Let the crew answer a request that is none."""
+        if connection.request is None:
+            line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
+            match = _REQUEST_LINE(line)
+            method, target = (match[1], match[2]) if match else ("-", line[:200])
+            connection.request = _RequestHead(method, target, {}, modern=True)
+        connection.request.keep_alive = False
+        connection.refusal = refusal
+        self._hand_over(connection)
+
+    def _hand_over(self, connection: _Connection) -> None:
+        connection.scanned = 0
+        connection.stage = _ANSWERING
+        self._whole.append(connection)
+
+    def _take_back(self, connection: _Connection) -> None:
+        if connection.keep:
+            if not connection.selected:
+                self._select(connection)
+            connection.stage = _HEAD
+            connection.deadline = self._now + self.idle_timeout
+            if connection.buffer:
+                self._advance(connection)
+        elif connection.linger and not connection.lost:
+            self._begin_to_linger(connection)
+        else:
+            self._drop(connection)
+
+    def _begin_to_linger(self, connection: _Connection) -> None:
+        """Read on for a while: closing now would reset the connection and destroy the answer under way."""
+        import socket
+
+        try:
+            connection.socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._drop(connection)
+            return
+        connection.stage = _LINGERING
+        connection.deadline = self._now + self.body_timeout
+        if not connection.selected:
+            self._select(connection)
+
+    def _select(self, connection: _Connection) -> None:
+        self._selector.register(connection.socket, 1, connection)
+        connection.selected = True
+
+    def _sweep(self) -> None:
+        """Answer or close what has run out of time."""
+        self._swept = self._now
+        for connection in list(self._connections):
+            if connection.stage == _ANSWERING or self._now < connection.deadline:
+                continue
+            if connection.stage != _LINGERING and (connection.request or connection.buffer):
+                self._refuse(connection, HttpException(408, "the request came too slowly"))
+            else:
+                self._drop(connection)
+        if not self.stopping and self._listener not in self._selector.get_map():
+            self._selector.register(self._listener, 1, self._accept)
+
+    def _drop(self, connection: _Connection) -> None:
+        """Close a connection; only the selector's thread may do this to one that is registered."""
+        if connection.selected:
+            self._selector.unregister(connection.socket)
+            connection.selected = False
+        self._connections.discard(connection)
+        connection.close()
+
+    def _close(self) -> None:
+        """Let go of everything. A thread that still answers finds its connection shut down."""
+        self._listener.close()
+        for connection in list(self._connections):
+            if connection.stage == _ANSWERING:
+                connection.abort()
+            else:
+                self._drop(connection)
+        self._crew.close()
+        self._selector.close()
+        self._bell.close()
+        self._ringer.close()
+        self._finished.set()
+
+    # The crew's threads.
+
+    def _answer(self, connection: _Connection) -> None:
+        """Answer one request and give the connection back."""
+        started = time.perf_counter()
+        request = connection.request
+        assert request is not None
+        handler = self._handler(self, connection, request)
+        handler.run(self._choose_application(connection, request))
+        drained = connection.refusal is None and (handler.body is None or handler.body.drain())
+        connection.keep = handler.keep_alive and drained and not connection.lost
+        connection.linger = not drained or bool(connection.buffer)
+        if connection.lost:
+            _log.info("%s went away before the answer was complete", connection.address)
+        if not self.quiet:
+            _access.info(
+                "%s %s %s %d %d %.1f ms", connection.address, request.method, _printable(request.target),
+                handler.code, handler.sent, (time.perf_counter() - started) * 1000,
+            )  # fmt: skip
+        self._give_back(connection)
+
+    def _choose_application(self, connection: _Connection, request: _RequestHead) -> _WSGIApplication:
+        refusal = connection.refusal
+        if refusal is not None:
+            return functools.partial(_refuse_request, refusal)
+        return _answer_ping if request.target == "*" else self.app
+
+    def _give_back(self, connection: _Connection) -> None:
+        connection.request = None
+        if connection.keep and not connection.buffer and not self.stopping:
+            with self._lock:
+                if connection.selected:
+                    connection.deadline = time.monotonic() + self.idle_timeout
+                    connection.stage = _HEAD
+                    return
+        self._returned.append(connection)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Make the loop look at what was returned, or at `stopping`."""
+        if not self._woken:
+            self._woken = True
+            try:
+                self._ringer.send(b"!")
+            except OSError:
+                # The loop has ended, and the system closes what is left.
+                pass
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bind a listening socket; no name is ever looked up backwards, as http.server does it at start."""
+    import socket
+
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    # Not the port of `address`: getaddrinfo takes 99999 modulo 65536.
+    listener = socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+def _would_block(secure: bool) -> tuple[type[OSError], ...]:
+    if not secure:
+        return (BlockingIOError,)
+    import ssl
+
+    return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+def _refuse_early(connection: _Connection) -> None:
+    """Raise HttpException if no further byte can make a request of what has arrived."""
+    buffer = connection.buffer
+    if len(buffer) > _MAX_REQUEST_LINE and buffer.find(b"\r\n", 0, _MAX_REQUEST_LINE + 2) < 0:
+        raise HttpException(414)
+    if len(buffer) > _MAX_HEAD:
+        raise HttpException(431)
+    if _HOPELESS(buffer, max(0, connection.scanned - 1)):
+        raise HttpException(400, "a control character or a bare line end in the header")
+
+
+def _body_arrived(connection: _Connection) -> bool:
+    """Say whether a thread may take this request: its body is there, or enough of it, or malformed."""
+    request = connection.request
+    assert request is not None
+    if request.expects or len(connection.buffer) >= _PREFETCH:
+        return True
+    if not request.chunked:
+        return len(connection.buffer) >= request.length
+    return _chunks_arrived(connection)
+
+
+def _chunks_arrived(connection: _Connection) -> bool:
+    """Walk over the chunks that have arrived, each chunk once."""
+    buffer = connection.buffer
+    while True:
+        end = buffer.find(b"\n", connection.scanned)
+        if end < 0:
+            return len(buffer) - connection.scanned > _MAX_CHUNK_LINE
+        match = _CHUNK(buffer, connection.scanned, end + 1)
+        if match is None:
+            return True
+        size = int(match[1], 16)
+        if size == 0:
+            return buffer.find(b"\r\n\r\n", end - 1) >= 0
+        connection.scanned = end + 1 + size + 2
+
+
+def _refuse_request(refusal: HttpException, environ: Any, start_response: Any) -> Iterable[bytes]:
+    """Stand in for the application where the request is malformed."""
+    raise refusal
+
+
+def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
+    """Answer OPTIONS *, which asks the server and no resource (RFC 9110 section 9.3.7)."""
+    start_response("204 No Content", [])
+    return []
+
+
+_access = logging.getLogger("webapp.access")
+
+
+class _AccessHandler(logging.Handler):
+    """Write access lines to whatever sys.stderr is at the time, if it is anything."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        _say(self.format(record))
+
+
+def _set_up_access_log() -> None:
+    """Give the access log a way out, unless the application has given it one."""
+    if not _access.handlers:
+        _access.addHandler(_AccessHandler())
+        _access.propagate = False
+        _access.setLevel(logging.INFO)
+
+
+def _say(text: str) -> None:
+    """Print for the person at the terminal, if there is one."""
+    if sys.stderr is not None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def _handle_signals(handler: Callable[[int, object], None]) -> Callable[[], None]:
+    """Set the handler of Ctrl-C and SIGTERM on the main thread; return what gives the old ones back."""
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    import signal
+
+    previous = [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)]
+
+    def restore() -> None:
+        for number, old in previous:
+            signal.signal(number, old or signal.SIG_DFL)
+
+    return restore
+
+
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+_RELOAD = 3  # exit status of a served process that wants to be started again
+_CANNOT_LISTEN = 4  # exit status of one that no change of a file would help
+_POLL = 0.5  # seconds between two looks at the files; also how long a child may outlive its parent
+_PARENT = "_WEBAPP_RELOAD_PARENT"
+_WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
+
+
+def _run(
+    app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
+) -> None:
+    """Serve in the foreground; with `reload` in a child process that is replaced when a file changes."""
+    if reload and _PARENT not in os.environ:
+        sys.exit(_supervise())
+    try:
+        server = Server(app, host, port, quiet=quiet, **options)
+    except (OSError, OverflowError) as error:
+        _say(f"webapp: cannot listen on {host} port {port} ({error}); choose another address or port")
+        sys.exit(_CANNOT_LISTEN if reload else 1)
+    if not quiet:
+        _say(f"webapp: serving on {server.url} (Ctrl-C stops)")
+    watcher = _Watcher(server) if reload else None
+    server.serve_forever()
+    if watcher and watcher.changed:
+        sys.exit(_RELOAD)
+
+
+def _supervise() -> int:
+    """Run this command again as a child, over and over while it asks for it; return the exit status."""
+    import signal
+    import subprocess
+
+    environ = {**os.environ, _PARENT: str(os.getpid())}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    while True:
+        files = _modification_times()
+        child = subprocess.Popen(_command_line(), env=environ)
+        try:
+            status = child.wait()
+            if status == _CANNOT_LISTEN:
+                return 1
+            if status == 0:
+                return 0
+            if status != _RELOAD:
+                _say("webapp: waiting for a file to change")
+                while files == _modification_times():
+                    time.sleep(_POLL)
+        except KeyboardInterrupt:
+            return _end(child)
+
+
+def _end(child: Any) -> int:
+    """Stop a child as gently as a second Ctrl-C allows."""
+    try:
+        child.terminate()
+        child.wait()
+    except KeyboardInterrupt:
+        child.kill()
+    return 0
+
+
+def _command_line() -> list[str]:
+    """Find the command that started this process."""
+    original = getattr(sys, "orig_argv", None)  # since Python 3.10
+    if original:
+        return [sys.executable, *original[1:]]
+    spec = sys.modules["__main__"].__spec__
+    program = ["-m", spec.name.removesuffix(".__main__")] if spec else [sys.argv[0]]
+    return [sys.executable, *program, *sys.argv[1:]]
+
+
+class _Watcher(threading.Thread):
+    """Stops the server when a file has changed, or when the parent process is gone."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(name="webapp-reload", daemon=True)
+        self._server = server
+        self.changed = False
+        self.start()
+
+    def run(self) -> None:
+        """Look every now and then until there is something to see."""
+        files = _modification_times()
+        while os.getppid() == int(os.environ[_PARENT]) and not self.changed:
+            time.sleep(_POLL)
+            now = _modification_times()
+            # A module that was imported meanwhile is new here and no change.
+            self.changed = any(now.get(path) != when for path, when in files.items())
+            files = now
+        self._server.stop()
+
+
+def _modification_times() -> dict[str, float]:
+    """Give the times of all loaded modules, and of sources and templates below the working directory."""
+    paths = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    for folder, folders, names in os.walk("."):
+        # Nobody is working on hidden directories and installed packages.
+        folders[:] = [name for name in folders if name[0] not in "._" and not _is_venv(folder, name)]
+        paths.update(os.path.join(folder, name) for name in names if name.endswith(_WATCHED))
+    times = {}
+    for path in paths:
+        try:
+            times[path] = os.stat(path).st_mtime
+        except OSError:
+            pass
+    return times
+
+
+def _is_venv(*path: str) -> bool:
+    return os.path.exists(os.path.join(*path, "pyvenv.cfg"))
+
+
+def _main(argv: list[str] | None = None) -> int:
+    """Run `python -m webapp`; return the exit status."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="webapp", description="Serve a WSGI application.")
+    parser.add_argument("app", nargs="?", help="module:app or path/to/file.py[:app]; by default app")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--reload", action="store_true", help="start again when a file changes")
+    parser.add_argument("--quiet", action="store_true", help="no access lines")
+    parser.add_argument("--routes", action="store_true", help="print the table of routes and end")
+    parser.add_argument("--version", action="store_true", help="print version and SHA-256 of the file, end")
+    options = parser.parse_args(argv)
+    if options.version:
+        print(_version())
+        return 0
+    if not options.app:
+        parser.error("name the application: module:app or path/to/file.py")
+    if options.reload and not options.routes and _PARENT not in os.environ:
+        return _supervise()
+    try:
+        app = _load(options.app)
+    except KeyboardInterrupt:
+        return 130
+    except BaseException as error:
+        _say(f"webapp: cannot load {options.app}: {_one_line(error)}")
+        return 1
+    if options.routes:
+        print(_route_table(app))
+        return 0
+    _run(app, options.host, options.port, quiet=options.quiet, reload=options.reload)
+    return 0
+
+
+def _route_table(app: Any) -> str:
+    """Return the routes of an application with the hooks that run for each, aligned."""
+    if not isinstance(app, WebApp):
+        return f"{app!r} is no WebApp, and keeps its routes to itself"
+    app._seal()
+    rows: list[tuple[str, ...]] = [("METHOD", "PATTERN", "HANDLERS", "BLOCK", "BEFORE", "ERROR", "AFTER")]
+    for route in app.routes():
+        hooks = [
+            ", ".join(map(_name, kind)) or "-" for kind in (route._hooks.before, route._hooks.error, route._hooks.after)
+        ]
+        handlers = ", ".join(map(_name, route.handlers))
+        rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *hooks))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
+def _version() -> str:
+    import hashlib
+
+    with open(__file__, "rb") as file:
+        return f"webapp {__version__}\nSHA-256 {hashlib.sha256(file.read()).hexdigest()}"
+
+
+def _load(target: str) -> Any:
+    """Import the application that the command line names."""
+    import importlib
+
+    path, colon, name = target.rpartition(":")
+    if not colon or not name.isidentifier():
+        path, name = target, "app"
+    if path.endswith(".py"):
+        folder, file = os.path.split(os.path.abspath(path))
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"there is no file {path}")
+        path = file[:-3]
+    else:
+        folder = os.getcwd()
+    sys.path.insert(0, folder)
+    app = getattr(importlib.import_module(path), name, None)
+    if not callable(app):
+        raise TypeError(f"it has no application named {name!r}")
+    return app
+
+
+def _one_line(error: BaseException) -> str:
+    """Say on one line what went wrong, and where in the code that was to be loaded."""
+    text = " ".join(str(error).split())
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file != __file__ and not file.startswith("<frozen"):
+            place = f" ({file}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    if isinstance(error, (SyntaxError, ImportError)):
+        place = ""
+    return f"{type(error).__name__}: {text}{place}"
+
+
+if __name__ == "__main__":
+    # An application that imports this module must get this very one, and not load the file a second time.
+    sys.modules[__spec__.name if __spec__ else "webapp"] = sys.modules["__main__"]
+    sys.exit(_main())
