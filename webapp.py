@@ -64,6 +64,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy, deepcopy
 from functools import partialmethod
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, Union, cast, overload
 from urllib.parse import quote, unquote, unquote_to_bytes, urlencode, urljoin
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     import inspect
     import socket
     import ssl
+    import string
     from datetime import datetime
     from types import TracebackType
     from wsgiref.handlers import SimpleHandler
@@ -192,8 +194,10 @@ _STATUS_LINES = {status: f"{status} {_reason(status)}" for status in range(200, 
 
 def _check_status(status: object) -> int:
     """Return `status` as a plain int if a response may have it, else raise ValueError."""
+    if type(status) is int and 200 <= status <= 599:
+        return status
     if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
-        return int(status)
+        return int(status)  # HTTPStatus, for one
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
 
@@ -211,7 +215,7 @@ class HttpException(Exception):
     headers: Mapping[str, str] = {}
 
     def __init__(self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None) -> None:
-        # BaseException.__new__ has set args to what this very class was called with: repr() and pickle stay right.
+        # BaseException.__new__ has set args to what this very class was called with, as copy and pickle need it.
         self.status_code = _check_status(status_code)
         self.message = message
         if headers:
@@ -220,12 +224,17 @@ class HttpException(Exception):
     def __str__(self) -> str:
         return self.message or _STATUS_LINES[self.status_code]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.status_code}, {self.message!r})"
+
 
 class NotFoundException(HttpException):
     """Answer 404: raised by applications, and by the dispatcher when no route matches the path."""
 
+    status_code = 404
+
     def __init__(self, message: str = "") -> None:
-        super().__init__(404, message)
+        self.message = message
 
 
 class MethodNotAllowedException(HttpException):
@@ -234,11 +243,11 @@ class MethodNotAllowedException(HttpException):
     `allow` is an iterable of methods; they are kept, sorted, in the attribute of that name.
     """
 
-    allow: tuple[str, ...] = ()
+    status_code = 405
 
     def __init__(self, allow: Iterable[str]) -> None:
         self.allow = tuple(sorted(allow.replace(",", " ").split() if isinstance(allow, str) else allow))
-        super().__init__(405, headers={"Allow": ", ".join(self.allow)})
+        self.headers = {"Allow": _check_header("Allow", ", ".join(self.allow))}
 
 
 class CodeException(Exception):
@@ -943,11 +952,12 @@ class _once(Generic[_T]):
             return self
         kept = instance.__dict__
         if self._failure in kept:
-            raise kept[self._failure].with_traceback(None)
+            raise copy(kept[self._failure])
         try:
             value = kept[self._name] = self._compute(instance)
         except HttpException as error:
-            kept[self._failure] = error
+            # A copy, for it has no traceback; through that, the one that is raised refers to the request.
+            kept[self._failure] = copy(error)
             raise
         return value
 
@@ -1208,7 +1218,7 @@ class Request:
         if self._reader not in ("", reader):
             failure = self.__dict__.get(f"failure of {self._reader}")
             if failure is not None:
-                raise failure.with_traceback(None)
+                raise copy(failure)
             raise RuntimeError(f"request.{reader}: the body was already read as request.{self._reader}")
         self._reader = reader
         length = self.content_length
@@ -1222,7 +1232,7 @@ class Request:
     def text(self) -> str:
         """Body as text, by the charset of its Content-Type (UTF-8 by default). 415: unknown charset; 400: not in it."""
         charset = self._media_type[1].get("charset", "utf-8").lower()
-        if charset not in ("utf-8", "utf8", "us-ascii") and charset not in _CHARSETS:
+        if charset not in _CHARSETS and charset not in _TEXT_CHARSETS:
             raise HttpException(415, f"unknown charset: {charset[:80]!r}")
         try:
             return self.body.decode(charset)
@@ -1308,6 +1318,8 @@ class Request:
 
 
 _PIECE = 65536  # bytes that are read or sent at a time
+# What else a body of text may be in: other names of _CHARSETS, and what forms never use.
+_TEXT_CHARSETS = frozenset("utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32".split())
 _PATH_SAFE = "/!$&'()*+,;=:@~"  # what a path may hold unencoded (RFC 3986 section 3.3)
 
 
@@ -1355,17 +1367,20 @@ class Markup(str):
         return self
 
 
-def _format_html(template: str, values: Mapping[str, Any]) -> str:
-    from html import escape
+@functools.lru_cache(None)
+def _html_formatter() -> string.Formatter:
+    """Return what formats as str.format does, and escapes each field; made once, when the first page needs it."""
+    from html import escape, unescape
     from string import Formatter
 
     class HtmlFormatter(Formatter):
         def format_field(self, value: Any, format_spec: str) -> str:
+            format_spec = unescape(format_spec)  # a field within it, as in {price:{width}}, was escaped on its way here
             if hasattr(value, "__html__"):
                 return format(value.__html__(), format_spec)
             return escape(format(value, format_spec))
 
-    return HtmlFormatter().vformat(template, (), values)
+    return HtmlFormatter()
 
 
 class _Stream:
@@ -1509,14 +1524,14 @@ class Response:
         controls. Content-Length is the framework's own; one that is set counts for a stream only.
         """
         value = _check_header(name, value)
-        return self._replace_header(_header_key(name), (name, value))
+        return self._replace_header(_header_key(name), (str.__str__(name), value))
 
     def add_header(self, name: str, value: str) -> Response:
         """Append a header field to those of that name (Content-Type has one only). Raises what `header` raises."""
         value = _check_header(name, value)
         key = _header_key(name)
         earlier = () if key in ("content-type", "content-length") else self._headers.get(key, ())
-        return self._replace_header(key, *earlier, (name, value))
+        return self._replace_header(key, *earlier, (str.__str__(name), value))
 
     def _replace_header(self, key: str, *pairs: tuple[str, str]) -> Response:
         if self._state == _HANDED_OVER:
@@ -1596,7 +1611,7 @@ class Response:
         "javascript:". A literal brace is written twice. Without `values` the template goes out as it is. KeyError for
         a value that the template wants and nobody gave.
         """
-        text = _format_html(template, values) if values else template
+        text = _html_formatter().vformat(template, (), values) if values else template
         return self._build(text.encode("utf-8", "replace"), _HTML)
 
     def body(self, data: bytes, content_type: str) -> Response:
@@ -1802,7 +1817,7 @@ class Response:
             said = [value for _, value in self._headers["vary"]]
             known = [name.strip(" \t").lower() for name in ",".join(said).split(",")]
             names = said + [name for name in names if name.lower() not in known and "*" not in known]
-        self._replace_header("vary", ("Vary", ", ".join(names)))
+        self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | _Stream | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
@@ -1837,8 +1852,6 @@ def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str,
 
 def _copied(session: dict[str, Any]) -> dict[str, Any] | None:
     """Return a copy that no change to the original reaches; None, to read it anew, where that cannot be made."""
-    from copy import deepcopy
-
     try:
         return deepcopy(session)
     except Exception:
@@ -1877,7 +1890,7 @@ class WebContext:
     """
 
     __slots__ = (
-        "_canceled",  # set when an executor was canceled: nothing behind it runs
+        "_ended",  # set when an executor was canceled, or something failed: no executor runs any more
         "_queue",  # executors that add_executor put behind the route's own
         "_state",
         "_values",  # the path's parameters in the pattern's order, set by the match
@@ -1895,7 +1908,7 @@ class WebContext:
         self._values: tuple[Any, ...] = ()
         self._state: dict[Any, Any] | None = None
         self._queue: list[_Link] | None = None
-        self._canceled = False
+        self._ended = False
 
     @property
     def params(self) -> dict[str, Any]:
@@ -1924,7 +1937,7 @@ class WebContext:
 
         TypeError for anything else, RuntimeError when the chain has already ended.
         """
-        if self.response.sent or self._canceled:
+        if self.response.sent or self._ended:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
         names = () if self.route is None else self.route._names
         run = functools.partial(_run_executor, executor) if isinstance(executor, Executor) else _link(executor, names)
@@ -2018,7 +2031,7 @@ class ValidationExecutor(Executor):
 def _run_executor(executor: Executor, context: WebContext) -> object:
     value = executor.execute(context)
     if executor.canceled:
-        context._canceled = True
+        context._ended = True
         return executor.on_cancel(context)
     return value
 
@@ -2166,6 +2179,7 @@ class Route:
     """
 
     __slots__ = (
+        "_gives_way",  # to another route of the same method and shape, instead of being an error beside it
         "_hooks",  # those of the scope and the scopes around it, set when the application is sealed
         "_links",  # what the dispatcher calls for each of the handlers
         "_names",  # the pattern's parameters, in order
@@ -2176,7 +2190,8 @@ class Route:
         "scope",
     )
 
-    def __init__(self, method: str, pattern: str, names: tuple[str, ...], scope: Scope) -> None:
+    def __init__(self, method: str, pattern: str, names: tuple[str, ...], scope: Scope, gives_way: bool) -> None:
+        self._gives_way = gives_way
         self.method = method
         self.pattern = pattern
         self.scope = scope
@@ -2278,15 +2293,17 @@ class _Node:
         """Let `routes` end here; raise ValueError if another one of the same method does."""
         for route in routes:
             other = self.routes.get(route.method)
-            if other is not None and other.method == route.method:
+            if other is not None and other.method == route.method and not (other._gives_way or route._gives_way):
                 raise ValueError(
                     f"{route.method} {route.pattern} ({route._place}) is the same route as "
                     f"{other.method} {other.pattern} ({other._place})"
                 )
         for route in routes:
+            if route._gives_way and route.method in self.routes:
+                continue
             self.routes[route.method] = route
-            if route.method == "GET":
-                self.routes.setdefault("HEAD", route)
+            if route.method == "GET" and self.routes.get("HEAD", route).method == "GET":
+                self.routes["HEAD"] = route
 
 
 class _Router:
@@ -2463,13 +2480,13 @@ class Scope:
         return self._register((method,), pattern, executors)
 
     def _register(
-        self, methods: Sequence[str], pattern: str, executors: Sequence[object]
+        self, methods: Sequence[str], pattern: str, executors: Sequence[object], *, gives_way: bool = False
     ) -> Callable[[_Handler], _Handler]:
         app = self._app
         app._refuse_if_sealed()
         segments, whole = self._whole(pattern)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
-        routes = [Route(method, whole, names, self) for method in methods]
+        routes = [Route(method, whole, names, self, gives_way) for method in methods]
         for route in routes:
             for executor in executors:
                 route._append(executor)
@@ -2763,7 +2780,7 @@ class WebApp(Scope):
             self._seal()
         context = WebContext(self, environ)
         response = context.response
-        body: bytes | _Stream | _FileBody = b""
+        streamed: Iterable[bytes] | None = None
         try:
             miss = self._match(context)
             route = context.route
@@ -2787,9 +2804,12 @@ class WebApp(Scope):
             if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
-            return [body] if isinstance(body, bytes) else self._streamed(context, body)
+            if isinstance(body, bytes):
+                return [body]
+            streamed = self._streamed(context, body)
+            return streamed
         finally:
-            if type(body) is bytes and (self._has_on_complete or context.request._closing is not None):
+            if streamed is None and (self._has_on_complete or context.request._closing is not None):
                 self._complete(context)
 
     def _match(self, context: WebContext) -> HttpException | None:
@@ -2834,7 +2854,7 @@ class WebApp(Scope):
             value = link(context)
             if value is not None:
                 response._return(value, link)
-            if response._state != _OPEN or context._canceled:
+            if response._state != _OPEN or context._ended:
                 break
         else:
             if context._queue is not None:
@@ -2849,7 +2869,7 @@ class WebApp(Scope):
             value = link(context)
             if value is not None:
                 response._return(value, link)
-            if response._state != _OPEN or context._canceled:
+            if response._state != _OPEN or context._ended:
                 return
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. What
@@ -2859,13 +2879,14 @@ class WebApp(Scope):
 
     def _answer(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
+        context._ended = True
         request, response = context.request, context.response
         status = self._resolve(cause)
         _log_failure(request, cause, status)
         if response._state == _OPEN:
             response._undo_step()
             response._status = status
-            if isinstance(cause, HttpException):
+            if isinstance(cause, HttpException) and cause.headers:
                 self._add_headers(response, cause)
             for hook in hooks.error:
                 self._run_hook(context, hook, cause, status)
@@ -3157,12 +3178,14 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         file = _safe_path(root, path)
         if not os.path.isdir(file):
             return _send_file(context, file)
-        if not context.request.path.endswith("/"):
+        index = _safe_path(root, path + "/index.html")
+        if os.path.isfile(index) and not context.request.path.endswith("/"):
             # Links in the page are relative to what the browser takes for its directory.
             return context.response.redirect(_with_slash(context.request), 301)
-        return _send_file(context, _safe_path(root, path + "/index.html"))
+        return _send_file(context, index)
 
-    scope.get(prefix, serve_file)
+    # A page that the application writes for the directory itself goes before its index.html.
+    scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
 
 
@@ -3238,7 +3261,8 @@ class _Mounted:
         status, headers = self._start
         self._response.code(int(status[:3]))
         for name, value in headers:
-            self._response.add_header(name, value)
+            if name.lower() not in _NOT_OURS:  # old applications say Connection: close, and mean no harm
+                self._response.add_header(name, value)
         self._response.stream(itertools.chain((first,), chunks))
         self._begun = True
 
@@ -3349,7 +3373,7 @@ def _verified(app: WebApp, cookie: str) -> str:
     signed, _, signature = cookie.rpartition(".")
     encoded, _, stamp = signed.rpartition(".")
     valid = [compare_digest(_sign(key, signed).encode(), signature.encode()) for key in app._session_keys]
-    if not any(valid) or not 0 <= time.time() - int(stamp) <= app._session_max_age:
+    if not any(valid) or time.time() - int(stamp) > app._session_max_age:
         return "{}"
     return urlsafe_b64decode(encoded + "==").decode()
 
@@ -3377,10 +3401,12 @@ def _save_session(response: Response) -> None:
         response.delete_cookie(app._session_cookie)
         return
     signed = f"{urlsafe_b64encode(document.encode()).decode().rstrip('=')}.{int(time.time())}"
+    headers = response._headers
     response.cookie(
         app._session_cookie, f"{signed}.{_sign(app._session_keys[0], signed)}", max_age=app._session_max_age
     )
     if len(response._headers[_cookie_key(app._session_cookie, None, "/")][0][1]) > _MAX_COOKIE:
+        response._headers = headers
         raise ValueError(f"the session needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere")
 
 
