@@ -1,4 +1,4 @@
-"""What the tests share: hypothesis profiles, and a live server.
+"""What the tests share: the hypothesis profiles, and an end to what hangs.
 
 `pytest` is quick; `pytest --hypothesis-profile=thorough` takes its time to look for counterexamples.
 """
@@ -6,10 +6,33 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
 settings.register_profile("quick", max_examples=60, **common)
 settings.register_profile("thorough", max_examples=5000, **common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+LONGEST_TEST = 120  # seconds; a test that waits for what never comes must fail, and not hang
+
+
+@pytest.fixture(autouse=True)
+def _no_test_hangs(request: pytest.FixtureRequest) -> Iterator[None]:
+    if settings().max_examples > 1000 or not hasattr(signal, "setitimer"):  # thorough, or not Unix
+        yield
+        return
+
+    def fail(number: int, frame: object) -> None:
+        raise TimeoutError(f"{request.node.name} ran for more than {LONGEST_TEST} seconds")
+
+    previous = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_TEST)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)

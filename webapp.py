@@ -64,8 +64,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from functools import partialmethod
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, Union, cast, overload
 from urllib.parse import quote, unquote, unquote_to_bytes, urlencode, urljoin
 
@@ -117,69 +118,12 @@ _log = logging.getLogger("webapp")
 
 # ---- statuses and exceptions -----------------------------------------------------------------------------------------
 #
-# Phrases are RFC 9110's (section 15), or those of IANA's registry for codes of other documents. They are written down
-# here because http.HTTPStatus changed some of them between Python versions (413, 414, 416, 422), and a response
-# should not depend on that. 306 and 418 are reserved without a meaning, so they have no phrase.
+# Phrases are RFC 9110's (section 15), or those of IANA's registry for codes of other documents. http.HTTPStatus has
+# them, but for a few that RFC 9110 changed and Python did later, or not at all. 418 is reserved without a meaning.
 
-_PHRASES = {
-    200: "OK",
-    201: "Created",
-    202: "Accepted",
-    203: "Non-Authoritative Information",
-    204: "No Content",
-    205: "Reset Content",
-    206: "Partial Content",
-    207: "Multi-Status",
-    208: "Already Reported",
-    226: "IM Used",
-    300: "Multiple Choices",
-    301: "Moved Permanently",
-    302: "Found",
-    303: "See Other",
-    304: "Not Modified",
-    305: "Use Proxy",
-    307: "Temporary Redirect",
-    308: "Permanent Redirect",
-    400: "Bad Request",
-    401: "Unauthorized",
-    402: "Payment Required",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    406: "Not Acceptable",
-    407: "Proxy Authentication Required",
-    408: "Request Timeout",
-    409: "Conflict",
-    410: "Gone",
-    411: "Length Required",
-    412: "Precondition Failed",
-    413: "Content Too Large",
-    414: "URI Too Long",
-    415: "Unsupported Media Type",
-    416: "Range Not Satisfiable",
-    417: "Expectation Failed",
-    421: "Misdirected Request",
-    422: "Unprocessable Content",
-    423: "Locked",
-    424: "Failed Dependency",
-    425: "Too Early",
-    426: "Upgrade Required",
-    428: "Precondition Required",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    451: "Unavailable For Legal Reasons",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-    505: "HTTP Version Not Supported",
-    506: "Variant Also Negotiates",
-    507: "Insufficient Storage",
-    508: "Loop Detected",
-    510: "Not Extended",
-    511: "Network Authentication Required",
-}
+_PHRASES = {int(status): status.phrase for status in HTTPStatus if status != 418}
+_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
+_PHRASES[422] = "Unprocessable Content"
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
 
 
@@ -847,7 +791,7 @@ def _deeper_than(document: object, limit: int) -> bool:
         children = (
             item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))
         )
-        level = [child for several in children for child in several if isinstance(child, (dict, list))]
+        level = [child for several in children for child in several if type(child) in (dict, list)]
         if not level:
             return False
     return True
@@ -1456,7 +1400,6 @@ class Response:
         "_document",  # the JSON document to encode when sending, else _NOTHING
         "_form",  # members of put_form; they join the document when it is an object
         "_headers",  # small-letter name to (name, value) pairs; replaced, never changed
-        "_members",  # the document, while it is a dict made here that nobody else holds, so that members can be added
         "_kept_headers",  # the headers from before the running step, for the dispatcher to go back to
         "_request",
         "_session",  # the session's dict once the application asked for it
@@ -1472,7 +1415,6 @@ class Response:
         self._body: bytes | _Stream | _FileBody | None = None
         self._content_type = _TEXT
         self._document: Any = _NOTHING
-        self._members: dict[str, Any] | None = None
         self._form: dict[str, Any] | None = None
         self._session: dict[str, Any] | None = None
         self._session_loaded = ""
@@ -1503,7 +1445,8 @@ class Response:
     @property
     def headers(self) -> Mapping[str, str]:
         """The header fields so far, by name in any case; `getall(name)` lists the values of a repeated one."""
-        return _Headers(self._header_list())
+        own = 0 if self.has_body or "content-type" in self._headers else 1  # said of a body, once there is one
+        return _Headers(self._header_list()[own:])
 
     def _refuse_if_sent(self) -> None:
         if self._state != _OPEN:
@@ -1620,13 +1563,7 @@ class Response:
             raise TypeError(f"a body is bytes, not {type(data).__name__}; text() and html() take a str")
         return self._build(bytes(data), _check_header("Content-Type", content_type))
 
-    @overload
-    def json(self, document: Any, /) -> Response: ...
-
-    @overload
-    def json(self, name: str, value: Any, /) -> Response: ...
-
-    def json(self, *arguments: Any) -> Response:
+    def json(self, document: Any, value: Any = _NOTHING) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
 
         Encoded when sent, in UTF-8, always valid JSON: NaN is an error, a lone surrogate is escaped. Dates become ISO
@@ -1634,15 +1571,11 @@ class Response:
         its type, its message and its whole stack trace: that is for a developer's eyes, so pass one on purpose only.
         """
         self._refuse_if_sent()
-        if len(arguments) == 1:
-            document = arguments[0]
-        elif len(arguments) == 2 and isinstance(arguments[0], str):
-            if self._members is None or self._document is not self._members:
-                self._members = dict(self._document) if isinstance(self._document, dict) else {}
-            document = self._members
-            document[arguments[0]] = arguments[1]
-        else:
-            raise TypeError("json() takes a document, or a name (str) and a value")
+        if value is not _NOTHING:
+            if not isinstance(document, str):
+                raise TypeError(f"json(name, value) takes a str as the name, not {document!r:.80}")
+            # A new object, like the headers: the old one may be the application's, or what a failed hook goes back to.
+            document = {**(self._document if isinstance(self._document, dict) else {}), document: value}
         self._document = document
         self._body = None
         return self
@@ -1776,26 +1709,18 @@ class Response:
 
     def _undo_step(self) -> None:
         """Go back to the headers from before the failed step; body, form and session changes go altogether."""
-        self._headers = self._kept_headers
-        self._status = self._body = self._form = self._session = None
-        self._content_type = _TEXT
-        self._document = _NOTHING
+        self._restore((None, self._kept_headers, None, _TEXT, _NOTHING, None, "null"))
 
     def _snapshot(self) -> tuple[Any, ...]:
-        self._members = None  # the next member goes into a copy
-        session = self._session and _copied(self._session)
+        try:
+            session = json.dumps(self._session)
+        except Exception:  # it could not be saved either
+            session = "null"
         return self._status, self._headers, self._body, self._content_type, self._document, self._form, session
 
     def _restore(self, snapshot: tuple[Any, ...]) -> None:
-        (
-            self._status,
-            self._headers,
-            self._body,
-            self._content_type,
-            self._document,
-            self._form,
-            self._session,
-        ) = snapshot
+        self._status, self._headers, self._body, self._content_type, self._document, self._form, session = snapshot
+        self._session = json.loads(session)
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
@@ -1848,14 +1773,6 @@ def _cookie_key(name: str, domain: str | None, path: str) -> str:
 
 def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if name.lower() not in names]
-
-
-def _copied(session: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a copy that no change to the original reaches; None, to read it anew, where that cannot be made."""
-    try:
-        return deepcopy(session)
-    except Exception:
-        return None
 
 
 @functools.lru_cache(None)  # two for each status that an application answers with
@@ -2698,8 +2615,7 @@ class WebApp(Scope):
         self._sealing = threading.Lock()
         self._sealed = False
         self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
-        self._has_on_request = type(self).on_request is not WebApp.on_request
-        self._has_on_complete = type(self).on_complete is not WebApp.on_complete
+        self._has_on_complete = False  # set when sealing
 
     # The three methods that an application may override.
 
@@ -2769,6 +2685,7 @@ class WebApp(Scope):
                     hooks[cast(Any, route.scope)] = _Hooks(route.scope._chain())
                 route._hooks = hooks[cast(Any, route.scope)]
             self._own_hooks = hooks[self]
+            self._has_on_complete = type(self).on_complete is not WebApp.on_complete
             self._sealed = True
 
     # The dispatcher. Its stages, in order: match, on_request, before hooks, executors, send; on a failure in any of
@@ -2785,11 +2702,12 @@ class WebApp(Scope):
             miss = self._match(context)
             route = context.route
             hooks = self._own_hooks if route is None else route._hooks
-            ends_here = self._has_on_request
+            ends_here = True  # when on_request sends, nothing but on_complete runs after it
             try:
-                if ends_here:
-                    self._ask_first(context)
-                    ends_here = response._state != _OPEN
+                value = self.on_request(context)
+                if value is not None:
+                    response._return(value, self.on_request)
+                ends_here = response._state != _OPEN
                 if not ends_here:
                     if route is not None:
                         self._respond(context, route)
@@ -2834,11 +2752,6 @@ class WebApp(Scope):
             return None
         return MethodNotAllowedException(sorted(methods)) if methods else NotFoundException()
 
-    def _ask_first(self, context: WebContext) -> None:
-        value = self.on_request(context)
-        if value is not None:
-            context.response._return(value, self.on_request)
-
     def _respond(self, context: WebContext, route: Route) -> None:
         """Run before hooks, executors and handler, then send what they built."""
         response = context.response
@@ -2850,27 +2763,21 @@ class WebApp(Scope):
             if response._state != _OPEN:
                 return
         response._kept_headers = response._headers
-        for link in route._links:
-            value = link(context)
-            if value is not None:
-                response._return(value, link)
-            if response._state != _OPEN or context._ended:
-                break
-        else:
-            if context._queue is not None:
-                self._run_queue(context, context._queue)
+        self._run_links(context, route._links)
+        if context._queue is not None:
+            self._run_links(context, context._queue)  # which may grow while it runs
         if response._state == _OPEN:
             response.send()
 
-    def _run_queue(self, context: WebContext, queue: Iterable[_Link]) -> None:
-        """Run the executors that others have added; the queue grows while it runs."""
+    def _run_links(self, context: WebContext, links: Iterable[_Link]) -> None:
+        """Run executors in order, until something is sent or one of them is canceled."""
         response = context.response
-        for link in queue:
+        for link in links:
+            if response._state != _OPEN or context._ended:
+                return
             value = link(context)
             if value is not None:
                 response._return(value, link)
-            if response._state != _OPEN or context._ended:
-                return
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. What
     # the failed step left behind is undone, so that no cookie or header of a handler that failed reaches the client.
@@ -2973,8 +2880,9 @@ class WebApp(Scope):
         """Return the iterable of a body that is not in memory; its close() completes the request."""
         wrapper = context.request.environ.get("wsgi.file_wrapper")
         if isinstance(body, _FileBody) and body.whole and wrapper is not None:
+            wrapped = cast("Iterable[bytes]", wrapper(body, _PIECE))
             body.on_close = functools.partial(self._complete, context)
-            return cast("Iterable[bytes]", wrapper(body, _PIECE))
+            return wrapped
         return _SentStream(context, body, self._complete)
 
     def _complete(self, context: WebContext) -> None:
@@ -3000,7 +2908,7 @@ _FINAL = frozenset(
     name
     for base in (WebApp, Scope)
     for name in vars(base)
-    if not name.startswith("__") or name in ("__call__", "__enter__", "__exit__", "__init_subclass__", "__setattr__")
+    if not name.startswith("__") or name in ("__call__", "__enter__", "__exit__", "__setattr__")
 ) - set(_OVERRIDABLE)
 
 
@@ -3017,30 +2925,16 @@ def _check_limit(name: str, value: int) -> int:
 
 # The web's usual files by extension. The standard library's table differs between its versions, and its global
 # functions ask the machine's registry, which differs more.
-_CONTENT_TYPES = {
-    ".avif": "image/avif",
-    ".css": "text/css",
-    ".csv": "text/csv",
-    ".gz": "application/gzip",
-    ".html": "text/html",
-    ".ico": "image/x-icon",
-    ".js": "text/javascript",
-    ".json": "application/json",
-    ".md": "text/markdown",
-    ".mjs": "text/javascript",
-    ".mp4": "video/mp4",
-    ".otf": "font/otf",
-    ".svg": "image/svg+xml",
-    ".ttf": "font/ttf",
-    ".txt": "text/plain",
-    ".wasm": "application/wasm",
-    ".webm": "video/webm",
-    ".webmanifest": "application/manifest+json",
-    ".webp": "image/webp",
-    ".woff": "font/woff",
-    ".woff2": "font/woff2",
-    ".xml": "application/xml",
-}
+_CONTENT_TYPES = dict(
+    pair.split("=")
+    for pair in (
+        ".avif=image/avif .css=text/css .csv=text/csv .gz=application/gzip .html=text/html "
+        ".ico=image/x-icon .js=text/javascript .json=application/json .md=text/markdown "
+        ".mjs=text/javascript .mp4=video/mp4 .otf=font/otf .svg=image/svg+xml .ttf=font/ttf "
+        ".txt=text/plain .wasm=application/wasm .webm=video/webm .webmanifest=application/manifest+json "
+        ".webp=image/webp .woff=font/woff .woff2=font/woff2 .xml=application/xml"
+    ).split()
+)
 
 
 def _content_type(path: str) -> str:
@@ -4899,7 +4793,7 @@ def _handle_signals(handler: Callable[[int, object], None]) -> Callable[[], None
 _RELOAD = 3  # exit status of a served process that wants to be started again
 _CANNOT_LISTEN = 4  # exit status of one that no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files; also how long a child may outlive its parent
-_PARENT = "_WEBAPP_RELOAD_PARENT"
+_PARENT = "_WEBAPP_RELOAD_PARENT"  # in the environment of the child: its parent's process id, and when it was started
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
 
 
@@ -4927,9 +4821,9 @@ def _supervise() -> int:
     import signal
     import subprocess
 
-    environ = {**os.environ, _PARENT: str(os.getpid())}
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     while True:
+        environ = {**os.environ, _PARENT: f"{os.getpid()} {time.time()}"}
         files = _modification_times()
         child = subprocess.Popen(_command_line(), env=environ)
         try:
@@ -4977,8 +4871,11 @@ class _Watcher(threading.Thread):
 
     def run(self) -> None:
         """Look every now and then until there is something to see."""
+        parent, started = os.environ[_PARENT].split()
         files = _modification_times()
-        while os.getppid() == int(os.environ[_PARENT]) and not self.changed:
+        # What was changed while this process was starting may or may not be what it has loaded.
+        self.changed = any(float(started) < when <= time.time() for when in files.values())
+        while os.getppid() == int(parent) and not self.changed:
             time.sleep(_POLL)
             now = _modification_times()
             # A module that was imported meanwhile is new here and no change.
