@@ -4315,6 +4315,7 @@ class Server:
         self._ssl_context = ssl_context
         self._listener = _listen(host, port)
         self.port: int = self._listener.getsockname()[1]
+        self._held = contextlib.ExitStack()  # what is to be closed at the end
         self.template = self._make_template()
         self._handler = _handler_class()
         self._would_block = _would_block(ssl_context is not None)
@@ -4395,7 +4396,7 @@ class Server:
         from wsgiref.util import FileWrapper
 
         # wsgi.errors where there is no stderr, as in a program without a console.
-        errors = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        errors = sys.stderr or self._held.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         return {
             "SCRIPT_NAME": "",
             "SERVER_NAME": self.host or "localhost",
@@ -4626,7 +4627,15 @@ class Server:
         self._selector.close()
         self._bell.close()
         self._ringer.close()
+        self._held.close()
         self._finished.set()
+        self._close_returned()
+
+    def _close_returned(self) -> None:
+        """Close what the crew gives back after the loop has ended."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._returned.popleft().close()
 
     # The crew's threads.
 
@@ -4665,6 +4674,8 @@ class Server:
                     return
         self._returned.append(connection)
         self._wake()
+        if self._finished.is_set():
+            self._close_returned()
 
     def _wake(self) -> None:
         """Make the loop look at what was returned, or at `stopping`."""
