@@ -3106,6 +3106,24 @@ def json_length(document):
     return len(json.dumps(document, ensure_ascii=False).encode())
 
 
+@pytest.mark.parametrize("path", ["/hello/Ada", "/hello/Ada/", "//hello/Ada", "/hello//Ada", "/hello/7", "/hello/%C3%A9"])
+def test_a_path_with_one_name_at_its_end_is_matched_alike_however_it_is_written(path):
+    """The shortest way to such a route, and the walk that everything else takes."""
+    app = WebApp()
+    app.get("/hello/{name}")(lambda context, name: f"name {name}")
+    app.get("/hello/{id:int}")(lambda context, id: f"int {id}")
+    assert client(app).get(path).text == ("int 7" if "7" in path else "name " + ("\u00e9" if "%" in path else "Ada"))
+
+
+def test_a_mount_goes_before_a_name_in_its_place():
+    app = WebApp()
+    app.get("/{name}")(lambda context, name: name)
+    inner = WebApp()
+    inner.any("/")(lambda context: "mounted")
+    app.mount("/inner", inner)
+    assert [TestClient(app).get(path).text for path in ("/inner", "/other")] == ["mounted", "other"]
+
+
 # ---- what the request tells (design 3.3) -----------------------------------------------------------------------------
 
 
@@ -8149,6 +8167,7 @@ def test_stop_waits_no_longer_than_it_is_told():
 
 
 def test_stopping_leaves_no_thread_and_no_descriptor():
+    gc.collect()  # what earlier tests have left
     descriptors = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
     threads = threading.active_count()
     with serving() as server, Client(server, get()) as client:
@@ -8226,7 +8245,9 @@ def start(*arguments, cwd, **options):
     environ = {**os.environ, "PYTHONPATH": SERVER_HERE}
     return subprocess.Popen(
         [sys.executable, "-m", "webapp", *arguments],
-        cwd=cwd, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options,
+        cwd=cwd, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        # Where the tests run in the background, the shell has them, and so their children, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options,
     )  # fmt: skip
 
 
