@@ -7906,12 +7906,14 @@ SERVER_HOSTILE = {
 @pytest.mark.parametrize("name", SERVER_HOSTILE)
 def test_a_malformed_request_gets_a_complete_refusal_and_no_second_answer(server, name):
     status, data = SERVER_HOSTILE[name]
-    with Client(server, data) as client:
+    with records() as (found, _), Client(server, data) as client:
         code, headers, body = client.response()
         assert (code, headers["connection"]) == (status, "close")
         assert body.startswith(str(status).encode())
         client.sock.shutdown(socket.SHUT_WR)
         assert client.closed()
+    # What a client can provoke is no failure of the application.
+    assert found == []
 
 
 @pytest.mark.parametrize(
@@ -8029,6 +8031,28 @@ def test_a_client_that_leaves_a_download_costs_one_line():
         assert [(r.levelname, r.exc_info) for r in found] == [("INFO", None)]
 
 
+@pytest.mark.parametrize(
+    "step", ["_round", "_accept", "_welcome", "_readable", "_advance", "_take_back", "_sweep", "_time_out", "_run_application"]
+)
+def test_a_fault_of_the_server_costs_a_connection_and_not_the_server(step, monkeypatch):
+    original, failed = getattr(Server, step), threading.Event()
+
+    def fail_once(self, *arguments):
+        if not failed.is_set():
+            failed.set()
+            raise ZeroDivisionError
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Server, step, fail_once)
+    with records() as (found, arrived), serving(idle_timeout=0.1) as server:
+        with contextlib.suppress(OSError), Client(server, get("/", "Connection: close")) as client:
+            client.closed()
+        with Client(server) as idle:
+            assert idle.closed()
+        assert arrived() and found[0].exc_info[0] is ZeroDivisionError
+        assert ask(server, get())[0] == 200
+
+
 # ---- slow clients
 
 
@@ -8074,6 +8098,50 @@ def test_200_dripping_and_500_idle_connections_cost_no_thread():
             stack.enter_context(Client(server, b"GET / HTTP" if n < 200 else b""))
         assert ask(server, get())[0] == 200
         assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    "fields, begin",
+    [
+        (["Content-Length: 1000"], b""),
+        (["Content-Length: 1000000"], bytes(70_000)),
+        (["Content-Length: 1000", "Expect: 100-continue"], b""),
+        ([CHUNKED], b""),
+        ([CHUNKED, "Expect: 100-continue"], b""),
+    ],
+)
+def test_200_bodies_that_drip_leave_a_thread_for_the_next_request(fields, begin):
+    with serving(threads=64) as server, contextlib.ExitStack() as stack:
+        request = get("/echo", *fields, method="POST", body=begin)
+        clients = [stack.enter_context(Client(server, request)) for _ in range(200)]
+        if "Expect: 100-continue" in fields:
+            assert all(client.response()[0] == 100 for client in clients)
+        for client in clients:
+            client.sock.sendall(b"3e8\r\n." if CHUNKED in fields else b".")
+        assert ask(server, get())[0] == 200
+
+
+def test_200_clients_that_stop_reading_leave_a_thread_for_the_next_request():
+    with serving(threads=64) as server, contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(Client(server, get("/big"))).sock.recv(1)
+        assert ask(server, get())[0] == 200
+
+
+def test_an_unread_body_stays_failed():
+    found = []
+
+    def app(environ, start_response):
+        for _ in range(2):
+            try:
+                found.append(environ["wsgi.input"].read())
+            except HttpException as error:
+                found.append(error.status_code)
+        return hello(environ, start_response)
+
+    with serving(app) as server:
+        ask(server, get("/", CHUNKED, method="POST", body=b"1\r\na\r\nx\r\n"))
+    assert found == [400, 400]
 
 
 def test_slow_handlers_stop_nobody_and_threads_are_bounded():
@@ -9701,3 +9769,10 @@ def test_reference_names_everything_public():
     client(app).get("/")
     public = {name for thing in (*instances, app, Server, TestClient) for name in dir(thing) if name[0] != "_"}
     assert public - words == set()
+
+
+def test_lessons_are_listed_in_their_order_with_the_command_that_starts_each():
+    text = (ROOT / "examples" / "README.rst").read_text(encoding="utf-8")
+    listed = re.findall(r"^``(\w+)\.py``", text, re.MULTILINE)
+    assert sorted(listed) == sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+    assert listed == re.findall(r"``python3 examples/(\w+)\.py``", text)

@@ -1731,7 +1731,7 @@ class Response:
 
     def _header_list(self) -> list[tuple[str, str]]:
         own = ("Content-Type", _JSON if self._document is not _NOTHING else self._content_type)
-        headers = [] if "content-type" in self._headers else [own]
+        headers: list[tuple[str, str]] = [] if "content-type" in self._headers else [own]
         for pairs in self._headers.values():
             headers.extend(pairs)
         return headers
@@ -1992,7 +1992,7 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
 _Link = Callable[[WebContext], object]  # a handler, hook or executor as the dispatcher calls it
 
 
-def _is_plain(function: object) -> bool:
+def _is_plain(function: Any) -> bool:
     """Tell whether the code object says all about the signature of a function: then `inspect` need not be imported."""
     if type(function) is not _FUNCTION or hasattr(function, "__wrapped__"):
         return False
@@ -2945,15 +2945,15 @@ def _check_limit(name: str, value: int) -> int:
 
 # The web's usual files by extension. The standard library's table differs between its versions, and its global
 # functions ask the machine's registry, which differs more.
-_CONTENT_TYPES = dict(
-    pair.split("=")
-    for pair in (
+_CONTENT_TYPES: dict[str, str] = dict(
+    re.findall(
+        r"(\S+)=(\S+)",
         ".avif=image/avif .css=text/css .csv=text/csv .gz=application/gzip .html=text/html "
         ".ico=image/x-icon .js=text/javascript .json=application/json .md=text/markdown "
         ".mjs=text/javascript .mp4=video/mp4 .otf=font/otf .svg=image/svg+xml .ttf=font/ttf "
         ".txt=text/plain .wasm=application/wasm .webm=video/webm .webmanifest=application/manifest+json "
-        ".webp=image/webp .woff=font/woff .woff2=font/woff2 .xml=application/xml"
-    ).split()
+        ".webp=image/webp .woff=font/woff .woff2=font/woff2 .xml=application/xml",
+    )
 )
 
 
@@ -3300,7 +3300,7 @@ def _open_session(context: WebContext) -> dict[str, Any]:
         response._session_loaded = _verified(app, context.request.cookies.get(app._session_cookie, ""))
         response._session = json.loads(response._session_loaded)
         context.request._vary_on("Cookie")
-    return response._session
+    return cast("dict[str, Any]", response._session)
 
 
 def _save_session(response: Response) -> None:
@@ -3662,11 +3662,9 @@ def _parse_head(head: str) -> _RequestHead:
     method, target, major, minor = match.groups()
     if major != "1":
         raise HttpException(505)
-    fields = _parse_fields(block)
-    request = _RequestHead(method, target, fields, minor != "0")
-    fields["REQUEST_METHOD"] = method
-    fields["SERVER_PROTOCOL"] = "HTTP/1.1" if request.modern else "HTTP/1.0"
-    _read_host(request)
+    request = _RequestHead(method, target, _parse_fields(block), minor != "0")
+    request.environ["REQUEST_METHOD"] = method
+    request.environ["SERVER_PROTOCOL"] = "HTTP/1.1" if request.modern else "HTTP/1.0"
     _read_target(request)
     _read_framing(request)
     return request
@@ -3684,9 +3682,9 @@ def _parse_fields(block: str) -> dict[str, Any]:
         used += size
         if size > _MAX_FIELD:
             raise HttpException(431)
-        key = _environ_key(name)
         if "_" in name:
             continue
+        key = _environ_key(name)
         value = value.strip(" \t")
         if key in environ:
             value = environ[key] + ("; " if key == "HTTP_COOKIE" else ", ") + value
@@ -3704,21 +3702,13 @@ def _environ_key(name: str) -> str:
     return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
 
 
-def _read_host(request: _RequestHead) -> None:
-    """Demand one well-formed Host (RFC 9112 section 3.2); two of them were joined by a comma and a space."""
-    host = request.environ.get("HTTP_HOST")
-    if host is None:
-        if request.modern:
-            raise HttpException(400, "no Host")
-    elif not _AUTHORITY(host):
-        raise HttpException(400, "malformed Host")
-
-
 def _read_target(request: _RequestHead) -> None:
-    """Set the path and the query from the request target (RFC 9112 section 3.2)."""
+    """Set host, path and query (RFC 9112 section 3.2); two Host fields were joined by a comma and a space."""
     target, environ = request.target, request.environ
     if request.method == "CONNECT":
         raise HttpException(501, "no proxy")
+    if not _AUTHORITY(environ.get("HTTP_HOST", "" if request.modern else "-")):
+        raise HttpException(400, "missing or malformed Host")
     if target[0] != "/" and (target != "*" or request.method != "OPTIONS"):
         match = _ABSOLUTE(target)
         if match is None or not _AUTHORITY(match[1]):
@@ -3748,17 +3738,14 @@ def _read_framing(request: _RequestHead) -> None:
         request.length = int(length)
     options = [option.strip(" \t") for option in environ.get("HTTP_CONNECTION", "").lower().split(",")]
     request.keep_alive = "close" not in options and (request.modern or "keep-alive" in options)
-    request.expects = (
-        request.modern
-        and (request.chunked or request.length > 0)
-        and environ.get("HTTP_EXPECT", "").lower() == "100-continue"
-    )
+    expects = environ.get("HTTP_EXPECT", "").lower() == "100-continue"
+    request.expects = expects and request.modern and (request.chunked or request.length > 0)
 
 
 # ---- a connection and the body of a request --------------------------------------------------------------------------
 #
-# Sockets never block: the selector's thread must not wait, and a thread of the crew rarely has to. Where it
-# does, the operation is repeated with a time limit. Of WSGI this part knows only the shape of wsgi.input.
+# Sockets never block: the thread that leads must not wait for a client, and the others rarely have to. Where
+# one does, the operation is repeated with a time limit. Of WSGI this part knows only the shape of wsgi.input.
 
 _RECEIVE = 64 * 1024  # more than a TLS record, so that nothing stays in OpenSSL where no selector sees it
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout: progress, not just activity
@@ -3772,42 +3759,41 @@ _CHUNK = re.compile(
     rb"|\"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t -~\x80-\xff])*\"))?)*\r\n"
 ).fullmatch
 
-# What a connection is doing. In _ANSWERING it belongs to a thread of the crew, else to the selector's.
-_HEAD, _BODY, _ANSWERING, _LINGERING = range(4)
+# What a connection is doing. While _ANSWERING it belongs to the thread that answers, else to the one that leads.
+_COLLECTING, _ANSWERING, _LINGERING, _CLOSING = range(4)
 
 
 class _Connection:
     """A client's connection: the socket and the bytes that have arrived on it."""
 
     __slots__ = (
-        "socket", "address", "would_block", "buffer", "scanned", "stage", "deadline", "selected", "request",
-        "refusal", "lost", "keep", "linger", "cut",
+        "socket", "address", "crew", "would_block", "buffer", "scanned", "stage", "then", "deadline", "selected",
+        "request", "refusal", "lost",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, address: str, would_block: tuple[type[OSError], ...]) -> None:
+    def __init__(self, sock: socket.socket, address: str, crew: _Crew, would_block: tuple[type[OSError], ...]) -> None:
         self.socket = sock
         self.address = address
+        # Does other work while a thread waits for this client.
+        self.crew = crew
         # What an operation raises that would have to wait; TLS has names of its own for it.
         self.would_block = would_block
         # Bytes that arrived and were not used yet.
         self.buffer = bytearray()
-        # How far the selector's thread has looked for the end of what it collects.
+        # How far the end of a head was looked for.
         self.scanned = 0
-        self.stage = _HEAD
+        self.stage = _COLLECTING
+        # The stage that follows the present answer.
+        self.then = _CLOSING
         # When the present stage must have ended (time.monotonic).
         self.deadline = 0.0
-        # Known to the selector; only the selector's thread changes it.
+        # Known to the selector.
         self.selected = False
         # The request under way, or why it is refused.
         self.request: _RequestHead | None = None
         self.refusal: HttpException | None = None
         # The client went away, as the first failing operation noticed.
         self.lost = False
-        # After the present response: wait for the next request, or read what may still come, or end at once
-        # and so that the client sees the failure.
-        self.keep = False
-        self.linger = False
-        self.cut = False
 
     @property
     def secure(self) -> bool:
@@ -3837,7 +3823,7 @@ class _Connection:
         return sent
 
     def receive(self, limit: float) -> bytes:
-        """Wait at most `limit` seconds for bytes; b"" at the end, an OSError named timeout without any."""
+        """Wait at most `limit` seconds for bytes; b"" at the end, socket.timeout without any."""
         try:
             return self.socket.recv(_RECEIVE)
         except self.would_block:
@@ -3845,30 +3831,29 @@ class _Connection:
             return data
 
     def _wait_for(self, operation: Callable[[Any], Any], argument: Any, limit: float) -> Any:
-        try:
-            self.socket.settimeout(limit)
-            return operation(argument)
-        except OSError:
-            self.lost = True
-            raise
-        finally:
-            self.socket.settimeout(0)
+        with self.crew.lend_a_hand():
+            try:
+                self.socket.settimeout(limit)
+                return operation(argument)
+            except OSError:
+                self.lost = True
+                raise
+            finally:
+                self.socket.settimeout(0)
 
-    def abort(self) -> None:
-        """Make operations of other threads on this connection fail."""
+    def shut_down(self, writing_only: bool = False) -> None:
+        """Tell the client that nothing follows; if it is not for writing only, operations of other threads fail."""
         try:
-            self.socket.shutdown(2)
+            self.socket.shutdown(1 if writing_only else 2)
         except OSError:
             pass
 
-    def close(self) -> None:
-        """Close, by a reset if that is the only way to tell the client of a failure."""
-        if self.cut:
-            import socket
-            import struct
+    def cut(self) -> None:
+        """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
+        import socket
+        import struct
 
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.socket.close()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 class _IncomingBody(io.RawIOBase):
@@ -3887,6 +3872,7 @@ class _IncomingBody(io.RawIOBase):
         # "100 Continue" is still owed. Once the response has begun it is not, and the body may never come.
         self._expected = request.expects
         self._broken = False
+        # Seconds that are left of the timeout, and bytes that have come in its course.
         self._timeout = self._patience = timeout
         self._pace = 0
 
@@ -3896,6 +3882,8 @@ class _IncomingBody(io.RawIOBase):
 
     def readinto(self, target: Any) -> int:
         """Read some bytes into `target`; 0 at the end of the body."""
+        if self._broken:
+            raise HttpException(400, "the body has failed before")
         if self._left == 0 and self._chunked:
             self._next_chunk()
         if self._left == 0:
@@ -3908,7 +3896,7 @@ class _IncomingBody(io.RawIOBase):
         del self._buffer[:count]
         self._left -= count
         if self._left == 0 and self._chunked and self._line() != b"\r\n":
-            self._fail(400, "chunk longer than its size")
+            raise self._failed(400, "chunk longer than its size")
         return count
 
     def reusable(self) -> bool:
@@ -3921,10 +3909,10 @@ class _IncomingBody(io.RawIOBase):
         scratch = bytearray(_RECEIVE)
         taken = 0
         try:
-            while not self._broken and taken <= _MAX_DRAIN and self._left <= _MAX_DRAIN:
+            while taken <= _MAX_DRAIN and self._left <= _MAX_DRAIN:
                 count = self.readinto(scratch)
                 if count == 0:
-                    return not self._broken
+                    return True
                 taken += count
         except HttpException:
             pass
@@ -3933,65 +3921,53 @@ class _IncomingBody(io.RawIOBase):
     def _next_chunk(self) -> None:
         match = _CHUNK(self._line())
         if match is None:
-            self._fail(400, "malformed chunk")
-        else:
-            self._left = int(match[1], 16)
-            if self._left == 0:
-                self._chunked = False
-                self._drop_trailers()
-
-    def _drop_trailers(self) -> None:
-        size = 0
-        while True:
-            line = self._line()
-            if line == b"\r\n":
-                return
-            size += len(line)
-            if size > _MAX_HEAD or not _FIELD(line.decode("latin-1")):
-                self._fail(400, "malformed trailer")
+            raise self._failed(400, "malformed chunk")
+        self._left = int(match[1], 16)
+        self._chunked = self._left > 0
+        trailers = 0
+        while not self._chunked and (line := self._line()) != b"\r\n":
+            trailers += len(line)
+            if trailers > _MAX_HEAD or not _FIELD(line.decode("latin-1")):
+                raise self._failed(400, "malformed trailer")
 
     def _line(self) -> bytes:
         """Take one line with its end, which must be CRLF."""
-        while True:
-            end = self._buffer.find(b"\n")
-            if end > _MAX_CHUNK_LINE or end < 0 and len(self._buffer) > _MAX_CHUNK_LINE:
-                self._fail(400, "chunk line too long")
-            if end >= 0:
-                line = bytes(self._buffer[: end + 1])
-                del self._buffer[: end + 1]
-                if line[-2:] != b"\r\n":
-                    self._fail(400, "bare line feed in a chunked body")
-                return line
+        while (end := self._buffer.find(b"\n")) < 0 and len(self._buffer) <= _MAX_CHUNK_LINE:
             self._fill()
+        line = bytes(self._buffer[: end + 1])
+        if not line.endswith(b"\r\n") or end > _MAX_CHUNK_LINE:
+            raise self._failed(400, "a line of a chunked body that has no end, or a bare line feed")
+        del self._buffer[: end + 1]
+        return line
 
     def _fill(self) -> None:
         """Wait for more. Only the time spent waiting counts, and only _PACE bytes buy new patience."""
-        if self._broken:
-            self._fail(400, "the body has failed before")
+        import socket
+
         if self._expected:
             self._expected = False
             self._connection.send(b"HTTP/1.1 100 Continue\r\n\r\n", self._timeout)
         started = time.monotonic()
         try:
             data = self._connection.receive(max(self._patience, 0.001))
-        except OSError as error:
-            # Before Python 3.10 socket.timeout is no TimeoutError.
-            if isinstance(error, TimeoutError) or type(error).__name__ == "timeout":
-                self._connection.lost = False
-                self._fail(408, "the body came too slowly")
+        except socket.timeout:
+            self._connection.lost = False
+            raise self._failed(408, "the body came too slowly") from None
+        except OSError:
             data = b""
         if not data:
             self._connection.lost = True
-            self._fail(400, "the client went away in the middle of the body")
+            raise self._failed(400, "the client went away in the middle of the body")
         self._buffer += data
         self._patience -= time.monotonic() - started
         self._pace += len(data)
         if self._pace >= _PACE:
             self._pace, self._patience = 0, self._timeout
 
-    def _fail(self, status: int, message: str) -> None:
-        self._broken, self._chunked, self._left = True, False, 0
-        raise HttpException(status, message)
+    def _failed(self, status: int, message: str) -> HttpException:
+        """Remember the failure: a body that was cut off must not look like one that ended."""
+        self._broken = True
+        return HttpException(status, message)
 
 
 # ---- one run of the application --------------------------------------------------------------------------------------
@@ -4019,6 +3995,7 @@ class _HandlerMixin(SimpleHandler):
     status: Any
 
     def __init__(self, server: Server, connection: _Connection, request: _RequestHead) -> None:
+        self.server = server
         self.connection = connection
         self.request = request
         self.body: _IncomingBody | None = None
@@ -4026,14 +4003,11 @@ class _HandlerMixin(SimpleHandler):
         if request.length or request.chunked:
             self.body = _IncomingBody(connection, request, server.body_timeout)
             stdin = io.BufferedReader(self.body, _RECEIVE)
-        environ = {**server.template, **request.environ}
-        environ["wsgi.input"] = stdin
+        # What the application has logged itself; see WebApp.
         self.logged: list[BaseException] = []
-        environ["webapp.errors"] = self.logged
+        environ = {**server.template, **request.environ, "wsgi.input": stdin, "webapp.errors": self.logged}
         environ["REMOTE_ADDR"] = connection.address
         super().__init__(stdin, None, None, environ)  # type: ignore[arg-type]
-        self.write_timeout = server.write_timeout
-        self.server = server
         self.keep_alive = request.keep_alive
         # The status code and the bytes of body sent, for the access line.
         self.code = 0
@@ -4047,6 +4021,8 @@ class _HandlerMixin(SimpleHandler):
         try:
             environ: Any = self.base_env
             self.environ = environ
+            if self.connection.refusal is not None:
+                raise self.connection.refusal
             self.result = application(environ, self.start_response)
             self.finish_response()
         except BaseException:
@@ -4076,41 +4052,35 @@ class _HandlerMixin(SimpleHandler):
         if type(data) is not bytes:
             raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
         if data:
-            self._send(b"" if self.headers_sent else self._head(len(data), self._is_single()), data)
+            single = hasattr(self.result, "__len__") and len(self.result) == 1
+            self._send(b"" if self.headers_sent else self._head(len(data), single), data)
 
     def finish_content(self) -> None:
         """End the response: with the head if there was no block, and with the last chunk."""
         if not self.headers_sent:
             self._send(self._head(0, self.request.method != "HEAD"), b"")
         if self._chunked:
-            self.connection.send(b"0\r\n\r\n", self.write_timeout)
+            self.connection.send(b"0\r\n\r\n", self.server.write_timeout)
         elif self._left and not self._bodiless:
             raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
 
     def sendfile(self) -> bool:
         """Send a real file without reading it; False leaves it to be read like any other response."""
-        import stat
-
         file = self.result.filelike
         # Only plain files: the descriptor of a gzip file, for one, gives other bytes than its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO) or self.connection.secure:
             return False
         facts, offset = os.fstat(file.fileno()), file.tell()
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size <= offset:
+        count = facts.st_size - offset
+        if not stat.S_ISREG(facts.st_mode) or count <= 0:
             return False
-        self._send(self._head(facts.st_size - offset, True), b"")
+        self._send(self._head(count, True), b"")
         if not self._bodiless:
-            count = facts.st_size - offset if self._left is None else min(facts.st_size - offset, self._left)
-            sent = self.connection.send_file(file, offset, count, self.write_timeout)
+            count = count if self._left is None else min(count, self._left)
+            sent = self.connection.send_file(file, offset, count, self.server.write_timeout)
             self.sent += sent
             self._left = self._left and self._left - sent
         return True
-
-    def _is_single(self) -> bool:
-        try:
-            return len(self.result) == 1
-        except TypeError:
-            return False
 
     def _send(self, head: bytes, data: bytes) -> None:
         """Send a block in the frame that the head announced."""
@@ -4124,7 +4094,7 @@ class _HandlerMixin(SimpleHandler):
         self.sent += len(data)
         if self._chunked and data:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        self.connection.send(head + data, self.write_timeout)
+        self.connection.send(head + data, self.server.write_timeout)
 
     def _head(self, size: int, complete: bool) -> bytes:
         """Format the head, given the size of the first block and whether that is all of the body."""
@@ -4177,8 +4147,9 @@ class _HandlerMixin(SimpleHandler):
         self.log_exception(sys.exc_info())
         if self.headers_sent or self.connection.lost:
             self.keep_alive = False
-            # A body without chunks or length ends with the connection: only a reset says that this is no end.
-            self.connection.cut = not self._chunked and self._left is None
+            # A body with chunks or a length shows by itself that it is not complete.
+            if not self._chunked and self._left is None and not self.connection.lost:
+                self.connection.cut()
             return
         try:
             self.result = self.error_output(self.environ, self.start_response)
@@ -4189,7 +4160,8 @@ class _HandlerMixin(SimpleHandler):
     def log_exception(self, exc_info: Any) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
         error = exc_info[1]
-        refused = isinstance(error, HttpException) and error.status_code < 500
+        refusal = self.connection.refusal
+        refused = isinstance(error, HttpException) and (error is refusal or error.status_code < 500)
         if not (refused or self.connection.lost or any(error is logged for logged in self.logged)):
             target = _printable(self.request.target)
             _log.error("%s %s failed", self.request.method, target, exc_info=exc_info)
@@ -4213,85 +4185,147 @@ def _handler_class() -> type[_HandlerMixin]:
 
 # ---- the server ------------------------------------------------------------------------------------------------------
 #
-# One thread owns the selector, accepts, and collects requests: however slowly they arrive, they cost no other
-# thread. A whole request goes to the crew. Its connection stays registered with the selector meanwhile, so
-# keeping it alive costs no system call: the crew marks it as waiting, and the selector is looking already.
+# One thread at a time leads: it owns the selector, accepts, collects requests however slowly they arrive, and
+# answers those that are whole. Only an answer that takes long makes another thread take the lead.
 
 _BACKLOG = 1024  # with socketserver's 5 a burst is dropped, and each connection waits a second to try again
-_PATIENCE = 0.005  # seconds a request waits for a busy crew before another thread is hired
+_PATIENCE = 0.005  # seconds the leader may be away before another thread leads; the interpreter's switch interval
+_BURST = 64  # connections accepted in a row, before any request of theirs is answered
 _TICK = 0.5  # seconds between two looks at the deadlines; less when a limit is shorter
+_LENDABLE = 4  # threads that may wait for their clients, for each one that may answer
+_READ = 1  # selectors.EVENT_READ
+
+_NEVER = float("inf")
 
 
 class _Crew:
-    """A bounded pool of threads that grows only when requests have to wait.
+    """A bounded pool of threads of which one leads, one watches the leader, and the others answer or rest.
 
-    One thread answers a burst of quick requests faster than many that compete for the interpreter's lock,
-    so another one is woken or hired only if the oldest request has waited for _PATIENCE.
+    To hand a request to another thread costs as much as a quick answer, and threads that compete for the
+    interpreter's lock answer fewer than one does. So the leader answers what it has collected. When it is not
+    back after _PATIENCE, the watching thread leads instead; the former leader ends its answer, helps with
+    what is waiting, and rests.
+
+    `collect` is called over and over until end(); `answer` with each of `waiting`.
+    A thread that waits for its client does not count, within bounds: it does no work, and a crowd of slow
+    clients must not take all threads.
     """
 
-    def __init__(self, answer: Callable[[_Connection], None], limit: int) -> None:
+    def __init__(self, collect: Callable[[], None], answer: Callable[[_Connection], None], limit: int) -> None:
+        self._collect = collect
         self._answer = answer
-        self._limit = limit
-        self._queue: deque[tuple[float, _Connection]] = deque()
-        lock = threading.Lock()
-        self._changed = threading.Condition(lock)
-        self._drained = threading.Condition(lock)
-        self._idle = 0
-        self._closed = False
+        # How many answers may be under way, and how many more may wait for their clients.
+        self._free = limit
+        self._lendable = limit * _LENDABLE
+        self.waiting: deque[_Connection] = deque()
         self.threads: list[threading.Thread] = []
+        self.leader: threading.Thread | None = None
+        # Since when nobody collects, _NEVER if somebody does.
+        self._away = 0.0
+        self._resting = 0
+        # The watching thread waits until it is told that the leader is away.
+        self._dozing = False
+        self._ended = False
+        self._watch = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())
 
-    def add(self, connections: list[_Connection], now: float) -> None:
-        """Queue requests and see that somebody works."""
-        with self._changed:
-            self._queue.extend([(now, connection) for connection in connections])
-            if self._idle:
-                self._changed.notify()
-            elif not self.threads:
-                self._hire()
-            if len(connections) > 1:
-                self._drained.wait(_PATIENCE)
+    @property
+    def full(self) -> bool:
+        """Say whether the next request must wait until an answer has ended."""
+        return self._free <= 0
 
-    def look(self, now: float) -> bool:
-        """Find more hands if a request has waited too long; say whether any still waits."""
-        if not self._queue:
-            return False
-        with self._changed:
-            if self._queue and now - self._queue[0][0] > _PATIENCE:
-                if self._idle:
-                    self._changed.notify()
-                elif len(self.threads) < self._limit:
-                    self._hire()
-        return True
-
-    def close(self) -> None:
-        """Let every thread end after what it is doing, and wait a moment for those that do."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        until = time.monotonic() + 1
-        for thread in self.threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0, until - time.monotonic()))
-
-    def _hire(self) -> None:
+    def hire(self) -> None:
+        """Start another thread; the first one finds nobody leading."""
         # A daemon: an answer that never ends must not keep the process alive.
         thread = threading.Thread(target=self._work, name=f"webapp-{len(self.threads) + 1}", daemon=True)
-        self.threads.append(thread)
         thread.start()
+        self.threads.append(thread)
+
+    @contextlib.contextmanager
+    def lend_a_hand(self) -> Iterator[None]:
+        """Let another thread answer while this one waits for its client."""
+        with self._changed:
+            lent = self._lendable > 0
+            self._lendable -= lent
+            self._free += lent
+            if self.leader is threading.current_thread():
+                self._away = 0.0
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._lendable += lent
+                self._free -= lent
+
+    def end(self) -> None:
+        """Let every thread end after what it is doing."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the threads have ended, but for those that are stuck in an answer."""
+        until = time.monotonic() + timeout
+        for thread in self.threads:
+            thread.join(max(0, until - time.monotonic()))
 
     def _work(self) -> None:
+        while self._take_over():
+            while self.leader is threading.current_thread():
+                try:
+                    self._collect()
+                except Exception:
+                    _log.exception("the server failed, and goes on")
+                if self._ended:
+                    return
+                if self.waiting:
+                    self._leave()
+                    self._answer_waiting()
+                    with self._changed:
+                        if self.leader is threading.current_thread():
+                            self._away = _NEVER
+
+    def _take_over(self) -> bool:
+        """Rest until it is this thread's turn to watch, and watch until it is to lead; False at the end."""
+        with self._changed:
+            self._resting += 1
+        in_time = False
+        with self._watch, self._changed:
+            while not self._ended and time.monotonic() - self._away < _PATIENCE:
+                # Never sooner than after a nap: to wake this thread for each request would cost as much as it.
+                self._dozing = in_time and self._away == _NEVER
+                in_time = not self._changed.wait(None if self._dozing else _PATIENCE)
+            self.leader, self._away = threading.current_thread(), _NEVER
+            self._resting -= 1
+            if self._ended:
+                return False
+        if not self._resting:
+            try:
+                self.hire()
+            except RuntimeError as error:
+                _log.warning("no thread that could take over: %s", error)
+        return True
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._away = time.monotonic()
+            if self._dozing:
+                self._dozing = False
+                self._changed.notify()
+
+    def _answer_waiting(self) -> None:
         while True:
             with self._changed:
-                while not self._queue:
-                    if self._closed:
-                        return
-                    self._idle += 1
-                    self._changed.wait()
-                    self._idle -= 1
-                connection = self._queue.popleft()[1]
-                if not self._queue:
-                    self._drained.notify()
-            self._answer(connection)
+                if self._ended or self.full or not self.waiting:
+                    return
+                self._free -= 1
+                connection = self.waiting.popleft()
+            try:
+                self._answer(connection)
+            finally:
+                with self._changed:
+                    self._free += 1
 
 
 class Server:
@@ -4301,7 +4335,7 @@ class Server:
     Port 0 lets the system choose. Limits are seconds: `header_timeout` for a whole request header,
     `idle_timeout` between two requests of a connection, `body_timeout` and `write_timeout` for each 64 KiB of
     a request and of a response, `stop_timeout` for what still runs when it stops. At most `threads` requests
-    are answered at a time.
+    are answered at a time, not counting those that wait for their client, which may be four times as many.
     `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS.
     OSError if the address cannot be bound.
     """
@@ -4333,29 +4367,25 @@ class Server:
         self.write_timeout = write_timeout
         self.stop_timeout = stop_timeout
         self._ssl_context = ssl_context
-        self._listener = _listen(host, port)
-        self.port: int = self._listener.getsockname()[1]
+        self._would_block = _would_block(ssl_context is not None)
         self._held = contextlib.ExitStack()  # what is to be closed at the end
+        self._listener = self._held.enter_context(_listen(host, port))
+        self.port: int = self._listener.getsockname()[1]
         self.template = self._make_template()
         self._handler = _handler_class()
-        self._would_block = _would_block(ssl_context is not None)
-        self._crew = _Crew(self._answer, threads)
+        self._crew = _Crew(self._round, self._answer, threads)
         self._connections: set[_Connection] = set()
-        # Requests that became whole in the present round of the loop.
-        self._whole: list[_Connection] = []
-        # Connections that the crew hands back, and whether the loop has been told so.
+        # Connections whose answer has ended, and whether the leader has been told so.
         self._returned: deque[_Connection] = deque()
         self._woken = False
-        self._bell, self._ringer = socket.socketpair()
+        self._bell, self._ringer = map(self._held.enter_context, socket.socketpair())
         self._bell.setblocking(False)
         self._ringer.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(self._bell, selectors.EVENT_READ, self._hear)
-        # Guards the change of a connection's stage from answering to waiting, which both sides look at.
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._selector = self._held.enter_context(selectors.DefaultSelector())
+        self._selector.register(self._listener, _READ)
+        self._selector.register(self._bell, _READ)
         self._finished = threading.Event()
+        self._signals: set[int] = set()
         self.stopping = False
         self._stop_by = 0.0
         self._tick = min(_TICK, header_timeout / 4, idle_timeout / 4, body_timeout / 4)
@@ -4377,21 +4407,19 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Serve in a thread of its own."""
-        self._thread = threading.Thread(target=self._loop, name="webapp-server", daemon=True)
-        self._thread.start()
+        """Serve in threads of its own."""
+        self._crew.hire()
 
     def serve_forever(self) -> None:
-        """Serve in this thread until stop(), Ctrl-C or SIGTERM; a second signal ends the process at once.
+        """Serve until stop(), Ctrl-C or SIGTERM; the second signal of a kind ends the process at once.
 
         Signals are handled on the main thread only, and given back afterwards.
         """
-        self._thread = threading.current_thread()
-        previous = _handle_signals(self._on_signal)
-        try:
-            self._loop()
-        finally:
-            previous()
+        with _signals_to(self._on_signal):
+            self.start()
+            # In steps, since on Windows a wait without end cannot be interrupted.
+            while not self._finished.wait(_TICK):
+                pass
 
     def stop(self) -> None:
         """Accept nothing more, let what runs end within stop_timeout, and close; callable from any thread.
@@ -4399,15 +4427,18 @@ class Server:
         Returns when that is done; in a request it returns at once, as that very request has to end first.
         """
         self.stopping = True
-        if self._thread is None:
-            self._close()
         self._wake()
-        if threading.current_thread() not in (self._thread, *self._crew.threads):
+        if not self._crew.threads:
+            self._close()
+        elif threading.current_thread() not in self._crew.threads:
             self._finished.wait()
+            self._crew.join(timeout=1)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        if self.stopping:
+        # Under --reload the terminal sends Ctrl-C to both processes, and the parent adds a SIGTERM.
+        if number in self._signals:
             raise SystemExit(128 + number)
+        self._signals.add(number)
         self.stopping = True
         self._wake()
 
@@ -4432,30 +4463,28 @@ class Server:
             "wsgi.file_wrapper": FileWrapper,
         }
 
-    # The selector's thread, from here to _close.
-
-    def _loop(self) -> None:
-        try:
-            while not self._may_end():
-                self._round()
-        finally:
-            self._close()
+    # What the leader does, from here to _close. Nobody else touches the selector or the set of connections.
 
     def _round(self) -> None:
         """Wait for something to happen, and do what follows from it."""
-        busy = self._crew.look(self._now)
-        events = self._selector.select(_PATIENCE if busy else self._tick)
+        while self._returned:
+            self._guard(self._take_back, self._returned.popleft())
+        if self.stopping and self._may_end():
+            self._close()
+            return
+        timeout = self._tick
+        if self._crew.waiting:
+            timeout = _PATIENCE if self._crew.full else 0
+        events = self._selector.select(timeout)
         self._now = time.monotonic()
         for key, _ in events:
-            if type(key.data) is _Connection:
-                # An earlier event of this round may have closed it.
-                if key.data in self._connections and key.data.selected:
-                    self._guard(self._readable, key.data)
+            if key.fileobj is self._listener:
+                self._accept()
+            elif key.fileobj is self._bell:
+                self._bell.recv(_RECEIVE)
+                self._woken = False
             else:
-                key.data()
-        if self._whole:
-            self._crew.add(self._whole, self._now)
-            self._whole = []
+                self._guard(self._readable, key.data)
         if self._now - self._swept >= self._tick:
             self._sweep()
 
@@ -4467,64 +4496,40 @@ class Server:
             _log.exception("the server failed with the connection of %s", connection.address)
             self._drop(connection)
 
-    def _may_end(self) -> bool:
-        if not self.stopping:
-            return False
-        if not self._stop_by:
-            self._stop_by = self._now + self.stop_timeout
-            if self._listener in self._selector.get_map():
-                self._selector.unregister(self._listener)
-            self._listener.close()
-        for connection in list(self._connections):
-            if connection.stage in (_HEAD, _BODY):
-                self._drop(connection)
-        return not self._connections or self._now >= self._stop_by
-
     def _accept(self) -> None:
-        import socket
-
-        for _ in range(_BACKLOG):
+        for _ in range(_BURST):
             try:
                 sock, address = self._listener.accept()
-            except BlockingIOError:
+            except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
                 # Most likely out of descriptors: look again at the next sweep instead of spinning.
                 _log.warning("cannot accept a connection: %s", error)
                 self._selector.unregister(self._listener)
                 return
-            try:
-                sock.setblocking(False)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if self._ssl_context:
-                    # The handshake happens in the first reads, a step whenever the client has sent one.
-                    sock = self._ssl_context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-            except (OSError, ValueError):
-                sock.close()
-                continue
-            connection = _Connection(sock, address[0], self._would_block)
+            connection = _Connection(sock, address[0], self._crew, self._would_block)
             connection.deadline = self._now + self.idle_timeout
             self._connections.add(connection)
-            # The request is often there already, and then a connection for one request is never registered.
-            self._readable(connection)
-            if connection.stage != _ANSWERING and connection in self._connections:
-                self._select(connection)
+            self._guard(self._welcome, connection)
 
-    def _hear(self) -> None:
-        """Take back the connections that the crew cannot simply mark as waiting."""
-        self._bell.recv(_RECEIVE)
-        self._woken = False
-        while self._returned:
-            self._take_back(self._returned.popleft())
+    def _welcome(self, connection: _Connection) -> None:
+        connection.socket.setblocking(False)
+        if self._ssl_context:
+            # The handshake happens in the first reads, a step whenever the client has sent one.
+            connection.socket = self._ssl_context.wrap_socket(
+                connection.socket, server_side=True, do_handshake_on_connect=False
+            )
+        # The request is often there already, and then a connection for one request is never registered.
+        self._readable(connection)
+        if connection.stage == _COLLECTING and connection in self._connections:
+            self._select(connection)
 
     def _readable(self, connection: _Connection) -> None:
-        """Read what has arrived, unless the crew is at work on this connection."""
-        with self._lock:
-            if connection.stage == _ANSWERING:
-                # A client that hurries on or has left; the selector would report it over and over.
-                self._selector.unregister(connection.socket)
-                connection.selected = False
-                return
+        """Read what has arrived, unless another thread is at work on this connection."""
+        if connection.stage == _ANSWERING:
+            # A client that hurries on or has left; the selector would report it over and over.
+            self._unselect(connection)
+            return
         try:
             data = connection.socket.recv(_RECEIVE)
         except connection.would_block:
@@ -4532,19 +4537,20 @@ class Server:
         except OSError:
             data = b""
         if not data:
-            if connection.request or connection.buffer and connection.stage != _LINGERING:
+            if connection.stage == _COLLECTING and (connection.request or connection.buffer):
                 _log.info("%s went away in the middle of a request", connection.address)
             self._drop(connection)
-        elif connection.stage != _LINGERING:
+        elif connection.stage == _COLLECTING:
             connection.buffer += data
             self._advance(connection)
 
     def _advance(self, connection: _Connection) -> None:
         """Hand a connection to the crew as soon as its request is there or cannot become one."""
         try:
-            if connection.stage == _HEAD:
+            if connection.request is None:
                 self._read_head(connection)
-            if connection.stage == _BODY and _body_arrived(connection):
+            request = connection.request
+            if request and (request.expects or len(connection.buffer) >= min(request.length, _PREFETCH)):
                 self._hand_over(connection)
         except HttpException as refusal:
             self._refuse(connection, refusal)
@@ -4561,11 +4567,10 @@ class Server:
                 connection.deadline = self._now + self.header_timeout
             connection.scanned = len(buffer)
             return
-        connection.request = _parse_head(buffer[: end + 2].decode("latin-1"))
-        del buffer[: end + 4]
         connection.scanned = 0
-        connection.stage = _BODY
+        connection.request = _parse_head(buffer[: end + 2].decode("latin-1"))
         connection.deadline = self._now + self.body_timeout
+        del buffer[: end + 4]
 
     def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
         """Let the crew answer a request that is none."""
@@ -4579,132 +4584,130 @@ class Server:
         self._hand_over(connection)
 
     def _hand_over(self, connection: _Connection) -> None:
-        connection.scanned = 0
         connection.stage = _ANSWERING
-        self._whole.append(connection)
+        self._crew.waiting.append(connection)
 
     def _take_back(self, connection: _Connection) -> None:
-        if connection.keep:
-            if not connection.selected:
-                self._select(connection)
-            connection.stage = _HEAD
+        """Go on with a connection whose answer has ended."""
+        connection.request = None
+        connection.stage = connection.then
+        if connection.stage == _CLOSING or connection.lost:
+            self._drop(connection)
+            return
+        if not connection.selected:
+            self._select(connection)
+        if connection.stage == _LINGERING:
+            # To close now would reset the connection and destroy the answer under way: read on for a while.
+            connection.deadline = self._now + self.body_timeout
+            connection.shut_down(writing_only=True)
+        else:
             connection.deadline = self._now + self.idle_timeout
             if connection.buffer:
                 self._advance(connection)
-        elif connection.linger and not connection.lost:
-            self._begin_to_linger(connection)
-        else:
-            self._drop(connection)
-
-    def _begin_to_linger(self, connection: _Connection) -> None:
-        """Read on for a while: closing now would reset the connection and destroy the answer under way."""
-        import socket
-
-        try:
-            connection.socket.shutdown(socket.SHUT_WR)
-        except OSError:
-            self._drop(connection)
-            return
-        connection.stage = _LINGERING
-        connection.deadline = self._now + self.body_timeout
-        if not connection.selected:
-            self._select(connection)
 
     def _select(self, connection: _Connection) -> None:
-        self._selector.register(connection.socket, 1, connection)
+        self._selector.register(connection.socket, _READ, connection)
         connection.selected = True
+
+    def _unselect(self, connection: _Connection) -> None:
+        if connection.selected:
+            connection.selected = False
+            self._selector.unregister(connection.socket)
+
+    def _drop(self, connection: _Connection) -> None:
+        self._unselect(connection)
+        self._connections.discard(connection)
+        connection.socket.close()
 
     def _sweep(self) -> None:
         """Answer or close what has run out of time."""
         self._swept = self._now
         for connection in list(self._connections):
-            if connection.stage == _ANSWERING or self._now < connection.deadline:
-                continue
-            if connection.stage != _LINGERING and (connection.request or connection.buffer):
-                self._refuse(connection, HttpException(408, "the request came too slowly"))
-            else:
-                self._drop(connection)
+            if connection.stage != _ANSWERING and self._now >= connection.deadline:
+                self._guard(self._time_out, connection)
         if not self.stopping and self._listener not in self._selector.get_map():
-            self._selector.register(self._listener, 1, self._accept)
+            self._selector.register(self._listener, _READ)
 
-    def _drop(self, connection: _Connection) -> None:
-        """Close a connection; only the selector's thread may do this to one that is registered."""
-        if connection.selected:
-            self._selector.unregister(connection.socket)
-            connection.selected = False
-        self._connections.discard(connection)
-        connection.close()
+    def _time_out(self, connection: _Connection) -> None:
+        if connection.stage == _COLLECTING and (connection.request or connection.buffer):
+            self._refuse(connection, HttpException(408, "the request came too slowly"))
+        else:
+            self._drop(connection)
+
+    def _may_end(self) -> bool:
+        """Stop accepting, and say whether what runs has ended or had its time."""
+        if not self._stop_by:
+            self._stop_by = self._now + self.stop_timeout
+            if self._listener in self._selector.get_map():
+                self._selector.unregister(self._listener)
+            self._listener.close()
+        for connection in list(self._connections):
+            if connection.stage == _COLLECTING:
+                self._drop(connection)
+        return not self._connections or self._now >= self._stop_by
 
     def _close(self) -> None:
         """Let go of everything. A thread that still answers finds its connection shut down."""
-        self._listener.close()
+        self._crew.end()
         for connection in list(self._connections):
             if connection.stage == _ANSWERING:
-                connection.abort()
+                connection.shut_down()
             else:
                 self._drop(connection)
-        self._crew.close()
-        self._selector.close()
-        self._bell.close()
-        self._ringer.close()
         self._held.close()
         self._finished.set()
+        self._returned.extend(self._crew.waiting)
         self._close_returned()
 
     def _close_returned(self) -> None:
-        """Close what the crew gives back after the loop has ended."""
+        """Close what is given back after the end."""
         with contextlib.suppress(IndexError):
             while True:
-                self._returned.popleft().close()
+                self._returned.popleft().socket.close()
 
-    # The crew's threads.
+    # What the thread does that answers, be it the leader or not.
 
     def _answer(self, connection: _Connection) -> None:
         """Answer one request and give the connection back."""
+        connection.then = _CLOSING
+        try:
+            connection.then = self._run_application(connection)
+        except Exception:
+            _log.exception("the server failed with the connection of %s", connection.address)
+        if connection.lost:
+            _log.info("%s went away before the answer was complete", connection.address)
+        self._returned.append(connection)
+        # The leader looks by itself. If another thread has just become it, it has looked after that.
+        if self._crew.leader is not threading.current_thread():
+            self._wake()
+        if self._finished.is_set():
+            self._close_returned()
+
+    def _run_application(self, connection: _Connection) -> int:
+        """Answer one request; return the stage of the connection that follows."""
         started = time.perf_counter()
         request = connection.request
         assert request is not None
         handler = self._handler(self, connection, request)
-        handler.run(self._choose_application(connection, request))
+        handler.run(_answer_ping if request.target == "*" else self.app)
         drained = connection.refusal is None and (handler.body is None or handler.body.drain())
-        connection.keep = handler.keep_alive and drained and not connection.lost
-        connection.linger = not drained or bool(connection.buffer)
-        if connection.lost:
-            _log.info("%s went away before the answer was complete", connection.address)
         if not self.quiet:
             _access.info(
                 "%s %s %s %d %d %.1f ms", connection.address, request.method, _printable(request.target),
                 handler.code, handler.sent, (time.perf_counter() - started) * 1000,
             )  # fmt: skip
-        self._give_back(connection)
-
-    def _choose_application(self, connection: _Connection, request: _RequestHead) -> _WSGIApplication:
-        refusal = connection.refusal
-        if refusal is not None:
-            return functools.partial(_refuse_request, refusal)
-        return _answer_ping if request.target == "*" else self.app
-
-    def _give_back(self, connection: _Connection) -> None:
-        connection.request = None
-        if connection.keep and not connection.buffer and not self.stopping:
-            with self._lock:
-                if connection.selected:
-                    connection.deadline = time.monotonic() + self.idle_timeout
-                    connection.stage = _HEAD
-                    return
-        self._returned.append(connection)
-        self._wake()
-        if self._finished.is_set():
-            self._close_returned()
+        if handler.keep_alive and drained:
+            return _COLLECTING
+        return _LINGERING if not drained or connection.buffer else _CLOSING
 
     def _wake(self) -> None:
-        """Make the loop look at what was returned, or at `stopping`."""
+        """Make the leader look at what was returned, or at `stopping`."""
         if not self._woken:
             self._woken = True
             try:
                 self._ringer.send(b"!")
             except OSError:
-                # The loop has ended, and the system closes what is left.
+                # The server has ended, and the system closes what is left.
                 pass
 
 
@@ -4718,6 +4721,8 @@ def _listen(host: str, port: int) -> socket.socket:
     # Not the port of `address`: getaddrinfo takes 99999 modulo 65536.
     listener = socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
     listener.setblocking(False)
+    # Inherited by what is accepted.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
@@ -4738,38 +4743,6 @@ def _refuse_early(connection: _Connection) -> None:
         raise HttpException(431)
     if _HOPELESS(buffer, max(0, connection.scanned - 1)):
         raise HttpException(400, "a control character or a bare line end in the header")
-
-
-def _body_arrived(connection: _Connection) -> bool:
-    """Say whether a thread may take this request: its body is there, or enough of it, or malformed."""
-    request = connection.request
-    assert request is not None
-    if request.expects or len(connection.buffer) >= _PREFETCH:
-        return True
-    if not request.chunked:
-        return len(connection.buffer) >= request.length
-    return _chunks_arrived(connection)
-
-
-def _chunks_arrived(connection: _Connection) -> bool:
-    """Walk over the chunks that have arrived, each chunk once."""
-    buffer = connection.buffer
-    while True:
-        end = buffer.find(b"\n", connection.scanned)
-        if end < 0:
-            return len(buffer) - connection.scanned > _MAX_CHUNK_LINE
-        match = _CHUNK(buffer, connection.scanned, end + 1)
-        if match is None:
-            return True
-        size = int(match[1], 16)
-        if size == 0:
-            return buffer.find(b"\r\n\r\n", end - 1) >= 0
-        connection.scanned = end + 1 + size + 2
-
-
-def _refuse_request(refusal: HttpException, environ: Any, start_response: Any) -> Iterable[bytes]:
-    """Stand in for the application where the request is malformed."""
-    raise refusal
 
 
 def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
@@ -4804,19 +4777,20 @@ def _say(text: str) -> None:
         sys.stderr.flush()
 
 
-def _handle_signals(handler: Callable[[int, object], None]) -> Callable[[], None]:
-    """Set the handler of Ctrl-C and SIGTERM on the main thread; return what gives the old ones back."""
+@contextlib.contextmanager
+def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Handle Ctrl-C and SIGTERM for a while, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
-        return lambda: None
+        yield
+        return
     import signal
 
     previous = [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)]
-
-    def restore() -> None:
+    try:
+        yield
+    finally:
         for number, old in previous:
             signal.signal(number, old or signal.SIG_DFL)
-
-    return restore
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
@@ -4841,9 +4815,11 @@ def _run(
         sys.exit(_CANNOT_LISTEN if reload else 1)
     if not quiet:
         _say(f"webapp: serving on {server.url} (Ctrl-C stops)")
-    watcher = _Watcher(server) if reload else None
+    changed = threading.Event()
+    if reload:
+        threading.Thread(target=_watch, args=(server, changed), name="webapp-reload", daemon=True).start()
     server.serve_forever()
-    if watcher and watcher.changed:
+    if changed.is_set():
         sys.exit(_RELOAD)
 
 
@@ -4853,32 +4829,27 @@ def _supervise() -> int:
     import subprocess
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    while True:
-        environ = {**os.environ, _PARENT: f"{os.getpid()} {time.time()}"}
-        files = _modification_times()
-        child = subprocess.Popen(_command_line(), env=environ)
-        try:
+    child = None
+    try:
+        while True:
+            environ = {**os.environ, _PARENT: f"{os.getpid()} {time.time()}"}
+            files = _modification_times()
+            child = subprocess.Popen(_command_line(), env=environ)
             status = child.wait()
-            if status == _CANNOT_LISTEN:
-                return 1
-            if status == 0:
-                return 0
+            if status in (0, _CANNOT_LISTEN):
+                return min(status, 1)
             if status != _RELOAD:
                 _say("webapp: waiting for a file to change")
                 while files == _modification_times():
                     time.sleep(_POLL)
-        except KeyboardInterrupt:
-            return _end(child)
-
-
-def _end(child: Any) -> int:
-    """Stop a child as gently as a second Ctrl-C allows."""
-    try:
-        child.terminate()
-        child.wait()
     except KeyboardInterrupt:
-        child.kill()
-    return 0
+        if child is not None:
+            try:
+                child.terminate()
+                child.wait()
+            except KeyboardInterrupt:
+                child.kill()
+        return 0
 
 
 def _command_line() -> list[str]:
@@ -4891,28 +4862,21 @@ def _command_line() -> list[str]:
     return [sys.executable, *program, *sys.argv[1:]]
 
 
-class _Watcher(threading.Thread):
-    """Stops the server when a file has changed, or when the parent process is gone."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(name="webapp-reload", daemon=True)
-        self._server = server
-        self.changed = False
-        self.start()
-
-    def run(self) -> None:
-        """Look every now and then until there is something to see."""
-        parent, started = os.environ[_PARENT].split()
-        files = _modification_times()
-        # What was changed while this process was starting may or may not be what it has loaded.
-        self.changed = any(float(started) < when <= time.time() for when in files.values())
-        while os.getppid() == int(parent) and not self.changed:
-            time.sleep(_POLL)
-            now = _modification_times()
-            # A module that was imported meanwhile is new here and no change.
-            self.changed = any(now.get(path) != when for path, when in files.items())
-            files = now
-        self._server.stop()
+def _watch(server: Server, changed: threading.Event) -> None:
+    """Stop the server when a file has changed, or when the parent process is gone."""
+    parent, started = os.environ[_PARENT].split()
+    files = _modification_times()
+    # What was changed while this process was starting may or may not be what it has loaded.
+    if any(float(started) < when <= time.time() for when in files.values()):
+        changed.set()
+    while os.getppid() == int(parent) and not changed.is_set():
+        time.sleep(_POLL)
+        now = _modification_times()
+        # A module that was imported meanwhile is new here and no change.
+        if any(now.get(path) != when for path, when in files.items()):
+            changed.set()
+        files = now
+    server.stop()
 
 
 def _modification_times() -> dict[str, float]:
@@ -4920,8 +4884,9 @@ def _modification_times() -> dict[str, float]:
     paths = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
     for folder, folders, names in os.walk("."):
         # Nobody is working on hidden directories and installed packages.
-        folders[:] = [name for name in folders if name[0] not in "._" and not _is_venv(folder, name)]
-        paths.update(os.path.join(folder, name) for name in names if name.endswith(_WATCHED))
+        join, exists = os.path.join, os.path.exists
+        folders[:] = [name for name in folders if name[0] not in "._" and not exists(join(folder, name, "pyvenv.cfg"))]
+        paths.update(join(folder, name) for name in names if name.endswith(_WATCHED))
     times = {}
     for path in paths:
         try:
@@ -4929,10 +4894,6 @@ def _modification_times() -> dict[str, float]:
         except OSError:
             pass
     return times
-
-
-def _is_venv(*path: str) -> bool:
-    return os.path.exists(os.path.join(*path, "pyvenv.cfg"))
 
 
 def _main(argv: list[str] | None = None) -> int:
