@@ -1709,18 +1709,18 @@ class Response:
 
     def _undo_step(self) -> None:
         """Go back to the headers from before the failed step; body, form and session changes go altogether."""
-        self._restore((None, self._kept_headers, None, _TEXT, _NOTHING, None, "null"))
+        self._restore((None, self._kept_headers, None, _TEXT, _NOTHING, None, None))
 
     def _snapshot(self) -> tuple[Any, ...]:
-        try:
-            session = json.dumps(self._session)
-        except Exception:  # it could not be saved either
-            session = "null"
+        session = None
+        if self._session is not None:
+            with contextlib.suppress(Exception):  # what cannot be written could not be saved either, and is read anew
+                session = json.dumps(self._session)
         return self._status, self._headers, self._body, self._content_type, self._document, self._form, session
 
     def _restore(self, snapshot: tuple[Any, ...]) -> None:
         self._status, self._headers, self._body, self._content_type, self._document, self._form, session = snapshot
-        self._session = json.loads(session)
+        self._session = None if session is None else json.loads(session)
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
@@ -3817,10 +3817,9 @@ class _Connection:
             for start in range(sent, len(data), _PACE):
                 self._wait_for(self.socket.sendall, view[start : start + _PACE], limit)
 
-    def send_file(self, file: Any, offset: int, count: int, limit: float) -> int:
-        """Send part of a real file, by os.sendfile where there is one; return how much was sent."""
-        sent: int = self._wait_for(functools.partial(self.socket.sendfile, file, offset), count, limit)
-        return sent
+    def send_file(self, file: Any, offset: int, count: int, limit: float) -> None:
+        """Send part of a real file, by os.sendfile where there is one; its position tells how much was sent."""
+        self._wait_for(functools.partial(self.socket.sendfile, file, offset), count, limit)
 
     def receive(self, limit: float) -> bytes:
         """Wait at most `limit` seconds for bytes; b"" at the end, socket.timeout without any."""
@@ -3843,10 +3842,8 @@ class _Connection:
 
     def shut_down(self, writing_only: bool = False) -> None:
         """Tell the client that nothing follows; if it is not for writing only, operations of other threads fail."""
-        try:
+        with contextlib.suppress(OSError):
             self.socket.shutdown(1 if writing_only else 2)
-        except OSError:
-            pass
 
     def cut(self) -> None:
         """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
@@ -4077,9 +4074,11 @@ class _HandlerMixin(SimpleHandler):
         self._send(self._head(count, True), b"")
         if not self._bodiless:
             count = count if self._left is None else min(count, self._left)
-            sent = self.connection.send_file(file, offset, count, self.server.write_timeout)
-            self.sent += sent
-            self._left = self._left and self._left - sent
+            try:
+                self.connection.send_file(file, offset, count, self.server.write_timeout)
+            finally:
+                self.sent = file.tell() - offset
+            self._left = self._left and self._left - self.sent
         return True
 
     def _send(self, head: bytes, data: bytes) -> None:
@@ -4277,6 +4276,7 @@ class _Crew:
                     self._collect()
                 except Exception:
                     _log.exception("the server failed, and goes on")
+                    time.sleep(_PATIENCE)
                 if self._ended:
                     return
                 if self.waiting:
@@ -4704,11 +4704,9 @@ class Server:
         """Make the leader look at what was returned, or at `stopping`."""
         if not self._woken:
             self._woken = True
-            try:
+            # When the server has ended, nobody listens any more.
+            with contextlib.suppress(OSError):
                 self._ringer.send(b"!")
-            except OSError:
-                # The server has ended, and the system closes what is left.
-                pass
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -4889,10 +4887,8 @@ def _modification_times() -> dict[str, float]:
         paths.update(join(folder, name) for name in names if name.endswith(_WATCHED))
     times = {}
     for path in paths:
-        try:
+        with contextlib.suppress(OSError):
             times[path] = os.stat(path).st_mtime
-        except OSError:
-            pass
     return times
 
 
