@@ -4478,6 +4478,13 @@ def test_the_whole_body_is_read():
     assert stream.read() == b""
 
 
+def test_control_characters_are_removed_from_a_file_name_nul_included():
+    app = WebApp()
+    app.post("/")(lambda context: {"name": context.request.files["a"].filename})
+    files = {"a": ("C:\\dir\\a\0b\x1fc.txt", b"x")}
+    assert client(app).post("/", files=files).json == {"name": "abc.txt"}
+
+
 # ---- Uploaded files
 
 

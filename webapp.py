@@ -652,7 +652,7 @@ _BOUNDARY = re.compile(rb"[ -~]{1,70}").fullmatch
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n").match
 _DELIMITER_END_CUT = re.compile(rb"-?|[ \t]{0,70}\r?").fullmatch
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
-_PART_FIELD = re.compile(r"([^:]+):([^\r\n\0]*)").fullmatch
+_PART_FIELD = re.compile(r"([^:]+):([^\r\n]*)").fullmatch
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
