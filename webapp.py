@@ -448,7 +448,7 @@ def _parse_urlencoded(text: str, max_fields: int, too_many: int) -> Fields[str]:
     for piece in text.split("&"):
         if piece:
             name, _, value = piece.partition("=")
-            if encoded:
+            if encoded and ("%" in piece or not piece.isascii()):
                 name, value = _unquote(name), _unquote(value)
             values.setdefault(name, []).append(value)
     return fields
@@ -458,7 +458,10 @@ def _unquote(text: str) -> str:
     """Decode percent escapes and then UTF-8 in text of one byte per character; malformed escapes stay."""
     if "%" not in text and text.isascii():
         return text
-    return _decode(unquote_to_bytes(text.encode("latin-1")))
+    try:
+        return unquote_to_bytes(text.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        raise HttpException(400, "Text in the request is not UTF-8") from None
 
 
 # What a part of a form may name (RFC 7578, 4.5): charsets of the web that Python decodes in linear time. Any
@@ -2062,10 +2065,12 @@ def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link
 
     It may have further parameters with defaults: `lambda context, n=n: ...` in a loop cannot be called wrongly.
     """
+    # `def hello(name)` for /hello/{name} has forgotten the context, and would be given it as the name.
+    mistakable = set(names) - {"context"}
     if _is_plain(handler):
         code = handler.__code__
         found = code.co_varnames[1 : code.co_argcount]
-        if code.co_argcount and not found:
+        if code.co_argcount and not found and code.co_varnames[0] not in mistakable:
             return handler
         if code.co_argcount and found == tuple(names):
             if len(names) == 1:  # the usual case, and without unpacking it takes half the time
@@ -2081,7 +2086,7 @@ def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link
         in_order = [p.name for p in named] in ([], list(names))
         if in_order and all(_takes(side, None, *names) for side in (signature, outside)):
             return _named(lambda context: handler(context, *context._values), handler)
-        if not named and _takes(signature, None):
+        if not named and _takes(signature, None) and not (signature and mistakable & set(signature.parameters)):
             return handler
     takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
     raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
@@ -2161,6 +2166,8 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
 
 
 def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
+    if text[0] == "<" and text[-1] == ">":
+        raise ValueError(f"{pattern!r}: a parameter is written {{name}}, not {text} ({_place()})")
     if "{" not in text and "}" not in text:
         return _LITERAL, text
     match = _SEGMENT(text)
@@ -4897,7 +4904,7 @@ def _main(argv: list[str] | None = None) -> int:
     import argparse
 
     parser = argparse.ArgumentParser(prog="webapp", description="Serve a WSGI application.")
-    parser.add_argument("app", nargs="?", help="module:app or path/to/file.py[:app]; by default app")
+    parser.add_argument("app", nargs="?", help="module:app or path/to/file.py[:app]; without a name, it is app")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--reload", action="store_true", help="start again when a file changes")
