@@ -4428,6 +4428,7 @@ def test_what_stands_around_the_parts_of_a_form_means_nothing(body, expected):
         form(field("name=a", more="Space : x\r\n")),
         form(field("name=a", more="Ümlaut: x\r\n")),
         form(field("name=a", more="X: a\rb\r\n")),
+        form(field("name=a", more="X: a\0b\r\n")),
         form(field("name=a", more="X: a\nContent-Type: x/y\r\n")),
         form(" folded: first\r\n" + field("name=a")),
         form(field("name=ü")).decode().encode("latin-1"),

@@ -655,7 +655,8 @@ _BOUNDARY = re.compile(rb"[ -~]{1,70}").fullmatch
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n").match
 _DELIMITER_END_CUT = re.compile(rb"-?|[ \t]{0,70}\r?").fullmatch
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
-_PART_FIELD = re.compile(r"([^:]+):([^\r\n]*)").fullmatch
+# A NUL may stand in a file name only, where it is removed.
+_PART_FIELD = re.compile(r"(?=(?i:content-disposition:)|[^\0]*$)([^:]+):([^\r\n]*)").fullmatch
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
