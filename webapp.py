@@ -1799,9 +1799,9 @@ def _name(something: object) -> str:
 
 # ---- the context -----------------------------------------------------------------------------------------------------
 #
-# One per request; handlers, executors and hooks get it as their first argument. It holds the others and nothing of
-# its own that could not be made from them. No object of a request refers back to the context: reference counting
-# frees them all.
+# One per request; handlers, executors and hooks get it as their first argument. Nothing that it holds refers back to
+# it, but for a stream or file until that is closed: reference counting frees a request as soon as it is over, and a
+# client cannot fill the memory with what waits for the garbage collector.
 
 
 class WebContext:
