@@ -3782,6 +3782,17 @@ def test_what_body_has_read_others_can_read_and_what_the_stream_or_a_multipart_f
     assert read(both, headers=headers, body=body) == expected
 
 
+@pytest.mark.parametrize("first", ["form", "files"])
+@pytest.mark.parametrize("second", ["form", "files", "body", "stream"])
+def test_whoever_reads_a_broken_multipart_form_in_another_way_hears_the_same_4xx(first, second):
+    def both(request):
+        with pytest.raises(HttpException):
+            getattr(request, first)
+        return getattr(request, second)
+
+    assert read(both, headers=MULTIPART, body=b"no delimiter", check=False) == 400
+
+
 def test_a_handler_that_reads_nothing_costs_the_input_nothing():
     app = WebApp()
     app.post("/")(lambda context: "")

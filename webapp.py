@@ -67,7 +67,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partialmethod
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Union, cast
 from urllib.parse import quote, unquote, unquote_to_bytes, urlencode, urljoin
 
 # What only some requests need (email, hashlib, html, mimetypes, tempfile) and what only the server needs (wsgiref,
@@ -123,7 +123,7 @@ _log = logging.getLogger("webapp")
 
 _PHRASES = {int(status): status.phrase for status in HTTPStatus if status != 418}
 _PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
-_PHRASES[422] = "Unprocessable Content"
+_PHRASES.update({422: "Unprocessable Content"})
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
 
 
@@ -184,7 +184,8 @@ class NotFoundException(HttpException):
 class MethodNotAllowedException(HttpException):
     """Answer 405 with an Allow header (RFC 9110 section 15.5.6): the path exists, but not for this method.
 
-    `allow` is an iterable of methods; they are kept, sorted, in the attribute of that name.
+    `allow` is an iterable of methods, or a str such as "GET, HEAD"; they are kept, sorted, in the attribute of that
+    name, a tuple. ValueError for what no Allow header may hold.
     """
 
     status_code = 405
@@ -213,10 +214,10 @@ class CodeException(Exception):
 # What stands in a header field has a grammar, and the grammar is RFC 9110's. Reading never raises: what cannot be read
 # counts as absent. Writing raises ValueError for whatever would break the response apart.
 
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch  # RFC 9110 section 5.6.2
-_NOT_IN_VALUE = re.compile(
-    r"[^\x20-\x7e\x80-\xff]"
-).search  # PEP 3333 admits latin-1 without controls, so no tab either
+_TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
+_TOKEN = re.compile(f"{_TCHAR}+").fullmatch
+# PEP 3333 admits latin-1 without controls, so no tab either.
+_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]").search
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
@@ -239,15 +240,15 @@ def _check_header(name: str, value: str) -> str:
     """Return `value` without spaces around it if `name: value` may stand in a response, else raise ValueError."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
-    return _checked_header(name, value)
-
-
-@functools.lru_cache(maxsize=256)
-def _checked_header(name: str, value: str) -> str:
     _header_key(name)
     if _NOT_IN_VALUE(value):
         raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
     return value.strip(" ")
+
+
+def _name(something: object) -> str:
+    """Return a name for a function, class or object that its author recognises."""
+    return getattr(something, "__qualname__", None) or f"an object of {type(something).__qualname__}"
 
 
 def _printable(text: str) -> str:
@@ -261,30 +262,25 @@ class _Headers(Mapping[str, str]):
     """Header fields by name, in any case: `[name]` is the first value, `getall(name)` lists all of them."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._pairs = list(pairs)
+        self._fields: dict[str, list[tuple[str, str]]] = {}
+        for name, value in pairs:
+            self._fields.setdefault(name.lower(), []).append((name, value))
 
     def getall(self, name: str) -> list[str]:
-        return [value for other, value in self._pairs if other.lower() == name.lower()]
+        """Return all values of `name` in order, `[]` if there is none."""
+        return [value for _, value in self._fields.get(name.lower(), ())]
 
     def __getitem__(self, name: str) -> str:
-        for value in self.getall(name):
-            return value
-        raise KeyError(name)
+        return self._fields[name.lower()][0][1]
 
     def __iter__(self) -> Iterator[str]:
-        names: dict[str, str] = {}
-        for name, _ in self._pairs:
-            names.setdefault(name.lower(), name)
-        return iter(names.values())
+        return (pairs[0][0] for pairs in self._fields.values())
 
     def __len__(self) -> int:
-        return len({name.lower() for name, _ in self._pairs})
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and bool(self.getall(name))
+        return len(self._fields)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._pairs!r})"
+        return f"{type(self).__name__}({[pair for pairs in self._fields.values() for pair in pairs]!r})"
 
 
 # A piece of a list between separators, quoted strings whole; one that is never closed reaches to the end. Nothing
@@ -293,7 +289,7 @@ _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL).finda
 _PIECE_OF_ELEMENT = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL).findall
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?").fullmatch  # RFC 9110 section 12.4.2
-_MEDIA_RANGE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)/([!#$%&'*+\-.^_`|~0-9A-Za-z]+)").fullmatch
+_MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+").fullmatch
 
 _Parameters = dict[str, str]
 
@@ -330,7 +326,10 @@ def _names_json(accept: str) -> bool:
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, _Parameters, float]]) -> float:
-    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches."""
+    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches.
+
+    Of two ranges that are equally specific the higher weight counts.
+    """
     name, parameters = _parse_media_type(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
@@ -363,9 +362,8 @@ def _parse_http_date(value: str) -> float | None:
         return None
 
 
-_NOT_IN_COOKIE = re.compile(
-    r"[\x00-\x1f\x7f;]"
-).search  # RFC 6265bis section 5.6: browsers would cut or drop the cookie
+# RFC 6265bis section 5.6: browsers would cut or drop the cookie.
+_NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]").search
 
 
 def _cookie_text(text: str) -> str:
@@ -430,50 +428,54 @@ class Fields(Mapping[str, _T]):
         return f"Fields({[(name, value) for name, values in self._values.items() for value in values]!r})"
 
 
-def _parse_urlencoded(text: str, max_fields: int, too_many: int) -> Fields[str]:
+_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
+
+
+def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     """Parse application/x-www-form-urlencoded as the URL standard does, but answer 400 to what is not UTF-8.
 
     `text` holds one byte per character (latin-1), as WSGI gives the query string. More than `max_fields`
-    fields raise the status `too_many`.
+    fields raise HttpException with `status`.
     """
     if text.count("&") >= max_fields:
         text = re.sub("&&+", "&", text).strip("&")  # empty pieces are no fields
         if text.count("&") >= max_fields:
-            raise HttpException(too_many, f"More than {max_fields} fields")
-    text = text.replace("+", " ")
-    encoded = "%" in text or not text.isascii()
+            raise HttpException(status, f"More than {max_fields} fields")
+    if not text.isascii():
+        text = quote(text, _PRINTABLE_ASCII, "latin-1")
     fields: Fields[str] = Fields()
     # Straight into the dictionary: a list of pairs on the way costs a quarter more.
     values = fields._values
-    for piece in text.split("&"):
+    for piece in text.replace("+", " ").split("&"):
         if piece:
             name, _, value = piece.partition("=")
-            if encoded and ("%" in piece or not piece.isascii()):
+            if "%" in piece:
                 name, value = _unquote(name), _unquote(value)
             values.setdefault(name, []).append(value)
     return fields
 
 
 def _unquote(text: str) -> str:
-    """Decode percent escapes and then UTF-8 in text of one byte per character; malformed escapes stay."""
-    if "%" not in text and text.isascii():
+    """Decode percent escapes and then UTF-8 in ASCII text; malformed escapes stay."""
+    if "%" not in text:
         return text
     try:
-        return unquote_to_bytes(text.encode("latin-1")).decode()
+        return unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
         raise HttpException(400, "Text in the request is not UTF-8") from None
 
 
-# What a part of a form may name (RFC 7578, 4.5): charsets of the web that Python decodes in linear time. Any
-# other counts as UTF-8: an open look-up would let clients import modules and reach codecs of quadratic time.
+# What a body or a part of a form (RFC 7578, 4.5) may be in: charsets of the web that Python decodes in linear time. An
+# open look-up would let clients import modules and reach codecs of quadratic time.
 _CHARSETS = frozenset(
-    "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r"
-    " big5 euc-jp euc-kr gb2312 gbk gb18030 iso-2022-jp shift_jis".split()
+    "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
+    "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r "
+    "big5 euc-jp euc-kr gb2312 gbk gb18030 iso-2022-jp shift_jis".split()
 )
 
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
-    """Decode what a client sent; raise 400 if that is not possible."""
+    """Decode what a client sent, as UTF-8 if the charset is none of ours; raise 400 if that is not possible."""
     charset = charset.lower()
     try:
         return data.decode(charset if charset in _CHARSETS else "utf-8")
@@ -616,7 +618,7 @@ def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
     if len(extended) == 3:
         return _decode(unquote_to_bytes(extended[2]), extended[0])
     text = disposition.get(parameter)
-    return text and text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
+    return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
 def _read_field(content: Iterator[bytes], limit: int) -> bytes:
@@ -682,8 +684,9 @@ class _PartReader:
         self.at_end = False
 
     def skip_preamble(self) -> None:
-        # A list, for all of it must be read.
-        blank = all([not piece.strip() for piece in self.content()])  # noqa: C419
+        blank = True
+        for piece in self.content():  # to its end, whatever is in it
+            blank = blank and not piece.strip()
         if self.at_end and not blank:
             # No empty form: a first delimiter was mistyped, and a part would be lost.
             raise HttpException(400, "multipart/form-data without a first delimiter")
@@ -773,39 +776,38 @@ def _parse_float(digits: str) -> float:
     return value
 
 
+# raw_decode, for decode spends half a microsecond on the space around a document.
 _decode_strictly = json.JSONDecoder(
     parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float
-).decode
-_decode_plainly = json.JSONDecoder(parse_constant=_refuse_constant).decode
+).raw_decode
+_decode_plainly = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 
-# Calling back for each number makes a document of them a third slower. Only a number with an exponent or of very many
-# digits can be too large; in this translation, any such number shows as "0e" or as a long run of 0.
+# Calling back for each number takes a document of floats four times as long. Only a number with an exponent or of very
+# many digits can be too large; in this translation, any such number shows as "0e" or as a long run of 0.
 _NUMBERS = bytes(0x30 if byte in b"0123456789" else 0x65 if byte in b"eE" else 0x20 for byte in range(256))
 
 
 def _may_overflow(body: bytes) -> bool:
     marks = body.translate(_NUMBERS)
-    return b"0e" in marks or b"0" * 300 in marks
+    return b"0e" in marks or b"0" * 64 in marks
 
 
 def _deeper_than(document: object, limit: int) -> bool:
     """Tell whether arrays and objects stand in one another more than `limit` deep."""
-    level = [document]
-    for _ in range(limit):
-        children = (
-            item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list))
-        )
-        level = [child for several in children for child in several if type(child) in (dict, list)]
-        if not level:
-            return False
-    return True
+    containers: list[Any] = [[document]]  # those of one depth; this one stands around the document
+    for _ in range(limit + 1):
+        children = (child for item in containers for child in (item.values() if type(item) is dict else item))
+        containers = [child for child in children if type(child) in (dict, list)]
+    return bool(containers)
 
 
 def _parse_json(body: bytes) -> Any:
     """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259)."""
     try:
-        text = body.removeprefix(b"\xef\xbb\xbf").decode()
-        value = (_decode_strictly if _may_overflow(body) else _decode_plainly)(text)
+        text = body.removeprefix(b"\xef\xbb\xbf").decode().strip(" \t\r\n")
+        value, end = (_decode_strictly if _may_overflow(body) else _decode_plainly)(text)
+        if end != len(text):
+            raise ValueError(f"more follows the document at character {end:,}")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
     # Only a document with that many brackets can be that deep.
@@ -814,7 +816,7 @@ def _parse_json(body: bytes) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _as_json_value(value: Any) -> Any:
     """Return what JSON can hold in place of a value that it cannot; the encoder asks for each such value it meets."""
     from dataclasses import fields, is_dataclass
     from decimal import Decimal
@@ -853,9 +855,11 @@ def _exception_as_json(error: BaseException) -> dict[str, Any]:
 def _make_encoder() -> Callable[[object], str]:
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
-        return json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain).encode
+        return json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_as_json_value).encode
     # JSONEncoder.encode makes this object anew for every document, which is half the time that a small one takes.
-    encode = make(None, _plain, json.encoder.encode_basestring, None, ": ", ", ", False, False, False)
+    # In order: markers (none, so a document within itself is a RecursionError), default, encoder, indent,
+    # key_separator, item_separator, sort_keys, skipkeys, allow_nan.
+    encode = make(None, _as_json_value, json.encoder.encode_basestring, None, ": ", ", ", False, False, False)
     return lambda document: "".join(encode(document, 0))
 
 
@@ -875,39 +879,64 @@ def _encode_json(document: object) -> bytes:
 # should have set, unless the application said how many proxies there are.
 
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}").fullmatch
+_PIECE = 65536  # bytes that are read or sent at a time
+# What a URI, and what a path, may hold unencoded besides letters and digits (RFC 3986 sections 2 and 3.3); a % only in
+# front of two hex digits.
+_URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
+_PATH_SAFE = "/!$&'()*+,;=:@~"
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-class _once(Generic[_T]):
-    """A property that is computed when first read, then kept, as is an HttpException that it raised.
+def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(fields, Fields):
+        return fields
+    found = {name: fields.getall(name) for name in fields}
+    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
-    The body of a request can be read once; whoever asks again must hear the same answer.
-    """
 
-    def __init__(self, compute: Callable[[Any], _T]) -> None:
-        self._compute = compute
-        self._name = compute.__name__
-        self._failure = f"failure of {compute.__name__}"
-        self.__doc__ = compute.__doc__
+def _wsgi_text(text: str, errors: str = "strict") -> str:
+    """Return the UTF-8 text that PEP 3333 disguises as latin-1; raise UnicodeError if it is none."""
+    return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
-    @overload
-    def __get__(self, instance: None, owner: object) -> _once[_T]: ...
 
-    @overload
-    def __get__(self, instance: object, owner: object) -> _T: ...
+def _utf8_or_latin1(text: str) -> str:
+    try:
+        return _wsgi_text(text)
+    except UnicodeError:
+        return text
 
-    def __get__(self, instance: object, owner: object) -> _once[_T] | _T:
-        if instance is None:
-            return self
-        kept = instance.__dict__
-        if self._failure in kept:
-            raise copy(kept[self._failure])
-        try:
-            value = kept[self._name] = self._compute(instance)
-        except HttpException as error:
-            # A copy, for it has no traceback; through that, the one that is raised refers to the request.
-            kept[self._failure] = copy(error)
-            raise
-        return value
+
+if TYPE_CHECKING:
+    from functools import cached_property as _once
+else:
+
+    class _once:
+        """A property that is computed when first read, then kept, as is an HttpException that it raised.
+
+        The body of a request can be read once; whoever asks again must hear the same answer.
+        Not functools.cached_property: it keeps no failure, and before Python 3.12 it holds one lock for all requests
+        while it computes, so that one slow upload would stop every other.
+        """
+
+        def __init__(self, compute):
+            self._compute = compute
+            self._name = compute.__name__
+            self._failure = f"failure of {compute.__name__}"
+            self.__doc__ = compute.__doc__
+
+        def __get__(self, instance, owner):
+            if instance is None:
+                return self
+            kept = instance.__dict__
+            if self._failure in kept:
+                raise copy(kept[self._failure])
+            try:
+                value = kept[self._name] = self._compute(instance)
+            except HttpException as error:
+                # A copy, for it has no traceback; through that, the one that is raised refers to the request.
+                kept[self._failure] = copy(error)
+                raise
+            return value
 
 
 class _RequestHeaders(Mapping[str, str]):
@@ -936,10 +965,11 @@ class _RequestHeaders(Mapping[str, str]):
         return f"{type(self).__name__}({dict(self)!r})"
 
 
-class _BodyInput:
-    """The bytes of one request body: ends where Content-Length says, whatever `wsgi.input` would give beyond it."""
+class _BodyInput(io.RawIOBase):
+    """The bytes of one request body: ends where Content-Length says, whatever `wsgi.input` would give beyond it.
 
-    __slots__ = ("_limit", "_source", "left")
+    Also the raw file below `Request.stream`.
+    """
 
     def __init__(self, source: Any, length: int | None, limit: int | None) -> None:
         self._source = source
@@ -948,8 +978,8 @@ class _BodyInput:
 
     def take(self, size: int) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
-        if self.left is not None:
-            size = min(size, self.left)
+        if self.left is not None and size > self.left:
+            size = self.left
         if size == 0:
             return b""
         data = self._read(size)
@@ -973,24 +1003,17 @@ class _BodyInput:
             stalls = isinstance(error, TimeoutError) or type(error).__name__ == "timeout"
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
 
-
-class _BodyStream(io.RawIOBase):
-    """The body as the raw file below `Request.stream`."""
-
-    def __init__(self, body: _BodyInput) -> None:
-        self._body = body
-
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._body.take(len(buffer))
+        data = self.take(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
 
 class Request:
-    """What the client asked for. All attributes are read-only, and computed when they are first read.
+    """What the client asked for. Its attributes are computed when first read, and not meant to be assigned to.
 
     `environ` is the WSGI environment, `method` the request method as sent. The docstring of each other attribute says
     what it raises.
@@ -1148,7 +1171,7 @@ class Request:
         """
         data = self._input("body", self._app._max_body_size)
         pieces = [data.take(_PIECE)]
-        while pieces[-1] and data.left != 0:
+        while data.left != 0 and pieces[-1]:
             pieces.append(data.take(_PIECE))
         return b"".join(pieces)
 
@@ -1160,13 +1183,11 @@ class Request:
         """
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
-        return io.BufferedReader(_BodyStream(self._input("stream", None)), _PIECE)
+        return io.BufferedReader(self._input("stream", None), _PIECE)
 
     def _input(self, reader: str, limit: int | None) -> _BodyInput:
         if self._reader not in ("", reader):
-            failure = self.__dict__.get(f"failure of {self._reader}")
-            if failure is not None:
-                raise copy(failure)
+            getattr(self, self._reader)  # if that failed, it fails again, with the same answer
             raise RuntimeError(f"request.{reader}: the body was already read as request.{self._reader}")
         self._reader = reader
         length = self.content_length
@@ -1180,12 +1201,9 @@ class Request:
     def text(self) -> str:
         """Body as text, by the charset of its Content-Type (UTF-8 by default). 415: unknown charset; 400: not in it."""
         charset = self._media_type[1].get("charset", "utf-8").lower()
-        if charset not in _CHARSETS and charset not in _TEXT_CHARSETS:
+        if charset not in _CHARSETS:
             raise HttpException(415, f"unknown charset: {charset[:80]!r}")
-        try:
-            return self.body.decode(charset)
-        except UnicodeDecodeError as error:
-            raise HttpException(400, f"the body is not {charset}") from error
+        return _decode(self.body, charset)
 
     @_once
     def json(self) -> Any:
@@ -1199,7 +1217,8 @@ class Request:
         return _parse_json(self.body)
 
     def _is_json(self) -> bool:
-        return self.content_type in ("application/json", "text/json") or self.content_type.endswith("+json")
+        content_type = self.content_type
+        return content_type in ("application/json", "text/json") or content_type.endswith("+json")
 
     @_once
     def form(self) -> Fields[str]:
@@ -1247,55 +1266,29 @@ class Request:
         A repeated field is a list, any other its value. Files and path parameters are not in it. Raises what `query`,
         `form` and `json` raise.
         """
-        return {**_flat(self.query), **_flat(self.form), **self._json_members}
+        return self._all_input()
 
     @property
     def _json_members(self) -> dict[str, Any]:
         document = self.json if self._is_json() else None
         return document if isinstance(document, dict) else {}
 
-    def _readable_input(self) -> dict[str, Any]:
-        """Return what body_all() would, leaving out whichever part cannot be read."""
+    def _all_input(self, *ignored: type[Exception]) -> dict[str, Any]:
+        """Return what `body_all` does, without the parts whose reading raises one of `ignored`."""
         found: dict[str, Any] = {}
         for part in ("query", "form", "_json_members"):
-            try:
+            with contextlib.suppress(*ignored):
                 found.update(_flat(getattr(self, part)))
-            except (HttpException, RuntimeError):
-                continue
         return found
-
-
-_PIECE = 65536  # bytes that are read or sent at a time
-# What else a body of text may be in: other names of _CHARSETS, and what forms never use.
-_TEXT_CHARSETS = frozenset("utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32".split())
-_PATH_SAFE = "/!$&'()*+,;=:@~"  # what a path may hold unencoded (RFC 3986 section 3.3)
-
-
-def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(fields, Fields):
-        return fields
-    found = {name: fields.getall(name) for name in fields}
-    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
-
-
-def _wsgi_text(text: str, errors: str = "strict") -> str:
-    """Return the UTF-8 text that PEP 3333 disguises as latin-1; raise UnicodeError if it is none."""
-    return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
-
-
-def _utf8_or_latin1(text: str) -> str:
-    try:
-        return _wsgi_text(text)
-    except UnicodeError:
-        return text
 
 
 # ---- the response ----------------------------------------------------------------------------------------------------
 #
 # A response is built, then sent, then handed over to the server. Building can be undone, and the dispatcher does undo
 # what a failed step built; for that, headers live in a dict that is replaced and never changed: to keep a state is to
-# keep a reference. Sending fixes status and body. Headers may still be added until the hand-over; that is what after
-# hooks are for.
+# keep a reference. A step is what is undone as one: on_request, a single before hook, or a route's executors and
+# handler together. Sending fixes status and body. Headers may still be added until the hand-over; that is what after
+# hooks are for. Files and sessions have parts of their own below; what this part needs of them it calls by name.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -1315,7 +1308,7 @@ class Markup(str):
         return self
 
 
-@functools.lru_cache(None)
+@functools.cache
 def _html_formatter() -> string.Formatter:
     """Return what formats as str.format does, and escapes each field; made once, when the first page needs it."""
     from html import escape, unescape
@@ -1344,19 +1337,19 @@ class _Stream:
     def begin(self) -> None:
         """Draw the first chunk that is not empty: what fails here is an ordinary failure."""
         if self._first is None:
-            self._first = next(self._written(), b"")
+            self._first = next(self._encoded(), b"")
 
-    def _written(self) -> Iterator[bytes]:
+    def _encoded(self) -> Iterator[bytes]:
         # An empty chunk would end a chunked body, or make a server wait with the head.
         return filter(None, map(self._write, self._chunks))
 
     def __iter__(self) -> Iterator[bytes]:
         if self._first:
             yield self._first
-        yield from self._written()
+        yield from self._encoded()
 
 
-def _write_chunk(chunk: Any) -> bytes:
+def _encode_chunk(chunk: Any) -> bytes:
     if isinstance(chunk, str):
         return chunk.encode("utf-8", "replace")
     if isinstance(chunk, (bytes, bytearray, memoryview)):
@@ -1368,7 +1361,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")  # those of an event stream, which are few
 _EVENT_FIELDS = ("comment", "id", "event", "retry", "data")
 
 
-def _write_event(event: Any) -> bytes:
+def _encode_event(event: Any) -> bytes:
     """Write a server-sent event as the HTML standard has it (section 9.2): a str is data, a dict names its fields."""
     fields = {"data": event} if isinstance(event, str) else event
     if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(_EVENT_FIELDS):
@@ -1447,10 +1440,12 @@ class Response:
         return self._form or {}
 
     @property
-    def headers(self) -> Mapping[str, str]:
+    def headers(self) -> _Headers:
         """The header fields so far, by name in any case; `getall(name)` lists the values of a repeated one."""
-        own = 0 if self.has_body or "content-type" in self._headers else 1  # said of a body, once there is one
-        return _Headers(self._header_list()[own:])
+        so_far = self._header_list()
+        if not self.has_body and "content-type" not in self._headers:
+            del so_far[0]  # the Content-Type of a body that is not there
+        return _Headers(so_far)
 
     def _refuse_if_sent(self) -> None:
         if self._state != _OPEN:
@@ -1538,8 +1533,7 @@ class Response:
     # Bodies.
 
     def _build(self, body: bytes | _Stream | _FileBody, content_type: str) -> Response:
-        if self._state != _OPEN:
-            self._refuse_if_sent()
+        self._refuse_if_sent()
         self._body = body
         self._content_type = content_type
         self._document = _NOTHING
@@ -1612,7 +1606,7 @@ class Response:
         The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
         breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
         """
-        return self._build_stream(iterable, _write_chunk, _check_header("Content-Type", content_type))
+        return self._build_stream(iterable, _encode_chunk, _check_header("Content-Type", content_type))
 
     def events(self, iterable: Iterable[str | Mapping[str, Any]]) -> Response:
         """Build a stream of server-sent events, for a browser's EventSource (HTML standard, section 9.2).
@@ -1620,7 +1614,7 @@ class Response:
         An event is a str, its data, or a dict of `data`, `event`, `id`, `retry` (milliseconds) and `comment`. Data
         other than a str is sent as JSON. The response gets `Cache-Control: no-cache`.
         """
-        self._build_stream(iterable, _write_event, _EVENTS)
+        self._build_stream(iterable, _encode_event, _EVENTS)
         return self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
 
     def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
@@ -1653,12 +1647,15 @@ class Response:
         iterator of chunks; anything else is a TypeError. What fails while encoding, or in a stream's first chunk, fails
         here. Nothing built and no status set is a 204.
         """
+        self._send(body, self.send)
+        return self
+
+    def _send(self, value: Any, giver: object) -> None:
         self._refuse_if_sent()
-        if body is not None:
-            self._put(body, self.send)
+        if value is not None:
+            self._put(value, giver)
         self._render()
         self._state = _SENT
-        return self
 
     def _put(self, value: Any, giver: object) -> None:
         """Build the body that `value` stands for; `giver` is named if it stands for none."""
@@ -1695,19 +1692,15 @@ class Response:
 
     def _return(self, value: Any, giver: object) -> None:
         """Take what a handler, an executor or a hook returned: anything but None and the response itself is sent."""
-        if value is self:
-            return
-        self._refuse_if_sent()
-        if type(value) is str and self._session is None:
-            # What the lines below would do; without their five calls a hello takes a tenth less.
+        if type(value) is str and self._session is None and self._state == _OPEN:
+            # What _send would do; without its five calls a hello takes a tenth less.
             self._body = value.encode("utf-8", "replace")
             self._content_type = _TEXT
             self._document = _NOTHING
             self._status = self._status or 200
-        else:
-            self._put(value, giver)
-            self._render()
-        self._state = _SENT
+            self._state = _SENT
+        elif value is not self:
+            self._send(value, giver)
 
     # What the dispatcher does with it.
 
@@ -1754,10 +1747,8 @@ class Response:
         if request._varies:
             self._note_variance(request._varies)
         self._state = _HANDED_OVER
-        status = cast(int, self._status)
-        body = (
-            b"" if self._body is None or status == 205 else self._body
-        )  # no content with 205: RFC 9110 section 15.3.6
+        status = self._status or 200
+        body = b"" if self._body is None or status == 205 else self._body  # 205: RFC 9110 section 15.3.6
         headers = self._header_list() if self._headers else [("Content-Type", self._content_type)]
         if status == 204 or status == 304:  # nor a Content-Type: RFC 9110 section 6.4.1
             body = b""
@@ -1779,22 +1770,12 @@ def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str,
     return [(name, value) for name, value in headers if name.lower() not in names]
 
 
-@functools.lru_cache(None)  # two for each status that an application answers with
+@functools.cache  # two for each status that an application answers with
 def _default_body(status: int, as_json: bool) -> bytes:
     """Return the body of an error response that nobody built: the status and its phrase, and nothing else."""
     if as_json:
         return _encode_json({"error": {"status": status, "message": _reason(status)}})
     return _STATUS_LINES[status].encode()
-
-
-# What a URI may hold unencoded besides letters and digits (RFC 3986 section 2); a % only in front of two hex digits.
-_URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
-_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-
-
-def _name(something: object) -> str:
-    """Return a name for a function, class or object that its author recognises."""
-    return getattr(something, "__qualname__", None) or f"an object of {type(something).__qualname__}"
 
 
 # ---- the context -----------------------------------------------------------------------------------------------------
@@ -1856,7 +1837,7 @@ class WebContext:
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
         """Queue an executor behind the rest of the route's: an instance, or whatever a route takes.
 
-        TypeError for anything else, RuntimeError when the chain has already ended.
+        TypeError for anything else, RuntimeError once the route's executors have run, or something failed.
         """
         if self.response.sent or self._ended:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
@@ -1889,12 +1870,15 @@ class WebContext:
 
 
 class Executor:
-    """A step of a route. Made anew for every request; subclasses write `execute`, and `on_cancel` if they cancel."""
+    """Part of a route's work, before its handler. Made anew for every request.
+
+    Subclasses write `execute`, and `on_cancel` if they cancel.
+    """
 
     canceled = False
 
     def execute(self, context: WebContext) -> object:
-        """Do the step. What it returns is sent, unless it is None or the executor was canceled."""
+        """Do the work. What it returns is sent, unless it is None or the executor was canceled."""
 
     def cancel(self) -> None:
         """Drop the executors behind this one, and have `on_cancel` run once `execute` has returned."""
@@ -1911,7 +1895,7 @@ class ValidationExecutor(Executor):
     override `on_cancel`.
     """
 
-    _errors: dict[str, list[str]] | None = None
+    _errors: dict[str, list[str]] | None = None  # not made in __init__, which a subclass may write without super()
 
     @property
     def errors(self) -> dict[str, list[str]]:
@@ -1945,7 +1929,8 @@ class ValidationExecutor(Executor):
         Input that cannot be read is left out. Does nothing if `validate` has sent a response itself.
         """
         if not context.response.sent:
-            context.response.put_form(context.request._readable_input()).json("validation", self.errors).code(422)
+            context.response.put_form(context.request._all_input(HttpException, RuntimeError))
+            context.response.json("validation", self.errors).code(422)
         return None
 
 
@@ -1959,8 +1944,12 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
 
 # ---- routes and scopes -----------------------------------------------------------------------------------------------
 #
-# Everything that can be known before a request is worked out when it is declared, mistakes included. A declaration is
-# bound to the line that wrote it, for the message that says what is wrong.
+# A route is a method and a pattern with its executors, which run in order: classes, factories, and functions, which are
+# called handlers. A scope is a block of routes and of hooks, which apply to the routes in the block. A link is an
+# executor made ready for the dispatcher: a call with the context.
+#
+# Everything that can be known before a request is worked out when it is declared, mistakes included. Every message
+# about a declaration ends with the file and line that wrote it.
 
 
 def _place() -> str:
@@ -1996,16 +1985,19 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
 _Link = Callable[[WebContext], object]  # a handler, hook or executor as the dispatcher calls it
 
 
+_FUNCTION = type(_place)
+_NOT_PLAIN = 0x04 | 0x08 | 0x80 | 0x200  # CO_VARARGS, CO_VARKEYWORDS, CO_COROUTINE, CO_ASYNC_GENERATOR
+
+
 def _is_plain(function: Any) -> bool:
-    """Tell whether the code object says all about the signature of a function: then `inspect` need not be imported."""
+    """Tell whether the code object says all about the signature of a function.
+
+    Most functions are such, and asking `inspect` instead would cost 5 ms for its import and 10 µs for each of them.
+    """
     if type(function) is not _FUNCTION or hasattr(function, "__wrapped__"):
         return False
     code = function.__code__
     return not (code.co_flags & _NOT_PLAIN or code.co_kwonlyargcount or function.__defaults__)
-
-
-_FUNCTION = type(_is_plain)
-_NOT_PLAIN = 0x04 | 0x08 | 0x80 | 0x200  # CO_VARARGS, CO_VARKEYWORDS, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
 def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
@@ -2029,15 +2021,16 @@ def _link(executor: object, names: Sequence[str], decorated: bool = False) -> _L
             f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
             f"give the class, or a function that makes one ({_place()})"
         )
-    if isinstance(executor, type) and not issubclass(executor, Executor):
-        raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
-    if not callable(executor):
+    if isinstance(executor, type):
+        if not issubclass(executor, Executor):
+            raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
+        if not _takes(_signature(executor)):
+            raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
+    elif not callable(executor):
         raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_place()})")
-    if isinstance(executor, type) and not _takes(_signature(executor)):
-        raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
-    if isinstance(executor, type) or not (decorated or _needs_argument(executor)):
-        return _named(functools.partial(_run_made, executor), executor)
-    return _handler_link(executor, names)
+    elif decorated or _needs_argument(executor):
+        return _handler_link(executor, names)
+    return _named(functools.partial(_run_made, executor), executor)
 
 
 def _needs_argument(function: Callable[..., object]) -> bool:
@@ -2062,9 +2055,10 @@ def _named(link: _Link, executor: Callable[..., object]) -> _Link:
 
 
 def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link:
-    """Return the call of a handler `(context)`, or `(context, ...)` with the names of its pattern; else TypeError.
+    """Return the call of a handler: `(context)` for any pattern, or `(context, ...)` with the names of its pattern.
 
     It may have further parameters with defaults: `lambda context, n=n: ...` in a loop cannot be called wrongly.
+    Anything else is a TypeError.
     """
     # `def hello(name)` for /hello/{name} has forgotten the context, and would be given it as the name.
     mistakable = set(names) - {"context"}
@@ -2082,11 +2076,14 @@ def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link
     parameters = [] if signature is None else list(signature.parameters.values())[1:]
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if {p.name for p in named if p.default is p.empty} <= set(names):
+        # def user(context, id), in any order or with defaults; def user(context, **params)
         if all(_takes(side, None, **dict.fromkeys(names)) for side in (signature, outside)):
             return _named(lambda context: handler(context, **context.params), handler) if names else handler
+        # def user(context, id, /), and a decorator that shows nothing but *args
         in_order = [p.name for p in named] in ([], list(names))
         if in_order and all(_takes(side, None, *names) for side in (signature, outside)):
             return _named(lambda context: handler(context, *context._values), handler)
+        # def page(context)
         if not named and _takes(signature, None) and not (signature and mistakable & set(signature.parameters)):
             return handler
     takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
@@ -2317,6 +2314,9 @@ def _disguised(segments: Iterable[tuple[str, str]]) -> str:
     return "".join("/" + text for _, text in segments).encode().decode("latin-1")
 
 
+_ENCODED_SLASH = re.compile(rb"%2[Ff]")
+
+
 def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
     """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8.
 
@@ -2349,8 +2349,6 @@ def _raw_path(target: str, script_name: bytes, path: bytes) -> bytes | None:
     decoded = (unquote_to_bytes(raw), b"%2F".join(unquote_to_bytes(piece) for piece in _ENCODED_SLASH.split(raw)))
     return raw if path in decoded else None
 
-
-_ENCODED_SLASH = re.compile(rb"%2[Ff]")
 
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
@@ -2480,15 +2478,20 @@ class Scope:
     # Hooks.
 
     def before(self, hook: _Hook) -> _Hook:
-        """Attach `hook(context)`, to run before the executors; outer blocks first. If it sends, no more of them run."""
-        return cast(_Hook, self._attach(self._before, hook, "before", "context"))
+        """Attach `hook(context)`, to run before the executors; outer blocks first.
+
+        If it sends, neither later before hooks nor the executors run; after hooks do.
+        """
+        self._attach(self._before, hook, "before", "context")
+        return hook
 
     def after(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, to run once the response is sent, also after an error; inner blocks first.
 
         It may still add headers. What it raises is logged and changes nothing.
         """
-        return cast(_Hook, self._attach(self._after, hook, "after", "context"))
+        self._attach(self._after, hook, "after", "context")
+        return hook
 
     def error(self, hook: _ErrorHook) -> _ErrorHook:
         """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
@@ -2497,17 +2500,19 @@ class Scope:
         does not. What it raises is logged and changes nothing. When no route matched, those of the application itself
         run.
         """
-        return cast(_ErrorHook, self._attach(self._error, hook, "error", "context, cause, status_code"))
+        self._attach(self._error, hook, "error", "context, cause, status_code")
+        return hook
 
-    def _attach(self, hooks: list[Callable[..., object]], hook: Any, kind: str, arguments: str) -> object:
+    def _attach(
+        self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
+    ) -> None:
         self._app._refuse_if_sealed()
         _check_hook(hook, kind, arguments)
         hooks.append(hook)
-        return hook
 
-    def _chain(self) -> list[Scope]:
+    def _inside_out(self) -> list[Scope]:
         """Return this scope and those around it, innermost first."""
-        return [self, *(self._parent._chain() if self._parent else ())]
+        return [self, *(self._parent._inside_out() if self._parent else ())]
 
     # What is not a handler.
 
@@ -2535,8 +2540,17 @@ class Scope:
 # on_request, on_complete and resolve_status_code; whoever tries to override another one hears of it when the class is
 # made.
 
-# What is logged for a hook that fails, after hooks and on_complete included. Traceback and `extra` tell which.
+# "An exception occurred in the error handler": the words that whoever watches the log looks for. Logged for after
+# hooks, on_close callbacks and on_complete too; traceback and `extra` tell which.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
+
+
+def _below(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where it has left this file: what matters at two in the morning is the application."""
+    below = trace
+    while below is not None and below.tb_frame.f_globals is globals():
+        below = below.tb_next
+    return below or trace
 
 
 def _report(level: int, message: str, *arguments: object, error: BaseException | None = None, **extra: object) -> None:
@@ -2583,14 +2597,6 @@ class _SentStream:
         complete, self._complete = self._complete, None
         if complete is not None:
             complete(self._context)
-
-
-def _below(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from where it has left this file: what matters at two in the morning is the application."""
-    below = trace
-    while below is not None and below.tb_frame.f_globals is globals():
-        below = below.tb_next
-    return below or trace
 
 
 def _log_failure(request: Request, cause: Exception, status: int) -> None:
@@ -2707,13 +2713,13 @@ class WebApp(Scope):
         with self._sealing:
             if self._sealed:
                 return
-            hooks = {self: _Hooks((self,))}
+            hooks: dict[Scope, _Hooks] = {self: _Hooks((self,))}
             for route in self._routes:
                 if not route._links:
                     raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
                 if route.scope not in hooks:
-                    hooks[cast(Any, route.scope)] = _Hooks(route.scope._chain())
-                route._hooks = hooks[cast(Any, route.scope)]
+                    hooks[route.scope] = _Hooks(route.scope._inside_out())
+                route._hooks = hooks[route.scope]
             self._own_hooks = hooks[self]
             self._has_on_complete = type(self).on_complete is not WebApp.on_complete
             self._sealed = True
@@ -2743,7 +2749,7 @@ class WebApp(Scope):
                         self._respond(context, route)
                     else:
                         response._kept_headers = response._headers
-                        self._answer(context, hooks, cast(Exception, miss))
+                        self._answer(context, hooks, cast(HttpException, miss))
             except Exception as cause:
                 ends_here = ends_here and response._state != _OPEN
                 self._answer(context, hooks, cause)
@@ -2761,7 +2767,10 @@ class WebApp(Scope):
                 self._complete(context)
 
     def _match(self, context: WebContext) -> HttpException | None:
-        """Set the context's route and parameters; return what it is a miss with, made but not raised."""
+        """Set the context's route and parameters; return what a miss is answered with, else None.
+
+        Not raised: its traceback would refer to a frame that refers to it, and wait for the garbage collector.
+        """
         environ = context.request.environ
         method = context.request.method
         path = environ.get("PATH_INFO") or "/"
@@ -2915,19 +2924,19 @@ class WebApp(Scope):
 
     def _complete(self, context: WebContext) -> None:
         """Release what the request holds, then call on_complete: the last thing that happens to a request."""
-        closing = context.request._closing or []
+        closing = context.request._closing
         try:
             while closing:
-                callback = closing.pop()
-                try:
-                    callback()
-                except Exception as error:
-                    self._log_hook(context, "on_close", callback, error)
-        finally:
-            try:
-                self.on_complete(context)
-            except Exception as error:
-                self._log_hook(context, "on_complete", self.on_complete, error)
+                self._guard(context, "on_close", closing.pop())
+        finally:  # also when KeyboardInterrupt passes through
+            self._guard(context, "on_complete", self.on_complete, context)
+
+    def _guard(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
+        """Call something whose failure is logged and changes nothing."""
+        try:
+            call(*arguments)
+        except Exception as error:
+            self._log_hook(context, stage, call, error)
 
 
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
@@ -3339,7 +3348,6 @@ def _save_session(response: Response) -> None:
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 _MAX_REDIRECTS = 10  # browsers stop at 20, but no test means to go that far
-_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
 _REQUEST_TARGET = re.compile(
     r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE
@@ -4182,7 +4190,7 @@ class _HandlerMixin(SimpleHandler):
         return [text.encode()]
 
 
-@functools.lru_cache(None)
+@functools.cache
 def _handler_class() -> type[_HandlerMixin]:
     """Join the mixin with wsgiref's handler, which is imported when the first server is made."""
     from wsgiref.handlers import SimpleHandler
