@@ -28,9 +28,11 @@ The file reads from top to bottom, each thing after what it is made of:
     executors                       `Executor`, `ValidationExecutor`
     routes and scopes               `Route`, `Scope`: patterns, the tree that matches them, blocks and hooks
     the application                 `WebApp`: the dispatcher, which is the conclusion of all above
-    files, mounts, sessions         what some applications need
+    files                           `Response.file`, `Scope.static`
+    mounts, links and origins       `Scope.mount`, `WebContext.url`, `same_origin`
+    sessions                        `WebContext.session`: JSON in a signed cookie
     the test client                 `TestClient`
-    the server                      `Server`, on wsgiref's classes; another WSGI server never pays for it
+    the server                      `Server`, on wsgiref's classes, in four parts; another WSGI server never pays for it
     the command line                `python -m webapp module:app`
 """
 # Copyright (c) 2026 the webapp.py authors
@@ -286,34 +288,58 @@ class _Headers(Mapping[str, str]):
 # A piece of a list between separators, quoted strings whole; one that is never closed reaches to the end. Nothing
 # here can match in two ways, so the time is linear.
 _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL).findall
-_PIECE_OF_ELEMENT = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL).findall
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)', re.DOTALL)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?").fullmatch  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+").fullmatch
 
-_Parameters = dict[str, str]
+# One parameter of a header value: a name, then a quoted string (RFC 9110, 5.6.4) whose closing quote may be
+# missing, or anything up to the next semicolon. No two branches begin alike, so a search is linear.
+_PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*(?:"([^"\\]*(?:\\.[^"\\]*)*)"?|([^;]*))', re.DOTALL)
+_ALL_ESCAPED = re.compile(r'[^\\]*(?:\\["\\][^\\]*)*').fullmatch
 
 
-def _parse_media_type(text: str) -> tuple[str, _Parameters]:
-    """Split `type/subtype;name=value` into the type in small letters ("" if it is none) and its parameters."""
-    pieces = [piece.strip(" \t") for piece in _PIECE_OF_ELEMENT(text)] or [""]
-    parameters: _Parameters = {}
-    for piece in pieces[1:]:
-        name, equals, value = piece.partition("=")
-        if equals:
-            # A quoted string means what it quotes, but a weight cannot be one.
-            quoted = value.startswith('"') and name not in ("q", "Q")
-            parameters.setdefault(name.lower(), _ESCAPED.sub(r"\1", value[1:-1]) if quoted else value)
-    return (pieces[0].lower() if _MEDIA_RANGE(pieces[0]) else ""), parameters
+def _unescape(quoted: str) -> str:
+    r"""Remove the backslashes of a quoted string that escape something.
+
+    Who escapes backslashes escapes all of them; browsers send them as they are (`C:\dir\file`).
+    """
+    return re.sub(r"\\(.)", r"\1", quoted) if _ALL_ESCAPED(quoted) else quoted.replace('\\"', '"')
 
 
-def _parse_accept(value: str) -> Iterator[tuple[str, _Parameters, float]]:
+def _parse_options(value: str, unescape: Callable[[str], str] = _unescape) -> tuple[str, dict[str, str]]:
+    """Split a header value into its main part and its parameters, all but their values in lower case.
+
+    `unescape` says what a backslash in a quoted string means: by default what browsers do, not what RFC 9110 says.
+
+    The first of two parameters of one name wins; what cannot be understood is skipped. Never raises.
+    """
+    if ";" not in value:
+        return value.strip().lower(), {}
+    parameters: dict[str, str] = {}
+    for name, quoted, plain in _PARAMETER.findall(value):
+        text = unescape(quoted) if "\\" in quoted else quoted or plain.strip()
+        parameters.setdefault(name.lower(), text)
+    return value.partition(";")[0].strip().lower(), parameters
+
+
+def _unquote_strictly(quoted: str) -> str:
+    """Remove the backslashes of a quoted string (RFC 9110 section 5.6.4)."""
+    return _ESCAPED.sub(r"\1", quoted)
+
+
+# A weight is no quoted string (RFC 9110 section 12.4.2): it is looked for where those are blanked out.
+_WEIGHT = re.compile(r";[ \t]*[qQ]=([^;]*)").search
+
+
+def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
     """Yield range, parameters and weight of each readable element of an Accept header (RFC 9110 section 12.5.1)."""
     for element in _ELEMENT(value):
-        media_range, parameters = _parse_media_type(element.strip(" \t"))
-        weight = parameters.pop("q", "1")
-        if media_range:
-            yield media_range, parameters, float(weight) if _QVALUE(weight) else 1.0
+        media_range, parameters = _parse_options(element, _unquote_strictly)
+        parameters.pop("q", None)
+        weight = _WEIGHT(_QUOTED.sub('""', element))
+        if _MEDIA_RANGE(media_range):
+            yield media_range, parameters, float(weight[1]) if weight and _QVALUE(weight[1].strip(" \t")) else 1.0
 
 
 _JSON_NAMES = ("application/json", "text/javascript")
@@ -325,12 +351,12 @@ def _names_json(accept: str) -> bool:
     return any(weight > 0 and media_range in _JSON_NAMES for media_range, _, weight in _parse_accept(accept))
 
 
-def _quality(offer: str, ranges: Sequence[tuple[str, _Parameters, float]]) -> float:
+def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
     """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches.
 
     Of two ranges that are equally specific the higher weight counts.
     """
-    name, parameters = _parse_media_type(offer)
+    name, parameters = _parse_options(offer, _unquote_strictly)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
     for media_range, wanted, weight in ranges:
@@ -394,7 +420,7 @@ class _MissingField(HttpException, KeyError):
 
 
 class Fields(Mapping[str, _T]):
-    """Hold the fields of a query or form, read-only: a name may have several values.
+    """The fields of a query or form, read-only: a name may have several values.
 
     `fields[name]` and `get` give the first value, `getall` all of them. Iteration gives each name once,
     in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
@@ -483,47 +509,19 @@ def _decode(data: bytes, charset: str = "utf-8") -> str:
         raise HttpException(400, "Text in the request does not fit its charset") from None
 
 
-# One parameter of a header value: a name, then a quoted string (RFC 9110, 5.6.4) whose closing quote may be
-# missing, or anything up to the next semicolon. No two branches begin alike, so a search is linear.
-_PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*(?:"([^"\\]*(?:\\.[^"\\]*)*)"?|([^;]*))', re.DOTALL)
-_ALL_ESCAPED = re.compile(r'[^\\]*(?:\\["\\][^\\]*)*').fullmatch
-
-
-def _parse_options(value: str) -> tuple[str, dict[str, str]]:
-    """Split a header value into its main part and its parameters, all but their values in lower case.
-
-    The first of two parameters of one name wins; what cannot be understood is skipped. Never raises.
-    """
-    if ";" not in value:
-        return value.strip().lower(), {}
-    parameters: dict[str, str] = {}
-    for name, quoted, plain in _PARAMETER.findall(value):
-        text = _unescape(quoted) if "\\" in quoted else quoted or plain.strip()
-        parameters.setdefault(name.lower(), text)
-    return value.partition(";")[0].strip().lower(), parameters
-
-
-def _unescape(quoted: str) -> str:
-    r"""Remove the backslashes of a quoted string that escape something.
-
-    Who escapes backslashes escapes all of them; browsers send them as they are (`C:\dir\file`).
-    """
-    return re.sub(r"\\(.)", r"\1", quoted) if _ALL_ESCAPED(quoted) else quoted.replace('\\"', '"')
-
-
 class UploadedFile:
-    """Hold one uploaded file (RFC 7578).
+    """One uploaded file (RFC 7578).
 
     A file input that was left empty arrives too, with `filename` `""` and `size` 0. Name and type are
     what the client claims: neither need be true.
     """
 
-    __slots__ = (
-        "filename",  # its name on the client without directories and control characters; may be "" or ".."
-        "content_type",  # the media type alone, in lower case; "" if the client gave none
-        "file",  # binary, seekable, at its start: BytesIO, or a temporary file past 256 KiB
-        "size",  # in bytes
-    )
+    __slots__ = {
+        "filename": "Its name on the client, without directories and control characters; may be empty or `..`.",
+        "content_type": "The media type alone, in small letters; empty if the client gave none.",
+        "file": "Binary, seekable, at its start: a BytesIO, or a temporary file past 256 KiB.",
+        "size": "In bytes.",
+    }
 
     def __init__(self, filename: str, content_type: str, file: BinaryIO, size: int) -> None:
         self.filename = filename
@@ -924,6 +922,9 @@ else:
             self._failure = f"failure of {compute.__name__}"
             self.__doc__ = compute.__doc__
 
+        def __repr__(self):  # what help() shows for it
+            return f"<{self._compute.__annotations__['return']}, computed once>"
+
         def __get__(self, instance, owner):
             if instance is None:
                 return self
@@ -965,11 +966,10 @@ class _RequestHeaders(Mapping[str, str]):
         return f"{type(self).__name__}({dict(self)!r})"
 
 
-class _BodyInput(io.RawIOBase):
-    """The bytes of one request body: ends where Content-Length says, whatever `wsgi.input` would give beyond it.
+class _BodyInput:
+    """The bytes of one request body: ends where Content-Length says, whatever `wsgi.input` would give beyond it."""
 
-    Also the raw file below `Request.stream`.
-    """
+    __slots__ = ("_limit", "_source", "left")
 
     def __init__(self, source: Any, length: int | None, limit: int | None) -> None:
         self._source = source
@@ -995,7 +995,8 @@ class _BodyInput(io.RawIOBase):
 
     def _read(self, size: int) -> bytes:
         try:
-            return cast(bytes, self._source.read(size))
+            data: bytes = self._source.read(size)
+            return data
         except HttpException:  # our own server's
             raise
         except Exception as error:  # another server's own classes, for a broken chunk or a closed connection
@@ -1003,11 +1004,18 @@ class _BodyInput(io.RawIOBase):
             stalls = isinstance(error, TimeoutError) or type(error).__name__ == "timeout"
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
 
+
+class _BodyStream(io.RawIOBase):
+    """The body as the raw file below `Request.stream`: a class of its own, for such objects are slow to make."""
+
+    def __init__(self, body: _BodyInput) -> None:
+        self._body = body
+
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self.take(len(buffer))
+        data = self._body.take(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
@@ -1015,23 +1023,26 @@ class _BodyInput(io.RawIOBase):
 class Request:
     """What the client asked for. Its attributes are computed when first read, and not meant to be assigned to.
 
-    `environ` is the WSGI environment, `method` the request method as sent. The docstring of each other attribute says
-    what it raises.
+    The docstring of each says what it raises. Made by the dispatcher.
     """
 
-    # The dict holds what _once has computed; most requests never make one.
-    __slots__ = ("__dict__", "_app", "_closing", "_reader", "_varies", "environ", "method")
+    __slots__ = {
+        "environ": "The WSGI environment (PEP 3333).",
+        "method": "The request method as sent.",
+        "_app": "The `WebApp`, for its limits.",
+        "_closing": "Called when the response is closed: temporary files, streams, WebContext.on_close.",
+        "_reader": "Which of body, form and stream has taken the input; the others would find it empty.",
+        "_varies": "The header fields that the response depends on, for its Vary.",
+        "__dict__": "What _once has computed; most requests never make one.",
+    }
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        # Called when the response is closed: temporary files, streams, WebContext.on_close.
         self._closing: list[Callable[[], object]] | None = None
-        # The header fields that the response depends on, for its Vary.
-        self._varies: tuple[str, ...] = ()
-        # Which of body, form and stream has taken the input; the others would find it empty.
         self._reader = ""
+        self._varies: tuple[str, ...] = ()
 
     def _close_with(self, callback: Callable[[], object]) -> None:
         if self._closing is None:
@@ -1183,7 +1194,7 @@ class Request:
         """
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
-        return io.BufferedReader(self._input("stream", None), _PIECE)
+        return io.BufferedReader(_BodyStream(self._input("stream", None)), _PIECE)
 
     def _input(self, reader: str, limit: int | None) -> _BodyInput:
         if self._reader not in ("", reader):
@@ -1556,7 +1567,7 @@ class Response:
         return self._build(text.encode("utf-8", "replace"), _HTML)
 
     def body(self, data: bytes, content_type: str) -> Response:
-        """Build a body of bytes."""
+        """Build a body of bytes. TypeError for anything else, a str too."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"a body is bytes, not {type(data).__name__}; text() and html() take a str")
         return self._build(bytes(data), _check_header("Content-Type", content_type))
@@ -1633,7 +1644,9 @@ class Response:
         there is no such file; PermissionError if it may not be read.
         """
         self._refuse_if_sent()
-        content_type = _check_header("Content-Type", content_type or _content_type(os.fspath(path)))
+        content_type = _check_header(
+            "Content-Type", content_type or _content_type(os.path.splitext(os.fspath(path))[1])
+        )
         file = _open_file(path, filename)
         self._request._close_with(file.close)
         return self._build(file, content_type)
@@ -1786,21 +1799,18 @@ def _default_body(status: int, as_json: bool) -> bytes:
 
 
 class WebContext:
-    """The request and the response of one call.
+    """The request and the response of one call. Made by the dispatcher."""
 
-    `app`, `request` and `response` are what their names say. `route` is the `Route` that matched, None on a miss.
-    """
-
-    __slots__ = (
-        "_ended",  # set when an executor was canceled, or something failed: no executor runs any more
-        "_queue",  # executors that add_executor put behind the route's own
-        "_state",
-        "_values",  # the path's parameters in the pattern's order, set by the match
-        "app",
-        "request",
-        "response",
-        "route",
-    )
+    __slots__ = {
+        "app": "The `WebApp`.",
+        "request": "The `Request`.",
+        "response": "The `Response`.",
+        "route": "The `Route` that matched, None on a miss.",
+        "_ended": "Set when an executor was canceled, or something failed: no executor runs any more.",
+        "_queue": "Executors that add_executor put behind the route's own.",
+        "_state": "The dict for the application, None until it asks for it.",
+        "_values": "The path's parameters in the pattern's order; set by the match.",
+    }
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self.app = app
@@ -1855,7 +1865,7 @@ class WebContext:
         self.request._close_with(callback)
 
     def url(self, handler: object, /, **params: object) -> str:
-        """Return the path (with SCRIPT_NAME) of the route that `handler` answers; further `params` become a query.
+        """Return the path of the route that `handler` answers, from SCRIPT_NAME on; further `params` become a query.
 
         LookupError if no route has that handler with these parameters, ValueError for a value its pattern would not
         match.
@@ -1872,7 +1882,7 @@ class WebContext:
 class Executor:
     """Part of a route's work, before its handler. Made anew for every request.
 
-    Subclasses write `execute`, and `on_cancel` if they cancel.
+    Subclasses write `execute`, and `on_cancel` if they cancel. `canceled` tells whether `cancel` was called.
     """
 
     canceled = False
@@ -2091,24 +2101,19 @@ def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link
 
 
 class Route:
-    """A method, a pattern, and what answers them.
+    """A method, a pattern, and what answers them. Made by `Scope.get` and its like."""
 
-    `method` is a token (`*` for a mounted application, which takes every method), `pattern` the whole pattern with the
-    prefixes of the blocks around it, `scope` the `Scope` it was written in, `handlers` the executors as they were
-    given.
-    """
-
-    __slots__ = (
-        "_gives_way",  # to another route of the same method and shape, instead of being an error beside it
-        "_hooks",  # those of the scope and the scopes around it, set when the application is sealed
-        "_links",  # what the dispatcher calls for each of the handlers
-        "_names",  # the pattern's parameters, in order
-        "_place",  # file and line that wrote it
-        "handlers",
-        "method",
-        "pattern",
-        "scope",
-    )
+    __slots__ = {
+        "method": "A token; `*` for a mounted application, which takes every method.",
+        "pattern": "The whole pattern, with the prefixes of the blocks around it.",
+        "scope": "The `Scope` it was written in.",
+        "handlers": "Its executors as they were given, the decorated handler last.",
+        "_gives_way": "To another route of the same method and shape, instead of being an error beside it.",
+        "_hooks": "Those of the scope and the scopes around it; set when the application is sealed.",
+        "_links": "What the dispatcher calls for each of the handlers.",
+        "_names": "The pattern's parameters, in order.",
+        "_place": "File and line that wrote it.",
+    }
 
     def __init__(self, method: str, pattern: str, names: tuple[str, ...], scope: Scope, gives_way: bool) -> None:
         self._gives_way = gives_way
@@ -2621,7 +2626,8 @@ class WebApp(Scope):
     keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits what is read of a body,
     `max_form_memory` (bytes) a urlencoded form and all fields of a multipart form that are no files, `max_fields` the
     fields of a form or query. `trusted_proxies` is the number of proxies in front of the server that set
-    X-Forwarded-For, -Proto and -Host.
+    X-Forwarded-For, -Proto and -Host. ValueError for a limit that is no whole number from 0 up, an empty key, or a
+    `session_cookie` that is no token. One application may serve any number of threads.
     """
 
     def __init__(
@@ -2651,15 +2657,22 @@ class WebApp(Scope):
         self._sealing = threading.Lock()
         self._sealed = False
         self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
-        self._has_on_complete = False  # set when sealing
+        # A request that holds nothing need not be completed, unless on_complete is overridden. Set when sealing.
+        self._has_on_complete = False
 
     # The three methods that an application may override.
 
     def on_request(self, context: WebContext) -> object:
-        """Run first on every request, matched or not. If it sends, nothing runs after it but `on_complete`."""
+        """Run first on every request, matched or not. If it sends, nothing runs after it but `on_complete`.
+
+        What it returns is sent, unless it is None.
+        """
 
     def on_complete(self, context: WebContext) -> None:
-        """Run last on every request, once, whatever happened; for a stream, when the server has closed it."""
+        """Run last on every request, once, whatever happened; for a stream, when the server has closed it.
+
+        What it raises is logged, and changes nothing.
+        """
 
     def resolve_status_code(self, cause: Exception) -> int:
         """Return the status that answers `cause`: that of an HttpException, 500 for anything else.
@@ -2671,6 +2684,7 @@ class WebApp(Scope):
     # Everything else is final.
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Raise TypeError for a subclass that overrides another method than those three."""
         super().__init_subclass__(**kwargs)
         cls._check_overrides()
 
@@ -2685,6 +2699,7 @@ class WebApp(Scope):
                     )
 
     def __setattr__(self, name: str, value: object) -> None:
+        """Raise TypeError for an attribute that is a method of the class: none can be replaced that way."""
         if name in _FINAL or name in _OVERRIDABLE:
             raise TypeError(f"WebApp.{name} cannot be assigned to; a subclass may override {', '.join(_OVERRIDABLE)}")
         super().__setattr__(name, value)
@@ -2738,22 +2753,22 @@ class WebApp(Scope):
             miss = self._match(context)
             route = context.route
             hooks = self._own_hooks if route is None else route._hooks
-            ends_here = True  # when on_request sends, nothing but on_complete runs after it
             try:
-                value = self.on_request(context)
-                if value is not None:
-                    response._return(value, self.on_request)
-                ends_here = response._state != _OPEN
-                if not ends_here:
+                try:
+                    value = self.on_request(context)
+                    if value is not None:
+                        response._return(value, self.on_request)
+                finally:
+                    ended = response._state != _OPEN  # by on_request: nothing but on_complete runs after it
+                if not ended:
                     if route is not None:
                         self._respond(context, route)
                     else:
                         response._kept_headers = response._headers
                         self._answer(context, hooks, cast(HttpException, miss))
             except Exception as cause:
-                ends_here = ends_here and response._state != _OPEN
                 self._answer(context, hooks, cause)
-            if hooks.after and not ends_here:
+            if hooks.after and not ended:
                 self._run_after(context, hooks)
             if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
@@ -2962,25 +2977,26 @@ def _check_limit(name: str, value: int) -> int:
 
 # The web's usual files by extension. The standard library's table differs between its versions, and its global
 # functions ask the machine's registry, which differs more.
-_CONTENT_TYPES: dict[str, str] = dict(
-    re.findall(
-        r"(\S+)=(\S+)",
-        ".avif=image/avif .css=text/css .csv=text/csv .gz=application/gzip .html=text/html "
-        ".ico=image/x-icon .js=text/javascript .json=application/json .md=text/markdown "
-        ".mjs=text/javascript .mp4=video/mp4 .otf=font/otf .svg=image/svg+xml .ttf=font/ttf "
-        ".txt=text/plain .wasm=application/wasm .webm=video/webm .webmanifest=application/manifest+json "
-        ".webp=image/webp .woff=font/woff .woff2=font/woff2 .xml=application/xml",
-    )
+_CONTENT_TYPES = dict(
+    pair.split("=")
+    for pair in (
+        ".avif=image/avif .css=text/css .csv=text/csv .gz=application/gzip .html=text/html .ico=image/x-icon "
+        ".js=text/javascript .json=application/json .md=text/markdown .mjs=text/javascript .mp4=video/mp4 "
+        ".otf=font/otf .svg=image/svg+xml .ttf=font/ttf .txt=text/plain .wasm=application/wasm .webm=video/webm "
+        ".webmanifest=application/manifest+json .webp=image/webp .woff=font/woff .woff2=font/woff2 "
+        ".xml=application/xml"
+    ).split()
 )
 
 
-def _content_type(path: str) -> str:
+@functools.lru_cache(maxsize=256)
+def _content_type(extension: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
     from mimetypes import MimeTypes
 
-    found = _CONTENT_TYPES.get(os.path.splitext(path)[1].lower())
+    found = _CONTENT_TYPES.get(extension.lower())
     if found is None:
-        guess, encoding = MimeTypes().guess_type("file" + os.path.splitext(path)[1])
+        guess, encoding = MimeTypes().guess_type("file" + extension)
         found = guess if guess and not encoding else "application/octet-stream"
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
@@ -3033,7 +3049,7 @@ def _open_file(path: str | os.PathLike[str], filename: str | None) -> _FileBody:
     try:
         if stat.S_ISREG(os.stat(path).st_mode):
             return _FileBody(path, filename)
-    except PermissionError:
+    except PermissionError:  # the application's mistake, unless it says otherwise
         raise
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise NotFoundException(str(error)) from error
@@ -3145,7 +3161,7 @@ def _with_slash(request: Request) -> str:
     return f"./{quote(name, _PATH_SAFE)}/" + (request.query_string and "?" + request.query_string)
 
 
-# ---- mounts, links, origins ------------------------------------------------------------------------------------------
+# ---- mounts, links and origins ---------------------------------------------------------------------------------------
 
 
 def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
@@ -3250,7 +3266,7 @@ def same_origin(context: WebContext) -> None:
 
     GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser says where a request comes
     from in Sec-Fetch-Site (Fetch Metadata) or, an older one, in Origin (RFC 6454). Another site is another scheme,
-    host or port.
+    host or port. The 403 is an HttpException, for the error hooks to answer.
     """
     request = context.request
     if request.method in ("GET", "HEAD", "OPTIONS", "TRACE"):
@@ -3280,9 +3296,11 @@ _MAX_COOKIE = 4093  # bytes, the whole Set-Cookie value: the smallest limit amon
 
 
 def _session_keys(secret_key: str | bytes | Sequence[str | bytes] | None) -> list[bytes]:
-    secrets = [] if secret_key is None else [secret_key] if isinstance(secret_key, (str, bytes)) else list(secret_key)
+    if secret_key is None:
+        return []
+    secrets = [secret_key] if isinstance(secret_key, (str, bytes)) else secret_key
     keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
-    if not all(isinstance(key, bytes) and key for key in keys) or (secret_key is not None and not keys):
+    if not keys or not all(isinstance(key, bytes) and key for key in keys):
         raise ValueError("secret_key is a str or bytes that is not empty, or a list of them")
     return keys
 
@@ -3304,6 +3322,7 @@ def _verified(app: WebApp, cookie: str) -> str:
     signed, _, signature = cookie.rpartition(".")
     encoded, _, stamp = signed.rpartition(".")
     valid = [compare_digest(_sign(key, signed).encode(), signature.encode()) for key in app._session_keys]
+    # What we have signed has a number for its stamp.
     if not any(valid) or time.time() - int(stamp) > app._session_max_age:
         return "{}"
     return urlsafe_b64decode(encoded + "==").decode()
@@ -3341,7 +3360,7 @@ def _save_session(response: Response) -> None:
         raise ValueError(f"the session needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere")
 
 
-# ---- test client -----------------------------------------------------------------------------------------------------
+# ---- the test client -------------------------------------------------------------------------------------------------
 #
 # Calls any WSGI application in this process, as a server would, and shows the answer as a browser gets it.
 # It opens no socket, knows of the framework only the list "webapp.errors", and never repairs a response.
@@ -3450,14 +3469,12 @@ def _is_expired(attributes: Mapping[str, str]) -> bool:
     """Tell whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
     if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):
         return int(attributes["max-age"]) <= 0
-    from email.utils import mktime_tz, parsedate_tz
-
-    expires = parsedate_tz(attributes.get("expires", ""))
-    return expires is not None and mktime_tz(expires) <= time.time()
+    expires = _parse_http_date(attributes.get("expires", ""))
+    return expires is not None and expires <= time.time()
 
 
 class _TestResponse:
-    """Hold what a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
+    """What a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
 
     def __init__(self, status_line: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
         code, _, self.reason = status_line.partition(" ")
@@ -3468,8 +3485,7 @@ class _TestResponse:
     @property
     def text(self) -> str:
         """The body, decoded by the charset of its Content-Type, UTF-8 by default."""
-        charset = re.search(r';\s*charset="?([^\s;"]+)', self.headers.get("Content-Type", ""), re.IGNORECASE)
-        return self.body.decode(charset[1] if charset else "utf-8")
+        return self.body.decode(_parse_options(self.headers.get("Content-Type", ""))[1].get("charset", "utf-8"))
 
     @property
     def json(self) -> Any:
@@ -3509,6 +3525,9 @@ def _call(app: Callable[..., Iterable[bytes]], environ: dict[str, Any]) -> _Test
 
 class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
+
+    A response has `status` (int), `reason` (the phrase), `headers` (by name in any case; `getall(name)` for repeated
+    ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
     The client shows what production shows. With `raise_errors` the first exception that no error hook
     answered is raised again instead of hiding behind its 500. What escapes from the application is always
@@ -4348,12 +4367,12 @@ class Server:
     """An HTTP/1.1 server (RFC 9110, RFC 9112) for one WSGI application (PEP 3333).
 
     It listens at once and answers after start() or serve_forever(); as a context manager it starts and stops.
-    Port 0 lets the system choose. Limits are seconds: `header_timeout` for a whole request header,
-    `idle_timeout` between two requests of a connection, `body_timeout` and `write_timeout` for each 64 KiB of
-    a request and of a response, `stop_timeout` for what still runs when it stops. At most `threads` requests
-    are answered at a time, not counting those that wait for their client, which may be four times as many.
-    `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS.
-    OSError if the address cannot be bound.
+    Port 0 lets the system choose; `port` is the one in use, `url` the address to open. Limits are seconds:
+    `header_timeout` for a whole request header, `idle_timeout` between two requests of a connection, `body_timeout`
+    and `write_timeout` for each 64 KiB of a request and of a response, `stop_timeout` for what still runs when it
+    stops. At most `threads` requests are answered at a time, not counting those that wait for their client, which
+    may be four times as many. `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it
+    HTTPS. OSError if the address cannot be bound.
     """
 
     def __init__(
