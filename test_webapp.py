@@ -85,48 +85,53 @@ from webapp import (
 
 ROOT = pathlib.Path(__file__).parent
 
-HERE = re.escape(os.path.basename(__file__)) + r":\d+"
+HERE = re.escape(os.path.basename(__file__)) + r":\d+"  # where a mistake was made, as its message says it
 
+JSON = "application/json"
 
-def client(app: Any, **options: Any) -> TestClient:
-    """Make a client whose every request and response wsgiref.validate has checked."""
-    return TestClient(validator(app), **options)
+URLENCODED = "application/x-www-form-urlencoded"
 
+MULTIPART = "multipart/form-data; boundary=x"
 
-JSON = {"Accept": "application/json"}
+OCTETS = "application/octet-stream"
 
-MULTIPART = {"Content-Type": "multipart/form-data; boundary=x"}
+PLAIN = "text/plain; charset=UTF-8"
 
-URLENCODED = {"Content-Type": "application/x-www-form-urlencoded"}
+HTML = "text/html; charset=UTF-8"
 
-REQUEST_JSON = {"Content-Type": "application/json"}
+ACCEPT_JSON = {"Accept": JSON}
 
 MULTIPART_BODY = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--x--\r\n'
 
 HOOK_FAILED = "エラーハンドラで例外が発生しました"
 
 
-def raiser(error):
-    """Return a handler or hook, of any number of arguments, that raises `error`."""
-
-    def fail(context, *_):
-        raise error
-
-    return fail
+def client(app: Any, *, unchecked: str = "", **options: Any) -> TestClient:
+    """Make a client whose every request and response wsgiref.validate checks, unless `unchecked` says why it cannot."""
+    return TestClient(app if unchecked else validator(app), **options)
 
 
-def failing_app(error, **options):
-    """Return an application whose one route, GET /, raises `error`."""
-    app = WebApp(**options)
-    app.get("/")(raiser(error))
-    return app
-
-
-def answer(handler, method="GET", path="/", *, raise_errors=False, key=None, **options):
+def answer(handler, method="GET", path="/", *, raise_errors=False, options=(), **request):
     """Send one request to an application of which `handler` is all."""
-    app = WebApp(secret_key=key)
+    app = WebApp(**dict(options))
     app.any("/", handler)
-    return client(app, raise_errors=raise_errors).request(method, path, **options)
+    return client(app, raise_errors=raise_errors).request(method, path, **request)
+
+
+def read(what, *, method="POST", path="/", options=(), unchecked="", **request):
+    """What `what` gives for the request of one call, or the status of the HttpException that it raises."""
+    found = []
+
+    class Reader(WebApp):
+        def on_request(self, context):
+            try:
+                found.append(what(context.request))
+            except HttpException as error:
+                found.append(error.status_code)
+            return "read"
+
+    client(Reader(**dict(options)), unchecked=unchecked, raise_errors=True).request(method, path, **request)
+    return found[0]
 
 
 def begin_request(app, path="/", **environ):
@@ -153,25 +158,64 @@ def begin_request(app, path="/", **environ):
     return (*started, body)
 
 
+def raiser(error):
+    """Return a handler or hook, of any number of arguments, that raises `error`."""
+
+    def fail(context, *_):
+        raise error
+
+    return fail
+
+
+def failing_app(error, **options):
+    """Return an application whose one route, GET /, raises `error`."""
+    app = WebApp(**options)
+    app.get("/")(raiser(error))
+    return app
+
+
+def in_threads(count, target):
+    """Call `target` with 0, 1, 2 ... in as many threads at a time, and wait for their ends."""
+    threads = [threading.Thread(target=target, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 class Log(logging.Handler):
-    """The records of the logger `webapp` while in a with block; nobody else sees them, so that nobody formats them."""
+    """The records of some loggers while in a with block; nobody else sees them, so that nobody formats them."""
+
+    def __init__(self, *names):
+        super().__init__()
+        self.loggers = [logging.getLogger(name) for name in names or ("webapp",)]
+        self.records, self.arrived = [], threading.Semaphore(0)
 
     def __enter__(self):
-        self.records = []
-        self.logger = logging.getLogger("webapp")
-        self.logger.addHandler(self)
-        self.logger.propagate = False
-        self.logger.setLevel(logging.DEBUG)
+        self.before = [(logger.propagate, logger.level) for logger in self.loggers]
+        for logger in self.loggers:
+            logger.addHandler(self)
+            logger.propagate = False
+            logger.setLevel(logging.DEBUG)
         return self
 
     def emit(self, record):
         record.getMessage()
         self.records.append(record)
+        self.arrived.release()
 
     def __exit__(self, *exc_info):
-        self.logger.removeHandler(self)
-        self.logger.propagate = True
-        self.logger.setLevel(logging.NOTSET)
+        for logger, (propagate, level) in zip(self.loggers, self.before):
+            logger.removeHandler(self)
+            logger.propagate = propagate
+            logger.setLevel(level)
+
+    def wait(self):
+        """Wait for one record more than at the call before."""
+        assert self.arrived.acquire(timeout=10)
+
+    def levels(self):
+        return [record.levelname for record in self.records]
 
     def hooks_that_failed(self):
         return [record.stage for record in self.records if record.msg == HOOK_FAILED]
@@ -185,10 +229,6 @@ class Point:
 
 class Colour(enum.Enum):
     RED = "red"
-
-
-class Answer(enum.IntEnum):  # as http.HTTPStatus is one
-    TEAPOT = 418
 
 
 def nested(depth):
@@ -207,23 +247,6 @@ def looped():
 
 
 any_text = st.text(st.characters())  # lone surrogates too
-
-
-def read(what, *, method="POST", path="/", options=(), check=True, **sent):
-    """What `what` gives for the request of one call, or the status of the HttpException that it raises."""
-    found = []
-
-    class Reader(WebApp):
-        def on_request(self, context):
-            try:
-                found.append(what(context.request))
-            except HttpException as error:
-                found.append(error.status_code)
-            return "read"
-
-    app = Reader(**dict(options))
-    (client if check else TestClient)(app, raise_errors=True).request(method, path, **sent)
-    return found[0]
 
 
 # ---- contract 1: what the service does -------------------------------------------------------------------------------
@@ -293,16 +316,16 @@ def test_default_error_body_is_status_and_phrase_byte_for_byte_in_both_forms_for
 
     requests = client(app)
     for status in range(200, 600):
-        as_json, as_text = requests.get(f"/{status}", headers=JSON), requests.get(f"/{status}")
+        as_json, as_text = requests.get(f"/{status}", headers=ACCEPT_JSON), requests.get(f"/{status}")
         assert (as_json.status, as_text.status) == (status, status)
         assert (as_json.reason, as_text.reason) == (phrase(status), phrase(status))
         if status in (204, 205, 304):
             assert (as_json.body, as_text.body) == (b"", b"")
             continue
         assert as_json.body == f'{{"error": {{"status": {status}, "message": "{phrase(status)}"}}}}'.encode()
-        assert as_json.headers["Content-Type"] == "application/json"
+        assert as_json.headers["Content-Type"] == JSON
         assert as_text.body == f"{status} {phrase(status)}".encode()
-        assert as_text.headers["Content-Type"] == "text/plain; charset=UTF-8"
+        assert as_text.headers["Content-Type"] == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -363,25 +386,25 @@ def test_validation_failure_body_is_the_messages_by_field_and_every_input_as_sub
     app = WebApp()
     app.post("/", Answer422)
     response = client(app).post(path, **content)
-    assert (response.status, response.headers["Content-Type"]) == (422, "application/json")
+    assert (response.status, response.headers["Content-Type"]) == (422, JSON)
     assert response.json == {**echo, "validation": ERRORS}
 
 
 HOSTILE = [
-    ("broken JSON", b"{", "application/json", {}),
-    ("not UTF-8", b'{"a": "\xff"}', "application/json", {}),
-    ("infinite number", b'{"a": 1e999}', "application/json", {}),
-    ("NaN", b'{"a": NaN}', "application/json", {}),
-    ("deep JSON", b"[" * 100_000, "application/json", {}),
-    ("deep JSON that is whole", b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}", "application/json", {}),
-    ("huge integer", b'{"a": ' + b"9" * 5_000 + b"}", "application/json", {}),
-    ("integer at the limit", b'{"a": ' + b"9" * 4_300 + b"}", "application/json", {"a": 10**4300 - 1}),
-    ("lone surrogate", b'{"a": "\\ud800"}', "application/json", {"a": "\ud800"}),
-    ("member named validation", b'{"validation": "none"}', "application/json", {}),
-    ("member named error", b'{"error": 1}', "application/json", {"error": 1}),
-    ("fields that are not UTF-8", b"a=%ff", "application/x-www-form-urlencoded", {}),
-    ("too many fields", b"a=1&" * 2_000, "application/x-www-form-urlencoded", {}),
-    ("broken multipart", b"--x\r\nnonsense", "multipart/form-data; boundary=x", {}),
+    ("broken JSON", b"{", JSON, {}),
+    ("not UTF-8", b'{"a": "\xff"}', JSON, {}),
+    ("infinite number", b'{"a": 1e999}', JSON, {}),
+    ("NaN", b'{"a": NaN}', JSON, {}),
+    ("deep JSON", b"[" * 100_000, JSON, {}),
+    ("deep JSON that is whole", b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}", JSON, {}),
+    ("huge integer", b'{"a": ' + b"9" * 5_000 + b"}", JSON, {}),
+    ("integer at the limit", b'{"a": ' + b"9" * 4_300 + b"}", JSON, {"a": 10**4300 - 1}),
+    ("lone surrogate", b'{"a": "\\ud800"}', JSON, {"a": "\ud800"}),
+    ("member named validation", b'{"validation": "none"}', JSON, {}),
+    ("member named error", b'{"error": 1}', JSON, {"error": 1}),
+    ("fields that are not UTF-8", b"a=%ff", URLENCODED, {}),
+    ("too many fields", b"a=1&" * 2_000, URLENCODED, {}),
+    ("broken multipart", b"--x\r\nnonsense", MULTIPART, {}),
     ("multipart without boundary", b"--x", "multipart/form-data", {}),
     ("unknown charset", b"{}", "application/json; charset=klingon", {}),
     ("no content type", b'{"a": 1}', "", {}),
@@ -403,7 +426,7 @@ def test_validation_failure_is_a_422_whatever_the_input_and_what_cannot_be_read_
 def test_validation_failure_is_a_422_when_the_request_is_cut_short_or_malformed(environ):
     app = WebApp()
     app.post("/", Answer422)
-    sent = TestClient(app).post("/", json={}, environ=environ)
+    sent = client(app, unchecked="it refuses such a Content-Length").post("/", json={}, environ=environ)
     assert (sent.status, sent.json) == (422, {"validation": ERRORS})
 
 
@@ -464,8 +487,9 @@ def test_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_permit
         inner.put("/{name}")(lambda context: "name")
         inner.error(lambda context, cause, status: calls.append("inner"))
     app.error(lambda context, cause, status: calls.append((type(cause), status)))
-    environ = {"REQUEST_METHOD": method}
-    response = TestClient(app).request(method, path, environ=environ)  # the validator warns of such methods
+    response = client(app, unchecked="it warns of such methods").request(
+        method, path, environ={"REQUEST_METHOD": method}
+    )
     assert (response.status, response.headers["Allow"], response.text) == (405, allow, "405 Method Not Allowed")
     assert calls == [(MethodNotAllowedException, 405)]
 
@@ -527,38 +551,63 @@ def test_path_that_is_not_utf_8_is_a_400_with_the_outermost_error_hooks():
     assert calls == [(HttpException, 400)]
 
 
-@pytest.mark.parametrize(
-    "accept, as_json",
-    [
-        (None, False),
-        ("", False),
-        ("application/json", True),
-        ("text/javascript", True),
-        ("text/html, application/json", True),
-        ("application/json;q=0.001", True),
-        ("text/javascript; charset=utf-8; q=1.000", True),
-        ("application/json;q=0", False),
-        ("application/json;q=0.000, text/javascript;Q=0", False),
-        ("application/json;q=0, text/javascript", True),
-        ("application/json;q=0, application/json", True),
-        ("*/*", False),
-        ("application/*", False),
-        ("APPLICATION/JSON", True),
-        ("application/json ; Q=0", False),
-        (", ,application/json,", True),
-        ("application/json;q=high", True),
-        ("application/json;q=0.0000", True),
-        ("application/problem+json", False),
-        ('text/html;a=", application/json,"', False),
-        ('application/json;a="\\";q=0"', True),
-    ],
-)
-def test_default_body_is_json_where_accept_names_json_and_text_otherwise(accept, as_json):
+NAMES_JSON = [
+    (None, False),
+    ("", False),
+    ("*/*", False),
+    ("application/*", False),
+    ("application/json", True),
+    ("text/javascript", True),
+    ("Application/JSON", True),
+    ("text/html, application/json", True),
+    ("text/html,application/json;q=0.001", True),
+    ("application/json;charset=utf-8", True),
+    ("text/javascript; charset=utf-8; q=1.000", True),
+    ("application/json;q=0", False),
+    ("application/json ; Q=0", False),
+    ("application/json ; q=0.000", False),
+    ("application/json;\tq=0.", False),
+    ("application/json;v=1;q=0", False),
+    ("application/json;q=0;v=1", False),
+    ("application/json;q=0.000, text/javascript;Q=0", False),
+    ("application/json;q=0, text/javascript", True),
+    ("application/json;q=0, application/json", True),
+    ("application/json;q=0, application/json;q=0.1", True),
+    ("application/json, application/json;q=0", True),
+    ("application/json;q=2", True),
+    ("application/json;q=-1", True),
+    ("application/json;q=0.0000", True),
+    ("application/json;q=", True),
+    ("application/json;q=high", True),
+    ("application/json;q=nan", True),
+    ("application/json;q=\xb2", True),
+    ('application/json;a=";q=0"', True),
+    ('application/json;a="\\";q=0"', True),
+    ('application/json;a="\\\\";q=0', False),
+    ('text/html;a=", application/json"', False),
+    ('text/html;a=", application/json,"', False),
+    ('text/html;a="\\", application/json"', False),
+    ('text/html;a="x", application/json', True),
+    (",,application/json,,", True),
+    (" \t,\tapplication/json\t, ", True),
+    ("application/problem+json", False),
+    ("application/jsonp", False),
+    ("xapplication/json", False),
+    ("application/json/x", False),
+    ("application / json", False),
+    ("json", False),
+    ("text/html;application/json", False),
+    ("application/javascript, text/json", False),
+]
+
+
+@pytest.mark.parametrize("accept, as_json", NAMES_JSON)
+def test_accept_json_and_the_default_body_follow_what_accept_names(accept, as_json):
     """Contract 4.3; the grammar is RFC 9110's, design 4."""
     asked = []
     app = WebApp()
     app.error(lambda context, cause, status: asked.append(context.request.accept_json()))
-    response = client(app).get("/", headers={} if accept is None else {"Accept": accept})
+    response = client(app).get("/", environ={} if accept is None else {"HTTP_ACCEPT": accept})
     assert asked == [as_json]
     expected = b'{"error": {"status": 404, "message": "Not Found"}}' if as_json else b"404 Not Found"
     assert response.body == expected
@@ -623,6 +672,7 @@ FAILING = {"inner_handler": raiser(ValueError())}
         ("/in/route", {"inner_before": lambda context: {}}, BEFORES[:3] + ENDING, 200),
         ("/in/route", {"outer_before": raiser(ValueError())}, BEFORES[:2] + ERROR_HOOKS + ENDING, 500),
         ("/in/route", FAILING, BEFORES + ERROR_HOOKS + ENDING, 500),
+        ("/in/route", {"inner_handler": lambda context: (1 / 0 for _ in "x")}, BEFORES + ERROR_HOOKS + ENDING, 500),
         ("/in/route", {"inner_handler": lambda context: 5}, BEFORES + ERROR_HOOKS + ENDING, 500),
         ("/in/route", {"inner_handler": lambda context: {"a": object()}}, BEFORES + ERROR_HOOKS + ENDING, 500),
         ("/in/route", {**FAILING, "inner_error": send("x")}, [*BEFORES, "inner_error", *ENDING], 500),
@@ -663,7 +713,7 @@ def test_exception_in_on_request_after_sending_is_logged_and_nothing_but_on_comp
     with Log() as log:
         assert client(app).get("/in/route").text == "sent"
     assert app.calls == ["on_request", "on_complete"]
-    assert [record.levelname for record in log.records] == ["ERROR"]
+    assert log.levels() == ["ERROR"]
 
 
 @pytest.mark.parametrize("failing", ["inner_after", "outer_after", "on_complete"])
@@ -731,59 +781,11 @@ def test_keyboard_interrupt_and_its_like_pass_through_after_on_complete(stage, i
     assert closed == ([stage] if "inner_before" in app.calls else [])
 
 
-def call(app, path="/", start_response=lambda status, headers: None):
-    """Call `app` as a server does, and return the iterable of its body."""
-    environ = {
-        "REQUEST_METHOD": "GET", "PATH_INFO": path, "SERVER_NAME": "localhost", "SERVER_PORT": "80",
-        "wsgi.input": io.BytesIO(), "wsgi.url_scheme": "http",
-    }  # fmt: skip
-    return app(environ, start_response)
-
-
 def test_on_complete_runs_when_the_server_refuses_the_response():
     app = Traced()
-
-    def refuse(status, headers):
-        raise OSError
-
     with pytest.raises(OSError):
-        call(app, "/route", refuse)
+        client(lambda environ, start_response: app(environ, raiser(OSError()))).get("/route")
     assert app.calls[-1] == "on_complete"
-
-
-def chunks_until(failure, closed):
-    try:
-        yield b"one"
-        yield b"two"
-        if failure:
-            raise failure
-    finally:
-        closed.append("closed")
-
-
-@pytest.mark.parametrize("chunks_taken", [0, 1, 2, 3])
-def test_on_complete_of_a_stream_runs_once_when_the_server_closes_it_however_far_it_came(chunks_taken):
-    """Design 4 step 8."""
-    closed = []
-    app = Traced(outer_handler=lambda context: chunks_until(None, closed))
-    body = call(app, "/route")
-    assert [chunk for chunk, _ in zip(body, range(chunks_taken))] == [b"one", b"two"][:chunks_taken]
-    assert app.calls[-1] == "outer_after"
-    for _ in range(2):
-        body.close()
-        assert app.calls.count("on_complete") == 1
-    assert (app.calls[-1], closed) == ("on_complete", ["closed"])
-
-
-@pytest.mark.parametrize("failure", [ValueError("half-way"), KeyboardInterrupt()])
-def test_stream_that_fails_half_way_is_cut_and_on_complete_runs(failure):
-    """Design 4 step 8, design 6: it must not look complete."""
-    closed = []
-    app = Traced(outer_handler=lambda context: chunks_until(failure, closed))
-    with Log() as log, pytest.raises(type(failure)):
-        client(app).get("/route")
-    assert (app.calls[-1], app.calls.count("on_complete"), closed) == ("on_complete", 1, ["closed"])
-    assert [record.levelname for record in log.records] == (["ERROR"] if isinstance(failure, Exception) else [])
 
 
 def test_on_complete_of_a_stream_that_fails_is_swallowed():
@@ -791,25 +793,6 @@ def test_on_complete_of_a_stream_that_fails_is_swallowed():
     with Log() as log:
         assert client(app).get("/route").text == "whole"
     assert log.hooks_that_failed() == ["on_complete"]
-
-
-def test_first_chunk_of_a_stream_that_fails_is_an_ordinary_error_response():
-    """Design 3.4."""
-
-    def broken():
-        raise HttpException(409)
-        yield
-
-    app = Traced(inner_handler=lambda context: broken())
-    assert client(app).get("/in/route").text == "409 Conflict"
-    assert app.calls == BEFORES + ERROR_HOOKS + ENDING
-
-
-def test_on_complete_of_a_head_request_to_a_stream_runs_and_the_stream_is_closed():
-    closed = []
-    app = Traced(outer_handler=lambda context: chunks_until(None, closed))
-    assert client(app).head("/route").body == b""
-    assert (app.calls.count("on_complete"), closed) == (1, ["closed"])
 
 
 # ---- contract 6: everything else is final ----------------------------------------------------------------------------
@@ -836,7 +819,8 @@ def test_final_method_cannot_be_overridden_and_the_error_names_it(name, way):
 
 def test_there_are_final_methods():
     """So that the test above cannot pass for want of names."""
-    assert {"get", "post", "path", "before", "after", "error", "static", "mount", "routes", "run"} <= set(PUBLIC)
+    names = "get post put patch delete head options route any path before after error static mount routes run"
+    assert set(names.split()) <= set(PUBLIC)
 
 
 @pytest.mark.parametrize("name", [*PUBLIC, *sorted(OVERRIDABLE), "__call__"])
@@ -986,7 +970,7 @@ def test_resolve_status_code_that_raises_or_returns_no_status_means_500_and_is_l
     with Log() as log:
         assert client(app).get("/").text == "500 Internal Server Error"
     assert statuses == [500]
-    assert [record.levelname for record in log.records] == ["ERROR", "ERROR"]
+    assert log.levels() == ["ERROR", "ERROR"]
 
 
 # ---- contract 7.2: order in which the error response is built --------------------------------------------------------
@@ -1061,7 +1045,7 @@ def test_empty_body_that_a_hook_built_is_a_body(build, body):
 
 def test_no_error_hook_at_all_gives_the_default_response():
     """Contract 7.2, last paragraph."""
-    assert client(failing_app(ValueError())).get("/", headers=JSON).json == {
+    assert client(failing_app(ValueError())).get("/", headers=ACCEPT_JSON).json == {
         "error": {"status": 500, "message": "Internal Server Error"}
     }
 
@@ -1088,7 +1072,7 @@ def test_failed_step_is_undone_and_what_earlier_steps_completed_stays():
 
     response = client(app).get("/")
     assert (response.status, response.text) == (500, "500 Internal Server Error")
-    assert response.headers["Content-Type"] == "text/plain; charset=UTF-8"
+    assert response.headers["Content-Type"] == PLAIN
     assert response.headers.getall("X-Step") == ["on_request", "before"]
     assert [line.partition(";")[0] for line in response.headers.getall("Set-Cookie")] == ["first=1", "second=2"]
     assert "Content-Disposition" not in response.headers
@@ -1182,7 +1166,7 @@ def test_headers_of_an_http_exception_may_be_those_of_its_class_and_broken_ones_
 def test_headers_that_describe_a_body_do_not_survive_onto_the_default_body():
     error = HttpException(400, headers={"Content-Type": "application/problem+json", "Content-Length": "99999"})
     headers = client(failing_app(error)).get("/").headers
-    assert headers.getall("Content-Type") == ["text/plain; charset=UTF-8"]
+    assert headers.getall("Content-Type") == [PLAIN]
     assert headers.getall("Content-Length") == ["15"]
 
 
@@ -1225,7 +1209,7 @@ def test_hook_whose_body_cannot_be_encoded_is_logged_like_a_failed_hook_and_the_
     with Log() as log:
         response = nested_hooks(lambda context, *_: context.response.code(503).json(document) and None)
     assert (response.status, response.text) == (503, "503 Service Unavailable")
-    assert response.headers["Content-Type"] == "text/plain; charset=UTF-8"
+    assert response.headers["Content-Type"] == PLAIN
     assert log.hooks_that_failed() == ["error"]
 
 
@@ -1315,43 +1299,6 @@ def test_block_may_be_a_function_or_a_with_statement():
     scope.get("/b")(lambda context: "b")
     assert given_to_block == [scope]
     assert [client(app).get(path).text for path in ("/in/a", "/in/b")] == ["a", "b"]
-
-
-def test_declarations_that_decorate_return_what_they_were_given():
-    """Design 3.1."""
-    app = WebApp()
-    for declare in (app.get("/"), app.before, app.after):
-        assert declare(hook := lambda context: None) is hook
-    assert app.error(hook := lambda context, cause, status: None) is hook
-
-
-@pytest.mark.parametrize(
-    "kind, hook",
-    [
-        ("before", lambda: None),
-        ("before", lambda context, more: None),
-        ("after", lambda context, *, needed: None),
-        ("error", lambda context: None),
-        ("error", lambda context, cause: None),
-        ("error", lambda context, cause, status, more: None),
-        ("before", "no function"),
-        ("error", None),
-    ],
-)
-def test_hook_that_cannot_be_called_with_its_arguments_is_refused_at_once(kind, hook):
-    """Contract 2.1, design 3.1."""
-    with pytest.raises(TypeError):
-        getattr(WebApp(), kind)(hook)
-
-
-@pytest.mark.parametrize("hook", [lambda *all_of_them: None, lambda a, b, c, d=4: None, [].append])
-def test_hook_is_anything_that_can_be_called_with_its_arguments(hook):
-    """Design 3.1."""
-    app = WebApp()
-    if hook.__name__ == "append":
-        assert app.before(hook) is hook
-    else:
-        assert app.error(hook) is hook
 
 
 # ---- contract 7.4: when a hook itself fails --------------------------------------------------------------------------
@@ -1487,7 +1434,7 @@ def test_404_and_405_are_kept_out_of_the_error_log(method, path):
     """Contract 7.5."""
     with Log() as log:
         client(failing_app(ValueError())).request(method, path)
-    assert [record.levelname for record in log.records] == ["DEBUG"]
+    assert log.levels() == ["DEBUG"]
 
 
 def test_log_level_follows_the_resolved_status_whatever_a_hook_makes_of_it_later():
@@ -1497,7 +1444,7 @@ def test_log_level_follows_the_resolved_status_whatever_a_hook_makes_of_it_later
         app.error(lambda context, cause, status, later=later: context.response.code(later))
         with Log() as log:
             assert client(app).get("/").status == later
-        assert [record.levelname for record in log.records] == [level]
+        assert log.levels() == [level]
 
 
 def test_success_and_validation_failures_are_not_logged():
@@ -1584,7 +1531,7 @@ def test_default_body_never_contains_any_part_of_an_exception(secret, make, chai
 
     actions = {"inner_handler": fail} if stage in ("inner_error", "inner_after") else {}
     with Log():
-        response = client(Traced(**actions, **{stage: fail})).get("/in/route", headers=JSON if as_json else {})
+        response = client(Traced(**actions, **{stage: fail})).get("/in/route", headers=ACCEPT_JSON if as_json else {})
     shown = response.text + repr(dict(response.headers)) + response.reason
     assert shown.isascii()
     assert "\\" not in response.text
@@ -1646,7 +1593,7 @@ def test_look_of_a_422_is_changed_in_on_cancel():
     app.post("/html", Html)
     app.post("/wrapped", Wrapped)
     html, wrapped = client(app).post("/html"), client(app).post("/wrapped")
-    assert (html.status, html.text, html.headers["Content-Type"]) == (422, "<p>2 errors", "text/html; charset=UTF-8")
+    assert (html.status, html.text, html.headers["Content-Type"]) == (422, "<p>2 errors", HTML)
     assert (wrapped.status, wrapped.json) == (422, {"validation": ERRORS, "more": 1})
 
 
@@ -1716,67 +1663,21 @@ def test_hook_may_put_the_cause_into_the_body_and_that_is_its_own_responsibility
     assert (response.status, response.text) == (500, "cause")
 
 
-def test_exception_given_to_json_sends_its_stack_trace():
+def test_exception_given_to_json_sends_its_type_message_and_stack_trace_with_its_cause():
     """Contract 7.7, design 3.4."""
-    shown = nested_hooks(lambda context, cause, status: context.response.json("cause", cause)).json["cause"]
-    assert (shown["type"], shown["message"]) == ("ValueError", "cause")
-    assert "Traceback" in shown["trace"]
-    assert "in fail" in shown["trace"]
+    app = WebApp()
+
+    @app.get("/")
+    def fail(context):
+        raise ValueError("the message") from OSError("the cause")
+
+    app.error(lambda context, cause, status: context.response.json("failed", cause))
+    shown = client(app).get("/").json["failed"]
+    assert (shown["type"], shown["message"]) == ("ValueError", "the message")
+    assert all(part in shown["trace"] for part in ("Traceback", "in fail", "OSError: the cause"))
 
 
 # ---- header values: Accept -------------------------------------------------------------------------------------------
-
-NAMES_JSON = [
-    (None, False),
-    ("", False),
-    ("*/*", False),
-    ("application/*", False),
-    ("application/json", True),
-    ("text/javascript", True),
-    ("Application/JSON", True),
-    ("text/html, application/json", True),
-    ("text/html,application/json;q=0.001", True),
-    ("application/json;charset=utf-8", True),
-    ("application/json;q=0", False),
-    ("application/json;Q=0", False),
-    ("application/json ; q=0.000", False),
-    ("application/json;\tq=0.", False),
-    ("application/json;v=1;q=0", False),
-    ("application/json;q=0;v=1", False),
-    ("application/json;q=0, text/javascript", True),
-    ("application/json;q=0, application/json;q=0.1", True),
-    ("application/json, application/json;q=0", True),
-    ("application/json;q=2", True),
-    ("application/json;q=-1", True),
-    ("application/json;q=0.0000", True),
-    ("application/json;q=", True),
-    ("application/json;q=nan", True),
-    ("application/json;q=\xb2", True),
-    ('application/json;a=";q=0"', True),
-    ('application/json;a="\\";q=0"', True),
-    ('application/json;a="\\\\";q=0', False),
-    ('text/html;a=", application/json"', False),
-    ('text/html;a="\\", application/json"', False),
-    ('text/html;a="x", application/json', True),
-    (",,application/json,,", True),
-    (" \t,\tapplication/json\t, ", True),
-    ("application/problem+json", False),
-    ("application/jsonp", False),
-    ("xapplication/json", False),
-    ("application/json/x", False),
-    ("application / json", False),
-    ("json", False),
-    ("text/html;application/json", False),
-    ("application/javascript, text/json", False),
-]
-
-
-@pytest.mark.parametrize("accept, expected", NAMES_JSON)
-def test_accept_json_is_true_when_accept_names_application_json_or_text_javascript(accept, expected):
-    """Contract 4.3."""
-    environ = {} if accept is None else {"HTTP_ACCEPT": accept}
-    assert read(lambda request: request.accept_json(), environ=environ) is expected
-
 
 CHROMIUM = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8"
 
@@ -1790,7 +1691,7 @@ BEST = [
     ("image/png", ["text/html"], None),
     ("image/png", [], None),
     (CHROMIUM, ["application/json", "text/html"], "text/html"),
-    (CHROMIUM, ["application/json", "text/csv"], "application/json"),
+    (CHROMIUM, ["application/json", "text/csv"], JSON),
     (CHROMIUM, ["application/json", "application/xml"], "application/xml"),
     ("text/html;q=0, */*", ["text/html", "text/plain"], "text/plain"),
     ("text/html;q=0, */*", ["text/html"], None),
@@ -1815,15 +1716,6 @@ BEST = [
 def test_accepts_gives_the_best_of_the_offered_types_by_the_most_specific_range(accept, offers, expected):
     environ = {} if accept is None else {"HTTP_ACCEPT": accept}
     assert read(lambda request: request.accepts(*offers), environ=environ) == expected
-
-
-@pytest.mark.parametrize("ask", [lambda request: request.accept_json(), lambda request: request.accepts("text/html")])
-def test_a_response_that_depends_on_accept_says_so_in_vary(ask):
-    app = WebApp()
-    app.get("/")(lambda context: [ask(context.request)])
-    app.get("/fixed")(lambda context: "")
-    assert client(app).get("/").headers["Vary"] == "Accept"
-    assert "Vary" not in client(app).get("/fixed").headers
 
 
 TCHAR = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -2021,10 +1913,10 @@ def test_a_missing_field_is_a_key_error_and_a_400_that_names_it():
     assert str(caught.value) == 'Missing field "it\'s"'
 
 
-def test_a_missing_field_is_a_400_when_nobody_catches_it():
-    app = WebApp()
-    app.get("/")(lambda context: context.request.query["a"])
-    assert (client(app).get("/?a=1").text, client(app).get("/?b=1").status) == ("1", 400)
+@pytest.mark.parametrize("fields", ["query", "form", "files"])
+def test_a_missing_field_is_a_400_when_nobody_catches_it(fields):
+    assert answer(lambda context: getattr(context.request, fields)["a"], path="/?b=1").status == 400
+    assert answer(lambda context: context.request.query["a"], path="/?a=1").text == "1"
 
 
 def test_fields_cannot_be_changed_by_their_users():
@@ -2235,6 +2127,7 @@ def test_a_part_without_a_file_name_is_a_field(part, name, value):
         ('name="f"; filename="100%a %41.txt"', "100%a %41.txt"),
         ('name="f"; filename="a%22%0D%0Ab"', 'a"b'),
         ('name="f"; filename="a\tb\x7f\x85c"', "abc"),
+        ('name="f"; filename="C:\\dir\\a\0b\x1fc.txt"', "abc.txt"),
         ('name="f"; filename="\u2028ü\u202e.txt"', "\u2028ü\u202e.txt"),
         ("name=f; filename*=UTF-8''%E2%82%AC%20x%2Fy", "y"),
         ("name=f; filename*=iso-8859-1'en'%A3; filename=pound", "£"),
@@ -2252,7 +2145,7 @@ def test_the_type_of_a_file_is_the_media_type_alone_in_lower_case():
 
 def test_a_file_input_left_empty_is_an_empty_file_without_a_name():
     part = field('name="f"; filename=""', "", "Content-Type: application/octet-stream\r\n")
-    assert parse(form(part)) == ([], [("f", "", "application/octet-stream", b"", 0)])
+    assert parse(form(part)) == ([], [("f", "", OCTETS, b"", 0)])
 
 
 def test_fields_and_files_of_one_name_keep_their_order():
@@ -2382,13 +2275,6 @@ def test_the_whole_body_is_read():
     assert stream.read() == b""
 
 
-def test_control_characters_are_removed_from_a_file_name_nul_included():
-    app = WebApp()
-    app.post("/")(lambda context: {"name": context.request.files["a"].filename})
-    files = {"a": ("C:\\dir\\a\0b\x1fc.txt", b"x")}
-    assert client(app).post("/", files=files).json == {"name": "abc.txt"}
-
-
 # ---- fields and uploads: uploaded files ------------------------------------------------------------------------------
 
 
@@ -2457,6 +2343,16 @@ def test_a_body_that_breaks_off_leaves_no_temporary_file_open(error):
 def test_an_uploaded_file_says_what_the_client_claims():
     uploaded = UploadedFile("a", "b/c", io.BytesIO(b"d"), 1)
     assert (uploaded.filename, uploaded.content_type, uploaded.size) == ("a", "b/c", 1)
+
+
+def test_an_uploaded_file_is_closed_with_the_response():
+    def keep(context):
+        files.append(context.request.files["f"].file)
+        return str(files[0].closed)
+
+    files = []
+    assert answer(keep, "POST", files={"f": bytes(2**19)}).text == "False"
+    assert files[0].closed
 
 
 # ---- fields and uploads: round trips and whatever may come -----------------------------------------------------------
@@ -2603,7 +2499,7 @@ DOCUMENTS = [
 
 @pytest.mark.parametrize("body, expected", DOCUMENTS, ids=[body[:20] for body, _ in DOCUMENTS])
 def test_a_json_document_is_parsed(body, expected):
-    found = read(lambda request: (request.json,), headers=REQUEST_JSON, body=body)
+    found = read(lambda request: (request.json,), headers={"Content-Type": JSON}, body=body)
     assert isinstance(found, tuple) and (expected is ... or found == (expected,))
 
 
@@ -2674,7 +2570,7 @@ NO_DOCUMENTS = [
 
 @pytest.mark.parametrize("body", NO_DOCUMENTS, ids=[body[:20] for body in NO_DOCUMENTS])
 def test_what_is_no_json_is_a_400_and_never_a_500(body):
-    assert read(lambda request: request.json, headers=REQUEST_JSON, body=body) == 400
+    assert read(lambda request: request.json, headers={"Content-Type": JSON}, body=body) == 400
 
 
 def test_a_lone_surrogate_in_json_is_read_and_can_be_sent_back():
@@ -2690,13 +2586,15 @@ def test_json_may_nest_200_deep_and_what_is_taken_can_be_sent_back(left, right):
     app.post("/")(lambda context: context.request.json)
     depths = [1, 100, 200, 201, 900, 1500, 20_000]
     bodies = (f"{left * depth}[1]{right * depth}" for depth in (depth - 1 for depth in depths))
-    statuses = [client(app, raise_errors=True).post("/", headers=REQUEST_JSON, body=body).status for body in bodies]
+    statuses = [
+        client(app, raise_errors=True).post("/", headers={"Content-Type": JSON}, body=body).status for body in bodies
+    ]
     assert statuses == [200, 200, 200, 400, 400, 400, 400]
 
 
 @given(st.binary(max_size=60))
 def test_json_of_any_bytes_is_a_document_or_a_400(body):
-    found = read(lambda request: (request.json,), headers=REQUEST_JSON, body=body)
+    found = read(lambda request: (request.json,), headers={"Content-Type": JSON}, body=body)
     assert found == 400 or found[0] == json.loads(body.decode("utf-8-sig")) or found[0] != found[0]
 
 
@@ -2715,7 +2613,9 @@ def test_json_numbers_are_ints_of_up_to_4300_digits_and_finite_floats(numbers, s
     is_int = [number.lstrip("-").isdigit() for number in numbers]
     too_long = any(whole and len(number.lstrip("-")) > 4300 for whole, number in zip(is_int, numbers))
     too_large = any(not whole and abs(float(number)) == math.inf for whole, number in zip(is_int, numbers))
-    found = read(lambda request: request.json, headers=REQUEST_JSON, body=f"[{f'{space},{space}'.join(numbers)}]")
+    found = read(
+        lambda request: request.json, headers={"Content-Type": JSON}, body=f"[{f'{space},{space}'.join(numbers)}]"
+    )
     values = [] if too_long else [int(text) if whole else float(text) for whole, text in zip(is_int, numbers)]
     assert found == (400 if too_long or too_large else values)
 
@@ -2748,7 +2648,7 @@ def test_json_is_read_alike_with_and_without_a_look_at_each_number(text):
         expected = (400, None)
     app = WebApp()
     app.post("/")(lambda context: context.response.json({"value": context.request.json}))
-    response = client(app).post("/", body=text, headers={"Content-Type": "application/json"})
+    response = client(app).post("/", body=text, headers={"Content-Type": JSON})
     assert (response.status, response.json["value"] if response.status == 200 else None) == expected
 
 
@@ -2815,23 +2715,6 @@ def test_an_iterator_encodes_as_an_array():
     assert answer(lambda context: context.response.json("a", (n * n for n in range(3)))).json == {"a": [0, 1, 4]}
 
 
-def test_an_exception_encodes_as_its_type_its_message_and_its_whole_stack_trace():
-    """Contract 7.7."""
-
-    def fail():
-        raise KeyError("the message") from OSError("the cause")
-
-    def handler(context):
-        try:
-            fail()
-        except KeyError as error:
-            context.response.json("failed", error)
-
-    response = answer(handler)
-    written = response.body.decode()
-    assert all(part in written for part in ("KeyError", "the message", "Traceback", "in fail", "OSError: the cause"))
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -2848,7 +2731,7 @@ def test_an_exception_encodes_as_its_type_its_message_and_its_whole_stack_trace(
 def test_what_json_cannot_hold_is_an_ordinary_failure_and_never_a_broken_document(make):
     app = WebApp()
     app.get("/", lambda context: context.response.header("X-A", "1").json("document", make()).send())
-    response = client(app).get("/", headers={"Accept": "application/json"})
+    response = client(app).get("/", headers=ACCEPT_JSON)
     assert (response.status, response.json["error"]["status"], "X-A" in response.headers) == (500, 500, False)
 
 
@@ -2906,7 +2789,7 @@ def test_every_json_document_is_valid_json_and_utf_8(document):
         raise ValueError(constant)
 
     response = answer(lambda context: context.response.json(document), raise_errors=True)
-    assert response.headers["Content-Type"] == "application/json"
+    assert response.headers["Content-Type"] == JSON
     assert json.loads(response.body.decode("utf-8"), parse_constant=refuse) == json_model(document)
 
 
@@ -3239,9 +3122,16 @@ def test_an_input_that_raises_is_a_4xx(reader, error, status):
 @pytest.mark.parametrize("sent", ["x", "-1", "+1", "1.0", " 1", "1 ", "1, 1", "0x1", "1_0", "\xb2", "1" * 30, "1\n"])
 def test_a_broken_content_length_is_a_400_and_nothing_is_read(sent):
     unread = Input(b"first")
-    environ = {"wsgi.input": unread, "CONTENT_LENGTH": sent, "CONTENT_TYPE": "application/json"}
+    environ = {"wsgi.input": unread, "CONTENT_LENGTH": sent, "CONTENT_TYPE": JSON}
     for attribute in ("content_length", "body", "text", "json", "stream"):
-        assert read(lambda request, name=attribute: getattr(request, name), environ=environ, check=False) == 400
+        assert (
+            read(
+                lambda request, name=attribute: getattr(request, name),
+                environ=environ,
+                unchecked="it refuses such a Content-Length",
+            )
+            == 400
+        )
     assert unread.asked == 0
 
 
@@ -3282,20 +3172,20 @@ def test_a_failure_of_the_body_is_the_same_each_time(again, environ, status):
             statuses.append(caught.value.status_code)
         return statuses
 
-    headers = REQUEST_JSON if again == "json" else MULTIPART
-    assert read(twice, environ=environ, headers=headers) == [status, status]
+    content_type = JSON if again == "json" else MULTIPART
+    assert read(twice, environ=environ, headers={"Content-Type": content_type}) == [status, status]
 
 
 READ_TWICE = [
-    # headers, body, first, second, does the second work?
-    (REQUEST_JSON, b"[1]", "body", "stream", True),
-    (REQUEST_JSON, b"[1]", "json", "text", True),
-    (REQUEST_JSON, b"[1]", "text", "json", True),
-    (REQUEST_JSON, b"[1]", "json", "stream", True),
-    (REQUEST_JSON, b"[1]", "stream", "body", False),
-    (REQUEST_JSON, b"[1]", "stream", "json", False),
-    (REQUEST_JSON, b"[1]", "stream", "text", False),
-    (REQUEST_JSON, b"[1]", "form", "stream", True),
+    # content type, body, first, second, does the second work?
+    (JSON, b"[1]", "body", "stream", True),
+    (JSON, b"[1]", "json", "text", True),
+    (JSON, b"[1]", "text", "json", True),
+    (JSON, b"[1]", "json", "stream", True),
+    (JSON, b"[1]", "stream", "body", False),
+    (JSON, b"[1]", "stream", "json", False),
+    (JSON, b"[1]", "stream", "text", False),
+    (JSON, b"[1]", "form", "stream", True),
     (URLENCODED, b"a=1", "form", "body", True),
     (URLENCODED, b"a=1", "form", "stream", True),
     (URLENCODED, b"a=1", "body", "form", True),
@@ -3308,9 +3198,9 @@ READ_TWICE = [
 ]
 
 
-@pytest.mark.parametrize("headers, body, first, second, works", READ_TWICE)
+@pytest.mark.parametrize("content_type, body, first, second, works", READ_TWICE)
 def test_what_body_has_read_others_can_read_and_what_the_stream_or_a_multipart_form_took_is_gone(
-    headers, body, first, second, works
+    content_type, body, first, second, works
 ):
     def both(request):
         getattr(request, first)
@@ -3322,7 +3212,7 @@ def test_what_body_has_read_others_can_read_and_what_the_stream_or_a_multipart_f
         return value.read() if second == "stream" else value["a"] if second == "form" else value
 
     expected = {"json": [1], "text": "[1]", "files": {}, "form": "1"}.get(second, body) if works else True
-    assert read(both, headers=headers, body=body) == expected
+    assert read(both, headers={"Content-Type": content_type}, body=body) == expected
 
 
 def test_a_handler_that_reads_nothing_costs_the_input_nothing():
@@ -3404,12 +3294,12 @@ ALL_INPUT = [
     ({"path": "/?a=1", "json": None}, {"a": "1"}),
     ({"path": "/?a=1", "body": b'{"b": 1}'}, {"a": "1"}),
     ({"path": "/?a=1", "form": {"b": "2"}, "files": {"c": ("n", b"3")}}, {"a": "1", "b": "2"}),
-    ({"headers": MULTIPART, "body": MULTIPART_BODY}, {"a": "1"}),
-    ({"headers": REQUEST_JSON, "body": b"{"}, 400),
-    ({"headers": REQUEST_JSON, "body": b""}, 400),
+    ({"headers": {"Content-Type": MULTIPART}, "body": MULTIPART_BODY}, {"a": "1"}),
+    ({"headers": {"Content-Type": JSON}, "body": b"{"}, 400),
+    ({"headers": {"Content-Type": JSON}, "body": b""}, 400),
     ({"path": "/?a=%FF"}, 400),
-    ({"headers": MULTIPART, "body": b"--x"}, 400),
-    ({"environ": arriving(b"a=1", length=4), "headers": URLENCODED}, 400),
+    ({"headers": {"Content-Type": MULTIPART}, "body": b"--x"}, 400),
+    ({"environ": arriving(b"a=1", length=4), "headers": {"Content-Type": URLENCODED}}, 400),
     ({}, {}),
 ]
 
@@ -3430,8 +3320,8 @@ CHARSETS = st.sampled_from(
 
 CONTENT_TYPES = st.one_of(
     LATIN,
-    st.sampled_from(["application/json", "a/b+json", "application/x-www-form-urlencoded"]),
-    st.sampled_from(["multipart/form-data", "multipart/form-data; boundary=x", 'multipart/form-data; boundary="\xff']),
+    st.sampled_from([JSON, "a/b+json", URLENCODED]),
+    st.sampled_from(["multipart/form-data", MULTIPART, 'multipart/form-data; boundary="\xff']),
     CHARSETS.map("text/plain; charset={}".format),
     CHARSETS.map("multipart/form-data; boundary=x; charset={}".format),
 )
@@ -3478,74 +3368,68 @@ def test_no_attribute_of_a_request_raises_anything_but_an_http_exception_of_4xx(
         assert {**request.headers}.keys() <= {*request.headers} and repr(request.headers)
         assert isinstance(request.accepts("a/b"), (str, type(None))) and request.accept_json() in (True, False)
 
-    read(look, method=method, environ=environ, options={"trusted_proxies": proxies}, check=False)
+    read(
+        look,
+        method=method,
+        environ=environ,
+        options={"trusted_proxies": proxies},
+        unchecked="it refuses such an environment",
+    )
 
 
 @given(ENVIRONMENTS)
 def test_no_request_is_a_500_because_of_what_the_client_sent(environ):
     app = WebApp()
     app.post("/{rest:path}")(lambda context: [context.params, context.request.body_all(), context.request.url])
-    response = TestClient(app, raise_errors=True).post("/", environ=environ)
+    response = client(app, unchecked="it refuses such an environment", raise_errors=True).post("/", environ=environ)
     assert response.status in (200, 400, 404, 408, 413)
 
 
 # ---- the response: values, statuses, headers -------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize(
-    "make, content_type, body",
-    [
-        (lambda: "héllo", "text/plain; charset=UTF-8", "héllo".encode()),
-        (lambda: "", "text/plain; charset=UTF-8", b""),
-        (lambda: b"\x00\xff", "application/octet-stream", b"\x00\xff"),
-        (lambda: b"", "application/octet-stream", b""),
-        (lambda: {"a": 1}, "application/json", b'{"a": 1}'),
-        (dict, "application/json", b"{}"),
-        (lambda: [1, None], "application/json", b"[1, null]"),
-        (list, "application/json", b"[]"),
-        (lambda: Markup("<b>"), "text/html; charset=UTF-8", b"<b>"),
-        (lambda: iter(["a", b"b", "", "é"]), "text/plain; charset=UTF-8", "abé".encode()),
-        (lambda: (str(n) for n in range(3)), "text/plain; charset=UTF-8", b"012"),
-        (lambda: iter(()), "text/plain; charset=UTF-8", b""),
-    ],
-)
-def test_a_value_that_is_returned_or_sent_becomes_the_body(make, content_type, body):
-    for handler in (lambda context: make(), lambda context: context.response.send(make())):
-        response = answer(handler)
-        assert (response.status, response.headers["Content-Type"], response.body) == (200, content_type, body)
+VALUES = {
+    "text": (lambda: "héllo", PLAIN, "héllo".encode()),
+    "no text": (lambda: "", PLAIN, b""),
+    "bytes": (lambda: b"\x00\xff", OCTETS, b"\x00\xff"),
+    "no bytes": (lambda: b"", OCTETS, b""),
+    "dict": (lambda: {"a": 1}, JSON, b'{"a": 1}'),
+    "empty dict": (dict, JSON, b"{}"),
+    "list": (lambda: [1, None], JSON, b"[1, null]"),
+    "empty list": (list, JSON, b"[]"),
+    "Markup": (lambda: Markup("<b>"), HTML, b"<b>"),
+    "iterator": (lambda: iter(["a", b"b", "", "é"]), PLAIN, "abé".encode()),
+    "generator": (lambda: (str(n) for n in range(3)), PLAIN, b"012"),
+    "empty iterator": (lambda: iter(()), PLAIN, b""),
+}
 
 
-@pytest.mark.parametrize("value", [0, 201, 1.5, True, False, (1, 2), {1}, object(), Point(1, 2), range(3), len])
-def test_any_other_value_is_a_type_error_that_names_who_returned_it_and_what_to_write(value):
-    def careless(context):
-        return value
+@pytest.mark.parametrize("make, content_type, body", VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize("giver", ["on_request", "inner_before", "inner_handler", "outer_error", "send"])
+def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule_everywhere(giver, make, content_type, body):
+    """Design 3.4."""
+    actions = {giver: lambda context, *_: make()}
+    if giver == "outer_error":
+        actions["inner_handler"] = raiser(ValueError())
+    if giver == "send":
+        actions["inner_handler"] = lambda context: context.response.send(make())
+    response = client(Traced(**actions)).get("/in/route")
+    assert response.status == (500 if giver == "outer_error" else 200)
+    assert (response.headers["Content-Type"], response.body) == (content_type, body)
 
-    with pytest.raises(TypeError, match=r"careless .*" + re.escape(type(value).__name__) + r".*str, bytes, dict"):
-        answer(careless, raise_errors=True)
-    assert answer(careless).status == 500
+
+NO_VALUES = [0, 5, 201, 1.5, True, False, (1, 2), {1}, object(), ValueError(), Point(1, 2), range(3), len, Point]
 
 
-@pytest.mark.parametrize("where", ["executor", "before", "error", "on_request"])
-def test_what_a_hook_or_an_executor_returns_is_sent_as_well(where):
-    class App(WebApp):
-        def on_request(self, context):
-            return {"from": where} if where == "on_request" else None
-
-    app = App()
-    if where == "before":
-        app.before(lambda context: {"from": where})
-    if where == "error":
-        app.error(lambda context, cause, status_code: {"from": where})
-    executors = [lambda context: {"from": where}] if where == "executor" else []
-
-    @app.get("/", *executors)
-    def handler(context):
-        if where == "error":
-            raise HttpException(409)
-        return "not reached"
-
-    response = client(app).get("/")
-    assert (response.status, response.json) == (409 if where == "error" else 200, {"from": where})
+@pytest.mark.parametrize("value", NO_VALUES)
+@pytest.mark.parametrize("giver", ["on_request", "inner_before", "inner_handler"])
+def test_any_other_value_is_a_type_error_that_names_who_returned_it_and_what_to_write(giver, value):
+    """Design 3.4: returning a value sends it."""
+    causes = []
+    app = Traced(**{giver: lambda context: value, "outer_error": lambda context, cause, status: causes.append(cause)})
+    assert client(app).get("/in/route").text == "500 Internal Server Error"
+    assert type(causes[0]) is TypeError
+    who = "on_request" if giver == "on_request" else "run"  # what Traced calls its hooks and handlers
+    assert re.search(rf"{who} .*{re.escape(type(value).__name__)}.*str, bytes, dict", str(causes[0]))
 
 
 def test_returning_the_response_itself_sends_it_at_the_end_like_returning_nothing():
@@ -3561,6 +3445,8 @@ def test_returning_the_response_itself_sends_it_at_the_end_like_returning_nothin
         (lambda context: context.response.header("X-A", "1"), 204, None),
         (lambda context: context.response.code(201), 201, "0"),
         (lambda context: context.response.code(200), 200, "0"),
+        (lambda context: context.response.code(304), 304, None),
+        (lambda context: context.response.code(404), 404, "0"),
         (lambda context: context.response.text(""), 200, "0"),
         (lambda context: context.response.send(), 204, None),
     ],
@@ -3568,6 +3454,20 @@ def test_returning_the_response_itself_sends_it_at_the_end_like_returning_nothin
 def test_nothing_built_and_no_code_set_is_204(handler, status, length):
     response = answer(handler)
     assert (response.status, response.body, response.headers.get("Content-Length")) == (status, b"", length)
+    assert ("Content-Type" in response.headers) == (status not in (204, 304))
+
+
+CONTENT = bytes(range(256)) * 4
+
+IN_2001 = 1_000_000_000  # Sun, 09 Sep 2001 01:46:40 GMT
+
+
+@pytest.fixture
+def a_file(tmp_path):
+    path = tmp_path / "some.bin"
+    path.write_bytes(CONTENT)
+    os.utime(path, (IN_2001, IN_2001))
+    return path
 
 
 # Each builds a body that is not empty.
@@ -3585,18 +3485,11 @@ RESPONSE_BODIES = {
 }
 
 
-@pytest.fixture
-def some_file(tmp_path):
-    path = tmp_path / "some.txt"
-    path.write_bytes(b"0123456789")
-    return path
-
-
 @pytest.mark.parametrize("kind", RESPONSE_BODIES)
 @pytest.mark.parametrize("status", [200, 201, 204, 205, 304, 404, 503])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
-def test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_right(some_file, kind, status, method):
-    response = answer(lambda context: RESPONSE_BODIES[kind](context.response, some_file).code(status), method)
+def test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_right(a_file, kind, status, method):
+    response = answer(lambda context: RESPONSE_BODIES[kind](context.response, a_file).code(status), method)
     length = response.headers.get("Content-Length")
     assert response.status == status
     assert bool(response.headers.get("Content-Type")) == (status not in (204, 304))
@@ -3605,7 +3498,7 @@ def test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_
     elif status == 205:
         assert (response.body, length) == (b"", "0")
     elif method == "HEAD":
-        full = answer(lambda context: RESPONSE_BODIES[kind](context.response, some_file).code(status))
+        full = answer(lambda context: RESPONSE_BODIES[kind](context.response, a_file).code(status))
         assert response.body == b""
         assert list(response.headers.items()) == list(full.headers.items())
     else:
@@ -3613,7 +3506,7 @@ def test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_
         assert length == (None if kind in ("stream", "events") else str(len(response.body)))
 
 
-@pytest.mark.parametrize("status", [200, 201, 299, 308, 404, 422, 499, 599, Answer.TEAPOT])
+@pytest.mark.parametrize("status", [200, 201, 299, 308, 404, 422, 499, 599, HTTPStatus.IM_A_TEAPOT])
 def test_code_takes_any_int_from_200_to_599(status):
     response = answer(lambda context: str(context.response.code(status).status))
     assert (response.status, response.text) == (status, str(int(status)))
@@ -3698,23 +3591,23 @@ def test_a_content_type_header_goes_before_that_of_the_body():
 
 @pytest.mark.parametrize("first", RESPONSE_BODIES)
 @pytest.mark.parametrize("second", RESPONSE_BODIES)
-def test_a_later_body_replaces_an_earlier_one(some_file, first, second):
+def test_a_later_body_replaces_an_earlier_one(a_file, first, second):
     def later(context):
-        RESPONSE_BODIES[first](context.response, some_file)
-        return RESPONSE_BODIES[second](context.response, some_file)
+        RESPONSE_BODIES[first](context.response, a_file)
+        return RESPONSE_BODIES[second](context.response, a_file)
 
     if not {first, second} <= {"json", "member", "form"}:  # these add to one document
-        alone = answer(lambda context: RESPONSE_BODIES[second](context.response, some_file))
+        alone = answer(lambda context: RESPONSE_BODIES[second](context.response, a_file))
         response = answer(later)
         assert response.body == alone.body
         assert response.headers["Content-Type"] == alone.headers["Content-Type"]
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {"Range": "bytes=0-1"}, {"If-None-Match": "*"}, {"Range": "bytes=90-"}], ids=str
+    "headers", [{}, {"Range": "bytes=0-1"}, {"If-None-Match": "*"}, {"Range": "bytes=9999-"}], ids=str
 )
-def test_a_later_body_replaces_a_file_with_all_that_was_said_about_it(some_file, headers):
-    response = answer(lambda context: context.response.file(some_file).text("instead"), headers=headers)
+def test_a_later_body_replaces_a_file_with_all_that_was_said_about_it(a_file, headers):
+    response = answer(lambda context: context.response.file(a_file).text("instead"), headers=headers)
     assert (response.status, response.text) == (200, "instead")
     assert "Content-Range" not in response.headers
 
@@ -3732,14 +3625,14 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_would_change_a_sent_response_raises_and_changes_nothing(some_file, change):
+def test_what_would_change_a_sent_response_raises_and_changes_nothing(a_file, change):
     def handler(context):
         response = context.response
         assert not response.sent
         response.code(202).json({"first": 1}).send()
         before = list(response.headers.items())
         with pytest.raises(RuntimeError):
-            CHANGES[change](response, some_file)
+            CHANGES[change](response, a_file)
         assert (response.sent, response.status, list(response.headers.items())) == (True, 202, before)
 
     response = answer(handler, raise_errors=True)
@@ -3764,7 +3657,7 @@ def test_headers_and_cookies_may_be_added_after_send_until_the_dispatcher_hands_
 
 
 @pytest.mark.parametrize("build", [*RESPONSE_BODIES, "empty text", "empty body", "null"])
-def test_has_body_is_true_once_something_was_built_even_if_it_is_empty(some_file, build):
+def test_has_body_is_true_once_something_was_built_even_if_it_is_empty(a_file, build):
     empty = {
         "empty text": lambda response, path: response.text(""),
         "empty body": lambda response, path: response.body(b"", "image/png"),
@@ -3774,7 +3667,7 @@ def test_has_body_is_true_once_something_was_built_even_if_it_is_empty(some_file
     def handler(context):
         response = context.response
         assert (response.has_body, response.code(203).header("X-A", "1").has_body) == (False, False)
-        assert {**RESPONSE_BODIES, **empty}[build](response, some_file).has_body is True
+        assert {**RESPONSE_BODIES, **empty}[build](response, a_file).has_body is True
 
     assert answer(handler, raise_errors=True).status in (203, 303)
 
@@ -3821,7 +3714,7 @@ class Price(float):
 )
 def test_every_formatted_field_of_a_template_is_escaped_but_markup(template, values, expected):
     response = answer(lambda context: context.response.html(template, **values), raise_errors=True)
-    assert response.headers["Content-Type"] == "text/html; charset=UTF-8"
+    assert response.headers["Content-Type"] == HTML
     if expected is None:  # Markup plus text: either may be, but it is never half of both
         assert response.text in ("&lt;b&gt;&lt;i&gt;", "<b>&lt;i&gt;")
     else:
@@ -4057,7 +3950,7 @@ class Completing(WebApp):
         """Yield the chunks; one that is an exception is raised."""
         try:
             for chunk in chunks:
-                if isinstance(chunk, Exception):
+                if isinstance(chunk, BaseException):
                     raise chunk
                 self.seen.append(chunk)
                 yield chunk
@@ -4079,41 +3972,49 @@ def test_a_stream_is_drawn_chunk_by_chunk_and_completes_when_the_server_closes_i
     assert app.seen[-2:] == ["finally", "on_complete"]
 
 
-@pytest.mark.parametrize("taken", [0, 1, 2])
-def test_finally_and_on_complete_run_once_when_the_client_goes_away(taken):
+@pytest.mark.parametrize("taken", range(5))
+@pytest.mark.parametrize("send", ["stream", "events"])
+def test_stream_is_closed_and_on_complete_runs_once_however_far_the_server_came(send, taken):
+    """Design 4 step 8."""
     app = Completing()
-    app.get("/", lambda context: app.chunks("a", "b", "c"))
+    app.get("/", lambda context: getattr(context.response, send)(app.chunks("a", "b", "c")))
     _, _, body = begin_request(app)
-    for _ in range(taken):
-        next(body)
-    body.close()
-    assert app.seen == [*("a", "b")[: max(1, taken)], "finally", "on_complete"]
+    taken_chunks = [chunk for _, chunk in zip(range(taken), body)]
+    expected = [b"a", b"b", b"c"] if send == "stream" else [b"data: a\n\n", b"data: b\n\n", b"data: c\n\n"]
+    assert taken_chunks == expected[:taken]
+    assert "on_complete" not in app.seen
+    for _ in range(2):
+        body.close()
+    assert app.seen == [*"abc"[: max(1, taken)], "finally", "on_complete"]
 
 
-@pytest.mark.parametrize("chunk", [ValueError("early"), 5, None, ["a"]], ids=repr)
+@pytest.mark.parametrize("chunk", [ValueError("early"), HttpException(409), 5, None, ["a"]], ids=repr)
 def test_a_stream_that_fails_before_its_first_chunk_is_an_ordinary_error_response(chunk):
+    """Design 3.4."""
     app = Completing()
     app.get("/", lambda context: context.response.header("X-A", "1").stream(app.chunks(chunk)))
     app.error(lambda context, cause, status_code: context.response.json("cause", type(cause).__name__))
     response = client(app).get("/")
-    assert (response.status, "X-A" in response.headers) == (500, False)
-    assert response.json == {"cause": "ValueError" if isinstance(chunk, ValueError) else "TypeError"}
+    assert (response.status, "X-A" in response.headers) == (409 if isinstance(chunk, HttpException) else 500, False)
+    assert response.json == {"cause": type(chunk).__name__ if isinstance(chunk, Exception) else "TypeError"}
     assert app.seen[-2:] == ["finally", "on_complete"]
 
 
-@pytest.mark.parametrize("chunk", [ValueError("late"), 5], ids=repr)
-def test_a_stream_that_fails_half_way_breaks_off_and_is_logged(chunk, caplog):
+@pytest.mark.parametrize("failure", [ValueError("late"), 5, KeyboardInterrupt()], ids=repr)
+def test_a_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
+    """Design 4 step 8, design 6: it must not look complete. An interrupt is no failure."""
     app = Completing()
-    app.get("/", lambda context: app.chunks("a", chunk))
+    app.get("/", lambda context: app.chunks("a", failure))
     app.error(lambda context, cause, status_code: app.seen.append("error hook"))
     _, _, body = begin_request(app)
     assert next(body) == b"a"
-    with pytest.raises((ValueError, TypeError)):
+    with Log() as log, pytest.raises(TypeError if failure == 5 else type(failure)):
         next(body)
     body.close()
-    assert [record.levelno for record in caplog.records if record.exc_info] == [logging.ERROR]
+    logged = [] if isinstance(failure, KeyboardInterrupt) else [("ERROR", True)]
+    assert [(record.levelname, bool(record.exc_info)) for record in log.records] == logged
+    assert (app.seen[-2:], app.seen.count("on_complete")) == (["finally", "on_complete"], 1)
     assert "error hook" not in app.seen
-    assert app.seen[-2:] == ["finally", "on_complete"]
 
 
 @pytest.mark.parametrize("status, method", [(200, "HEAD"), (204, "GET"), (205, "GET"), (304, "GET")])
@@ -4133,7 +4034,7 @@ def test_a_stream_that_another_body_has_replaced_is_closed():
     assert (client(app).get("/").text, iterable.closed) == ("instead", True)
 
 
-def test_on_close_callbacks_run_last_registered_first_and_their_failures_are_logged(caplog):
+def test_on_close_callbacks_run_last_registered_first_and_their_failures_are_logged():
     app = Completing()
 
     def handler(context):
@@ -4143,9 +4044,10 @@ def test_on_close_callbacks_run_last_registered_first_and_their_failures_are_log
         return iter(["a"])
 
     app.get("/", handler)
-    assert client(app).get("/").text == "a"
+    with Log() as log:
+        assert client(app).get("/").text == "a"
     assert app.seen == ["last", "first", "on_complete"]
-    assert [type(record.exc_info[1]) for record in caplog.records] == [ZeroDivisionError]
+    assert [type(record.exc_info[1]) for record in log.records] == [ZeroDivisionError]
 
 
 @pytest.mark.parametrize(
@@ -4224,15 +4126,6 @@ def test_a_browser_reads_every_event_as_it_was_given(events):
     assert parse_events(text) == [(kind, re.sub("\r\n|\r", "\n", data)) for kind, data, _ in events]
 
 
-def test_events_complete_when_the_client_goes_away():
-    app = Completing()
-    app.get("/", lambda context: context.response.events(app.chunks("a", "b")))
-    _, _, body = begin_request(app)
-    next(body)
-    body.close()
-    assert app.seen == ["a", "finally", "on_complete"]
-
-
 # ---- the response: Vary ----------------------------------------------------------------------------------------------
 
 
@@ -4252,7 +4145,7 @@ def test_events_complete_when_the_client_goes_away():
     ],
 )
 def test_vary_names_what_was_negotiated(handler, vary):
-    headers = answer(handler, key="key").headers
+    headers = answer(handler, options={"secret_key": "key"}).headers
     found = [name.strip() for value in headers.getall("Vary") for name in value.split(",")]
     assert sorted(found) == sorted(vary.split(", ") if vary else [])
 
@@ -4262,7 +4155,7 @@ def test_a_response_to_a_failure_still_varies_by_the_session_that_decided_on_it(
         if "user" not in context.session:
             raise HttpException(404)
 
-    assert "Cookie" in answer(only_members, key="key").headers["Vary"]
+    assert "Cookie" in answer(only_members, options={"secret_key": "key"}).headers["Vary"]
 
 
 # ---- executors -------------------------------------------------------------------------------------------------------
@@ -4359,13 +4252,6 @@ def test_nonsense_given_to_add_executor_is_a_type_error_and_a_500(nonsense):
     assert calls == [TypeError]
 
 
-@pytest.mark.parametrize("nonsense", [Step("a", [], {}), 5, None, "name", dict, WebApp, Step])
-def test_instance_and_nonsense_in_a_route_are_refused_at_registration(nonsense):
-    """Design 3.5: an instance would carry one request's errors into the next."""
-    with pytest.raises(TypeError):
-        WebApp().get("/", nonsense)
-
-
 def test_factory_is_called_for_every_request_and_must_make_an_executor():
     """Design 3.5."""
     app, made = WebApp(), []
@@ -4389,39 +4275,6 @@ def test_step_of_executors_and_handler_is_undone_as_one():
     app.get("/", lambda context: context.response.header("X-Executor", "1") and None)(raiser(ValueError()))
     headers = client(app).get("/").headers
     assert ("X-Before" in headers, "X-Executor" in headers) == (True, False)
-
-
-@pytest.mark.parametrize("value", [5, 1.5, True, False, 0, object(), (1,), {1}, ValueError(), Step, len])
-@pytest.mark.parametrize("giver", ["inner_before", "inner_handler", "on_request"])
-def test_value_that_means_no_response_is_a_type_error_that_names_who_returned_it(value, giver):
-    """Design 3.4: returning a value sends it."""
-    causes = []
-    app = Traced(**{giver: lambda context: value, "outer_error": lambda context, cause, status: causes.append(cause)})
-    assert client(app).get("/in/route").text == "500 Internal Server Error"
-    assert type(causes[0]) is TypeError
-    assert "on_request" in str(causes[0]) or "run" in str(causes[0])
-
-
-@pytest.mark.parametrize(
-    "value, content_type, body",
-    [
-        ("", "text/plain; charset=UTF-8", b""),
-        ("é", "text/plain; charset=UTF-8", "é".encode()),
-        (b"", "application/octet-stream", b""),
-        ({}, "application/json", b"{}"),
-        ([], "application/json", b"[]"),
-        (Markup("<p>"), "text/html; charset=UTF-8", b"<p>"),
-        (iter(["a", b"b"]), "text/plain; charset=UTF-8", b"ab"),
-    ],
-)
-@pytest.mark.parametrize("giver", ["inner_before", "inner_handler", "on_request", "outer_error"])
-def test_value_that_is_returned_is_sent_by_one_rule_everywhere(giver, value, content_type, body):
-    """Design 3.4."""
-    value = iter(["a", b"b"]) if hasattr(value, "__next__") else value
-    actions = {"inner_handler": raiser(ValueError())} if giver == "outer_error" else {}
-    response = client(Traced(**actions, **{giver: lambda context, *_: value})).get("/in/route")
-    assert response.status == (500 if giver == "outer_error" else 200)
-    assert (response.headers["Content-Type"], response.body) == (content_type, body)
 
 
 # ---- routes and scopes: declaring ------------------------------------------------------------------------------------
@@ -4488,8 +4341,9 @@ def test_a_method_that_is_no_token_or_a_usual_one_in_small_letters_is_a_value_er
 def test_any_other_token_is_a_method_and_methods_have_case(method):
     app = WebApp()
     app.route(method, "/a")(lambda context: "called")
-    assert TestClient(app).request(method, "/a").text == "called"
-    missed = TestClient(app).request(method.swapcase(), "/a")
+    web = client(app, unchecked="it warns of such methods")
+    assert web.request(method, "/a").text == "called"
+    missed = web.request(method.swapcase(), "/a")
     assert (missed.status, missed.headers["Allow"]) == (405, method)
 
 
@@ -4678,12 +4532,6 @@ BAD_HANDLERS = {
 }
 
 
-def test_a_handler_that_forgets_the_context_is_a_type_error_although_one_argument_would_fit():
-    """`def hello(name)` for /hello/{name} would be called with the context, and greet it."""
-    with pytest.raises(TypeError, match=r"must take \(context\) or \(context, name\)"):
-        WebApp().get("/hello/{name}")(lambda name: name)
-
-
 def test_a_pattern_in_another_frameworks_form_says_what_to_write():
     with pytest.raises(ValueError, match=r"\{name\}"):
         WebApp().get("/hello/<name>")
@@ -4703,8 +4551,6 @@ def test_a_handler_may_have_parameters_of_its_own_with_defaults():
     app.get("/both/{id:int}")(lambda context, id, extra="x": f"{id}{extra}")
     paths = ("/loop/0", "/loop/2", "/hello", "/hello/Ada", "/both/7")
     assert [client(app).get(path).text for path in paths] == ["loop 0", "loop 2", "Hello Stranger", "Hello Ada", "7x"]
-    with pytest.raises(TypeError, match=r"must take \(context\) or \(context, id\)"):
-        WebApp().get("/typo/{id}")(lambda context, uid=None: "never")
 
 
 @pytest.mark.parametrize("handler", BAD_HANDLERS.values(), ids=BAD_HANDLERS)
@@ -4715,11 +4561,20 @@ def test_a_handler_with_another_signature_is_a_type_error_at_registration_that_s
         assert handler.__name__ in str(caught.value)
 
 
-def test_the_type_error_of_a_handler_says_what_it_should_take():
-    with pytest.raises(TypeError, match=r"\(context\) or \(context, a, b\)"):
-        WebApp().get("/{a}/{b}")(lambda context, a: "")
-    with pytest.raises(TypeError, match=r"\(context\)"):
-        WebApp().get("/")(lambda context, a: "")
+@pytest.mark.parametrize(
+    "pattern, handler, takes",
+    [
+        ("/", lambda context, a: "", r"\(context\)"),
+        ("/{a}/{b}", lambda context, a: "", r"\(context\) or \(context, a, b\)"),
+        ("/{id}", lambda context, uid=None: "", r"\(context\) or \(context, id\)"),
+        ("/{name}", lambda name: name, r"\(context\) or \(context, name\)"),
+    ],
+    ids=["too many", "too few", "another name with a default", "forgotten context"],
+)
+def test_the_type_error_of_a_handler_says_what_it_should_take(pattern, handler, takes):
+    """One that has forgotten the context would be given it as the name."""
+    with pytest.raises(TypeError, match=f"must take {takes}"):
+        WebApp().get(pattern)(handler)
 
 
 class Steps(Executor):
@@ -4728,11 +4583,6 @@ class Steps(Executor):
 
     def execute(self, context):
         return self.word
-
-
-class Demanding(Executor):
-    def __init__(self, word):
-        self.word = word
 
 
 class Kitchen:
@@ -4758,15 +4608,20 @@ def test_an_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argumen
 
 BAD_EXECUTORS = {
     "instance": Steps(),
-    "class that needs arguments": Demanding,
+    "class that needs arguments": Step,
     "class that is none": dict,
+    "another class of the framework": WebApp,
     "asynchronous factory": AsynchronousShop().__call__,
     "forgotten parentheses of a list": [Steps],
+    "number": 5,
+    "None": None,
+    "text": "name",
 }
 
 
 @pytest.mark.parametrize("executor", BAD_EXECUTORS.values(), ids=BAD_EXECUTORS)
 def test_what_is_no_executor_is_a_type_error_at_registration_that_says_where(executor):
+    """Design 3.5: an instance would carry one request's errors into the next."""
     with pytest.raises(TypeError, match=HERE):
         WebApp().get("/", executor)
 
@@ -4808,11 +4663,13 @@ HOOKS = {
 
 
 @pytest.mark.parametrize("hook, error_hook", HOOKS.values(), ids=HOOKS)
-def test_a_hook_is_anything_that_can_be_called_with_its_positional_arguments(hook, error_hook, caplog):
+def test_a_hook_is_anything_that_can_be_called_with_its_positional_arguments(hook, error_hook):
     app = WebApp()
     assert app.before(hook) is hook and app.after(hook) is hook and app.error(error_hook) is error_hook
     app.get("/fails")(lambda context: context.request.query["missing"])
-    assert client(app).get("/fails").status == 400 and not caplog.records
+    with Log() as log:
+        assert client(app).get("/fails").status == 400
+    assert log.levels() == ["DEBUG"]
 
 
 BAD_HOOKS = [
@@ -4820,6 +4677,7 @@ BAD_HOOKS = [
     ("before", lambda context, cause: None),
     ("before", lambda context, *, needed: None),
     ("after", lambda: None),
+    ("after", lambda context, *, needed: None),
     ("after", lambda context, response: None),
     ("error", lambda: None),
     ("error", lambda context: None),
@@ -4839,63 +4697,12 @@ BAD_HOOKS = [
 
 @pytest.mark.parametrize("kind, hook", BAD_HOOKS)
 def test_a_hook_that_cannot_be_called_so_is_a_type_error_at_registration_that_says_where(kind, hook):
+    """Contract 2.1, design 3.1."""
     app = WebApp()
     for scope in (app, app.path("/inner")):
         with pytest.raises(TypeError, match=HERE) as caught:
             getattr(scope, kind)(hook)
         assert kind in str(caught.value) or "async" in str(caught.value)
-
-
-def test_a_route_without_handler_is_an_error_when_the_application_is_first_used():
-    app = WebApp()
-    app.get("/ready")(lambda context: "")
-    app.post("/forgotten")
-    with pytest.raises(Exception, match=f"POST /forgotten.*{HERE}"):
-        client(app).get("/ready")
-
-
-DECLARATIONS = {
-    "get": lambda app, late: app.get("/late"),
-    "route": lambda app, late: app.route("PURGE", "/late"),
-    "any": lambda app, late: app.any("/late"),
-    "path": lambda app, late: app.path("/late"),
-    "before": lambda app, late: app.before(lambda context: None),
-    "after": lambda app, late: app.after(lambda context: None),
-    "error": lambda app, late: app.error(lambda *args: None),
-    "static": lambda app, late: app.static("/late", os.curdir),
-    "mount": lambda app, late: app.mount("/late", WebApp()),
-    "a decorator made before": lambda app, late: late(lambda context: ""),
-}
-
-
-@pytest.mark.parametrize("declare", DECLARATIONS.values(), ids=DECLARATIONS)
-def test_declaring_more_after_the_first_request_is_a_runtime_error(declare):
-    app = WebApp()
-    late = app.get("/")
-    late(lambda context: None)
-    client(app).get("/")
-    with pytest.raises(RuntimeError, match=HERE):
-        declare(app, late)
-
-
-def test_sealing_is_thread_safe():
-    app = WebApp()
-    app.after(lambda context: context.response.header("X-Hooked", "yes"))
-    for number in range(200):
-        app.get(f"/{number}")(lambda context: "called")
-    gate, answers = threading.Barrier(8), []
-
-    def ask(number):
-        gate.wait()
-        answer = client(app).get(f"/{number}")
-        answers.append((answer.text, answer.headers.get("X-Hooked")))
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [("called", "yes")] * 8
 
 
 def test_routes_are_listed_by_pattern_then_method_with_their_scope_and_handlers():
@@ -4908,41 +4715,21 @@ def test_routes_are_listed_by_pattern_then_method_with_their_scope_and_handlers(
     inner.post("/b/", Steps)(handle)
     app.get("/c")(handle)
     inner.get("b")(handle)
+    app.route("PROPFIND", "/A", handle)
     listed = [(route.method, route.pattern, route.scope, list(route.handlers)) for route in app.routes()]
     assert listed == [
+        ("PROPFIND", "/A", app, [handle]),
         ("GET", "/a/b", inner, [handle]),
         ("POST", "/a/b", inner, [Steps, handle]),
         ("GET", "/c", app, [handle]),
     ]
 
 
-def test_a_block_is_a_with_statement_or_a_function_and_hooks_reach_routes_written_above_them():
-    app, ran = WebApp(), []
-    with app.path("/admin") as first:
-        first.get("/a")(lambda context: "")
-        first.before(lambda context: ran.append("first"))
-    second = app.path("/admin", lambda scope: scope.get("/b")(lambda context: ""))
-    second.before(lambda context: ran.append("second"))
-    client(app).get("/admin/a")
-    client(app).get("/admin/b")
-    assert ran == ["first", "second"] and second is not first
-
-
-FINAL = "get post put patch delete head options route any path before after error static mount routes run __call__"
-
-
-@pytest.mark.parametrize("name", FINAL.split())
-def test_a_subclass_or_mixin_that_redefines_a_final_method_fails_at_class_creation_with_its_name(name):
-    members = {name: lambda self, *args: None}
-    with pytest.raises(TypeError, match=name):
-        type("Mine", (WebApp,), members)
-    with pytest.raises(TypeError, match=name):
-        type("Mine", (type("Mixin", (), members), WebApp), {})
-
-
-def test_the_three_overridable_methods_may_come_from_a_subclass_or_a_mixin():
-    members = dict.fromkeys(("on_request", "on_complete", "resolve_status_code"), lambda self, *args: None)
-    type("Mine", (type("Mixin", (), members), WebApp), members)
+def test_changing_the_list_of_routes_changes_no_route():
+    app = WebApp()
+    app.get("/")(lambda context: "a")
+    app.routes().clear()
+    assert (len(app.routes()), client(app).get("/").text) == (1, "a")
 
 
 # ---- routes and scopes: matching -------------------------------------------------------------------------------------
@@ -5023,6 +4810,7 @@ def test_at_each_level_literal_then_int_then_name_then_path_with_backtracking(pa
 def test_parameters_arrive_percent_decoded_and_a_path_parameter_joins_its_segments():
     web = routed("/one/{a}", "/all/{a:path}")
     assert web.get("/one/%C3%BC%20%25+%3F%23").json[1] == {"a": "ü %+?#"}
+    assert [web.get(f"/one/{dots}").json[1] for dots in (".", "..")] == [{"a": "."}, {"a": ".."}]
     assert web.get("/all/a%20b//c/").json[1] == {"a": "a b/c"}
 
 
@@ -5034,18 +4822,23 @@ def test_path_and_method_match_together():
     assert web.put("/users/7").json == ["/{a}/{b}", {"a": "users", "b": "7"}]
 
 
-def test_path_matches_but_method_does_not_is_a_405_that_allows_the_methods_of_all_fitting_patterns():
+FITTING = ["GET /a/{x}", "POST /{y}/b", "PUT /a/b", "DELETE /{z:path}", "PATCH /a/c"]
+
+
+@pytest.mark.parametrize(
+    "routes, path, allow",
+    [
+        (FITTING, "/a/b", "DELETE, GET, HEAD, POST, PUT"),
+        (FITTING, "/elsewhere", "DELETE"),
+        (FITTING, "/", None),
+        (["POST /a", "PUT /{x}"], "/a", "POST, PUT"),
+    ],
+    ids=["all fit", "one fits", "none fits", "a literal and a weaker one"],
+)
+def test_405_allows_the_methods_of_all_fitting_patterns_and_a_404_none(routes, path, allow):
     """Contract 4.2: 404 and 405 are never merged."""
-    web = routed("GET /a/{x}", "POST /{y}/b", "PUT /a/b", "DELETE /{z:path}", "PATCH /a/c")
-    response = web.options("/a/b")
-    assert (response.status, response.headers["Allow"]) == (405, "DELETE, GET, HEAD, POST, PUT")
-    assert web.options("/elsewhere").headers["Allow"] == "DELETE"
-    missed = web.get("/")
-    assert missed.status == 404 and "Allow" not in missed.headers
-
-
-def test_a_405_of_a_literal_path_allows_the_methods_of_weaker_patterns_too():
-    assert routed("POST /a", "PUT /{x}").get("/a").headers["Allow"] == "POST, PUT"
+    response = routed(*routes).options(path)
+    assert (response.status, response.headers.get("Allow")) == (405 if allow else 404, allow)
 
 
 def test_a_get_route_answers_head_with_the_same_headers_and_no_body():
@@ -5108,10 +4901,11 @@ def test_an_encoded_slash_is_no_separator_of_a_literal_route():
     assert web.get("/a/b").json == ["/a/b", {}]
 
 
-def test_literals_and_parameters_are_unicode():
-    web = routed("/grüße/{name}", "/日本")
+def test_literals_have_case_and_are_unicode_as_parameters_are():
+    web = routed("/grüße/{name}", "/日本", "/a")
     assert web.get("/grüße/Zoë").json == ["/grüße/{name}", {"name": "Zoë"}]
     assert web.get("/%E6%97%A5%E6%9C%AC").json == ["/日本", {}]
+    assert (web.get("/a").status, web.get("/A").status) == (200, 404)
 
 
 @pytest.mark.parametrize("path", ["/%FF", "/a/%C3", "/%ED%A0%80", "/a%2Fb/%C3", "/%C0%AF", "/a/%FF/../b"])
@@ -5217,13 +5011,20 @@ def json_length(document):
     return len(json.dumps(document, ensure_ascii=False).encode())
 
 
-@pytest.mark.parametrize("path", "/hello/Ada /hello/Ada/ //hello/Ada /hello//Ada /hello/7 /hello/%C3%A9".split())
-def test_a_path_with_one_name_at_its_end_is_matched_alike_however_it_is_written(path):
+@pytest.mark.parametrize(
+    "path, expected",
+    [
+        *((path, "name Ada") for path in ("/hello/Ada", "/hello/Ada/", "//hello/Ada", "/hello//Ada")),
+        ("/hello/7", "int 7"),
+        ("/hello/%C3%A9", "name é"),
+    ],
+)
+def test_a_path_with_one_name_at_its_end_is_matched_alike_however_it_is_written(path, expected):
     """The shortest way to such a route, and the walk that everything else takes."""
     app = WebApp()
     app.get("/hello/{name}")(lambda context, name: f"name {name}")
     app.get("/hello/{id:int}")(lambda context, id: f"int {id}")
-    assert client(app).get(path).text == ("int 7" if "7" in path else "name " + ("\u00e9" if "%" in path else "Ada"))
+    assert client(app).get(path).text == expected
 
 
 # ---- the application: sealing ----------------------------------------------------------------------------------------
@@ -5252,7 +5053,7 @@ def test_declaring_after_the_first_request_is_a_runtime_error_and_changes_nothin
     append(lambda context: None)
     assert client(app).get("/nothing").status == 404
     before = [(route.method, route.pattern, list(route.handlers)) for route in app.routes()]
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match=HERE):
         declare(app, inner, append)
     assert [(route.method, route.pattern, route.handlers) for route in app.routes()] == before
 
@@ -5267,11 +5068,12 @@ def test_listing_the_routes_does_not_seal():
 def test_route_without_executor_or_handler_is_an_error_when_the_application_is_first_used():
     """Design 3.1; the application can be completed and used then."""
     app = WebApp()
-    append = app.get("/forgotten")
-    with pytest.raises(RuntimeError, match="/forgotten"):
-        call(app)
+    app.get("/ready")(lambda context: "")
+    append = app.post("/forgotten")
+    with pytest.raises(RuntimeError, match=f"POST /forgotten.*{HERE}"):
+        client(app).get("/ready")
     append(lambda context: "remembered")
-    assert client(app).get("/forgotten").text == "remembered"
+    assert client(app).post("/forgotten").text == "remembered"
 
 
 def test_first_requests_in_many_threads_find_every_hook_in_place():
@@ -5283,15 +5085,11 @@ def test_first_requests_in_many_threads_find_every_hook_in_place():
             app.path(f"/{number}").get("/more")(lambda context: "more")
         barrier = threading.Barrier(count)
 
-        def first_request(app=app, barrier=barrier):
+        def first_request(number, app=app, barrier=barrier):
             barrier.wait()
             wrong.append(client(app).get("/in/route").status != 500)
 
-        threads = [threading.Thread(target=first_request) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(count, first_request)
         assert sorted(app.calls) == sorted((BEFORES + ERROR_HOOKS + ENDING) * count)
     assert wrong == [False] * count * rounds
 
@@ -5537,17 +5335,11 @@ def broken_stream():
     yield
 
 
-def cycle():
-    document = []
-    document.append(document)
-    return document
-
-
 # Made anew for every example: an iterator can be drawn once, and a document be changed.
 ODD_VALUES = [
     lambda: None, lambda: "", lambda: "text", lambda: "\ud800\r\n\0", lambda: b"\xff", lambda: bytearray(b"a"),
     lambda: 0, lambda: -1, lambda: True, lambda: 1e999, lambda: 200, lambda: 204, lambda: 304, lambda: 405, lambda: 600,
-    lambda: {}, lambda: {"a": {1: {2}}}, lambda: {(): 1}, lambda: {"a": object()}, lambda: [float("nan")], cycle,
+    lambda: {}, lambda: {"a": {1: {2}}}, lambda: {(): 1}, lambda: {"a": object()}, lambda: [float("nan")], looped,
     lambda: iter(()), lambda: iter(["", b"a", "\u20ac"]), broken_stream, lambda: iter([5]), lambda: ("a", "b"),
     lambda: Markup("<p>{x}"), lambda: "{0.__class__}", lambda: "{", lambda: ValueError("x"), OddValue, lambda: WebApp,
     lambda: type, lambda: "a/b", lambda: "application/json\r\nX: y", lambda: "Content-Length", lambda: "Set-Cookie",
@@ -5560,7 +5352,7 @@ ODD_CAUSES = [
     lambda: HttpException(204), lambda: HttpException(205), lambda: HttpException(304), lambda: HttpException(405),
     lambda: HttpException(401, headers={"Content-Length": "7", "Content-Type": "", "Vary": "*"}),
     lambda: MethodNotAllowedException([]), lambda: CodeException(OddValue()), lambda: UnicodeError("\ud800"),
-    lambda: OSError(28, "disk full"), lambda: KeyError(OddValue()), lambda: AssertionError(cycle()),
+    lambda: OSError(28, "disk full"), lambda: KeyError(OddValue()), lambda: AssertionError(looped()),
 ]  # fmt: skip
 
 METHODS_OF_RESPONSE = (
@@ -5623,7 +5415,7 @@ def doer(calls, catching, make_cause, make_value):
     stages=st.dictionaries(st.sampled_from(STAGES), doings, min_size=1, max_size=4),
     method=st.sampled_from(["GET", "GET", "HEAD", "POST"]),
     path=st.sampled_from(["/in/route", "/in/route", "/in/route", "/nothing", "/%ff"]),
-    headers=st.sampled_from([{}, JSON]),
+    headers=st.sampled_from([{}, ACCEPT_JSON]),
 )
 @example({"on_request": ([("code", [lambda: 405])], True, None, lambda: b"")}, "GET", "/%ff", {})
 @example({"outer_error": ([("session", [object])], True, None, lambda: None)}, "GET", "/nothing", {})
@@ -5683,12 +5475,12 @@ PART = b'--b\r\nContent-Disposition: form-data; name="a"; filename="a"\r\n\r\na\
         ("/html", {}),
         ("/stream", {}),
         ("/session", {}),
-        ("/valid", {"body": b"{", "headers": {"Content-Type": "application/json"}}),
+        ("/valid", {"body": b"{", "headers": {"Content-Type": JSON}}),
         ("/json", {"json": {"a": [1]}}),
-        ("/json", {"body": b"{", "headers": {"Content-Type": "application/json"}}),
+        ("/json", {"body": b"{", "headers": {"Content-Type": JSON}}),
         ("/json", {"body": b"{}"}),
         ("/form", {"form": {"a": "1"}}),
-        ("/form", {"body": b"a=%ff", "headers": {"Content-Type": "application/x-www-form-urlencoded"}}),
+        ("/form", {"body": b"a=%ff", "headers": {"Content-Type": URLENCODED}}),
         ("/form", {"body": PART, "headers": {"Content-Type": "multipart/form-data; boundary=b"}}),
         ("/form", {"body": PART[:-8], "headers": {"Content-Type": "multipart/form-data; boundary=b"}}),
     ],
@@ -5696,20 +5488,16 @@ PART = b'--b\r\nContent-Disposition: form-data; name="a"; filename="a"\r\n\r\na\
 def test_no_request_leaves_garbage_that_only_the_collector_frees(path, content):
     """A client must not be able to fill the memory with bodies that wait for a collection."""
 
-    class Never(ValidationExecutor):
-        def validate(self, context):
-            self.add_error("a", "never right")
-
     app = WebApp(secret_key="key")
     app.any("/")(lambda context: "hello")
     app.any("/boom")(lambda context: 1 / 0)
     app.any("/html")(lambda context: context.response.html("<p>{a}", a=1))
     app.any("/stream")(lambda context: iter(["a", "b"]))
     app.any("/session")(lambda context: context.session.setdefault("a", "b"))
-    app.any("/valid", Never)(lambda context: "never")
+    app.any("/valid", Answer422)
     app.any("/json")(lambda context: {"got": context.request.json})
     app.any("/form")(lambda context: str(context.request.form.get("a")) + str(context.request.files.getall("a")))
-    browser = TestClient(app)  # without the validator, whose own objects refer to each other
+    browser = client(app, unchecked="its own objects refer to each other")
     browser.post(path, **content)
     gc.collect()
     gc.disable()
@@ -5726,18 +5514,6 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(path, content):
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
-
-CONTENT = bytes(range(256)) * 4
-
-IN_2001 = 1_000_000_000  # Sun, 09 Sep 2001 01:46:40 GMT
-
-
-@pytest.fixture
-def a_file(tmp_path):
-    path = tmp_path / "some.bin"
-    path.write_bytes(CONTENT)
-    os.utime(path, (IN_2001, IN_2001))
-    return path
 
 
 def get_file(path, method="GET", status=None, environ=None, **headers):
@@ -5982,14 +5758,14 @@ def test_every_name_of_a_download_arrives_whole(filename):
 @pytest.mark.parametrize(
     "name, content_type",
     [
-        ("a.txt", "text/plain; charset=UTF-8"),
-        ("a.html", "text/html; charset=UTF-8"),
-        ("a.htm", "text/html; charset=UTF-8"),
+        ("a.txt", PLAIN),
+        ("a.html", HTML),
+        ("a.htm", HTML),
         ("a.css", "text/css; charset=UTF-8"),
         ("a.csv", "text/csv; charset=UTF-8"),
         ("a.js", "text/javascript; charset=UTF-8"),
         ("a.mjs", "text/javascript; charset=UTF-8"),
-        ("a.json", "application/json"),
+        ("a.json", JSON),
         ("a.svg", "image/svg+xml"),
         ("a.png", "image/png"),
         ("a.PNG", "image/png"),
@@ -6008,8 +5784,8 @@ def test_every_name_of_a_download_arrives_whole(filename):
         ("a.zip", "application/zip"),
         ("a.webmanifest", "application/manifest+json"),
         ("a.tar.gz", "application/gzip"),
-        ("a.unheard-of", "application/octet-stream"),
-        ("no extension", "application/octet-stream"),
+        ("a.unheard-of", OCTETS),
+        ("no extension", OCTETS),
     ],
 )
 def test_the_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_path, name, content_type):
@@ -6366,7 +6142,7 @@ def test_static_gives_way_to_a_page_of_the_application_for_the_directory_itself(
         if not own_first:
             app.get("/")(lambda context: "own")
         assert [client(app).get(path).text for path in ("/", "/a.txt", "/index.html")] == ["own", "file", "index"]
-        assert client(app).head("/").headers["Content-Type"] == "text/plain; charset=UTF-8"
+        assert client(app).head("/").headers["Content-Type"] == PLAIN
 
 
 def test_static_directory_without_an_index_is_not_found_with_or_without_a_slash(tmp_path):
@@ -6378,6 +6154,23 @@ def test_static_directory_without_an_index_is_not_found_with_or_without_a_slash(
 
 
 # ---- mounts, links, origins: mounts ----------------------------------------------------------------------------------
+
+
+class Chunks:
+    """The iterable of a response; one of its chunks that is an exception is raised, and each close is counted."""
+
+    def __init__(self, *chunks, on_close=lambda: None):
+        self.chunks, self.on_close, self.closed = chunks, on_close, 0
+
+    def __iter__(self):
+        for chunk in self.chunks:
+            if isinstance(chunk, BaseException):
+                raise chunk
+            yield chunk
+
+    def close(self):
+        self.closed += 1
+        self.on_close()
 
 
 def mounted_text(environ, start_response):
@@ -6440,7 +6233,7 @@ def test_a_mounted_application_gets_every_method_and_its_body(method):
 def test_a_mounted_application_gets_methods_that_nobody_knows():
     app = WebApp()
     app.mount("/m", mounted_text)
-    assert TestClient(app).request("FROBNICATE", "/m").text == "mounted"
+    assert client(app, unchecked="it warns of such methods").request("FROBNICATE", "/m").text == "mounted"
 
 
 def test_other_routes_below_the_prefix_go_before_the_mounted_application():
@@ -6456,7 +6249,7 @@ def test_a_mount_goes_before_a_name_in_its_place():
     inner = WebApp()
     inner.any("/")(lambda context: "mounted")
     app.mount("/inner", inner)
-    assert [TestClient(app).get(path).text for path in ("/inner", "/other")] == ["mounted", "other"]
+    assert [client(app).get(path).text for path in ("/inner", "/other")] == ["mounted", "other"]
 
 
 def lazy(environ, start_response):
@@ -6525,31 +6318,11 @@ def test_a_mounted_response_without_content_has_none(status):
     assert not {"Content-Type", "Content-Length"} & set(response.headers)
 
 
-class Closing:
-    """The iterable of a mounted application."""
-
-    def __init__(self, seen, *chunks):
-        self._seen = seen
-        self._chunks = iter(chunks)
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        chunk = next(self._chunks)
-        if isinstance(chunk, Exception):
-            raise chunk
-        return chunk
-
-    def close(self):
-        self._seen.append("close")
-
-
 def test_hooks_of_the_scopes_around_a_mounted_application_run_and_its_iterable_is_closed():
     def inner(environ, start_response):
         app.seen.append("inner")
         start_response("200 OK", [("Content-Type", "text/plain")])
-        return Closing(app.seen, b"a", b"b")
+        return Chunks(b"a", b"b", on_close=lambda: app.seen.append("close"))
 
     app = Completing()
     with app.path("/in") as scope:
@@ -6578,7 +6351,7 @@ def raising_after_start(environ, start_response):
 
 def raising_in_the_first_chunk(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain"), ("X-Started", "1")])
-    return Closing([], KeyError("text of the failure"))
+    return Chunks(KeyError("text of the failure"))
 
 
 def never_starting(environ, start_response):
@@ -6607,7 +6380,7 @@ def test_an_exception_that_escapes_a_mounted_application_takes_the_error_path(in
 
 
 @pytest.mark.parametrize("with_exc_info", [False, True])
-def test_a_mounted_application_that_fails_after_its_first_chunk_breaks_off(with_exc_info, caplog):
+def test_a_mounted_application_that_fails_after_its_first_chunk_breaks_off(with_exc_info):
     def inner(environ, start_response):
         start_response("200 OK", [("Content-Type", "text/plain")])
         try:
@@ -6624,11 +6397,11 @@ def test_a_mounted_application_that_fails_after_its_first_chunk_breaks_off(with_
     app = mount(inner)
     _, _, body = begin_request(app, "/m")
     assert next(body) == b"a"
-    with pytest.raises(ValueError, match="late"):
+    with Log() as log, pytest.raises(ValueError, match="late"):
         next(body)
     body.close()
     assert app.seen == ["finally", "on_complete"]
-    assert [record.levelno for record in caplog.records if record.name == "webapp"] == [logging.ERROR]
+    assert log.levels() == ["ERROR"]
 
 
 def test_one_application_can_be_mounted_in_another_and_make_links():
@@ -6651,7 +6424,7 @@ def test_mounted_application_may_speak_of_the_connection_which_is_the_servers():
     app = WebApp()
     headers = [("Content-Type", "text/plain"), ("Connection", "close"), ("X-Own", "kept")]
     app.mount("/old", lambda environ, start_response: [start_response("200 OK", headers), b"old"][1:])
-    response = TestClient(app).get("/old")
+    response = client(app).get("/old")
     assert (response.status, response.text, response.headers["X-Own"]) == (200, "old", "kept")
     assert "Connection" not in response.headers
 
@@ -6772,29 +6545,6 @@ def test_url_round_trips_through_the_router(segments, rest):
     url = browser.post("/x").text
     assert url.isascii()
     assert (browser.get(url).text, found[1]) == ("a", params)
-
-
-def test_routes_are_listed_by_pattern_then_method():
-    app = WebApp()
-    app.post("/b", handler_a, handler_b)
-    with app.path("/admin") as admin:
-        admin.get("/users/{id:int}", handler_a)
-    app.get("/b", handler_b)
-    app.route("PROPFIND", "/a", handler_a)
-    listed = [(route.pattern, route.method, route.scope is admin, list(route.handlers)) for route in app.routes()]
-    assert listed == [
-        ("/a", "PROPFIND", False, [handler_a]),
-        ("/admin/users/{id:int}", "GET", True, [handler_a]),
-        ("/b", "GET", False, [handler_b]),
-        ("/b", "POST", False, [handler_a, handler_b]),
-    ]
-
-
-def test_changing_the_list_of_routes_changes_no_route():
-    app = WebApp()
-    app.get("/", handler_a)
-    app.routes().clear()
-    assert (len(app.routes()), client(app).get("/").text) == (1, "a")
 
 
 # ---- mounts, links, origins: same_origin -----------------------------------------------------------------------------
@@ -6954,7 +6704,7 @@ def test_a_session_too_large_for_a_cookie_is_an_ordinary_failure():
 
 @pytest.mark.parametrize("value", [object(), b"x", float("nan"), {1}])
 def test_a_session_that_is_not_json_is_an_ordinary_failure(value):
-    response = answer(lambda context: context.session.update(x=value), key="key")
+    response = answer(lambda context: context.session.update(x=value), options={"secret_key": "key"})
     assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
 
 
@@ -6967,15 +6717,6 @@ def test_without_a_key_a_session_is_a_runtime_error():
 def test_a_key_that_protects_nothing_is_a_value_error_at_once(key):
     with pytest.raises(ValueError):
         WebApp(secret_key=key)
-
-
-def test_changes_of_a_session_are_dropped_when_the_handler_fails():
-    def handler(context):
-        context.session["user"] = "x"
-        raise HttpException(403)
-
-    response = answer(handler, key="key")
-    assert (response.status, "Set-Cookie" in response.headers) == (403, False)
 
 
 def test_an_error_hook_may_change_the_session():
@@ -6998,7 +6739,7 @@ def test_a_session_is_kept_on_a_stream_and_on_a_204():
         return iter(["x"])
 
     for handler in (stream, lambda context: context.session.update(a=1)):
-        assert "Set-Cookie" in answer(handler, key="key").headers
+        assert "Set-Cookie" in answer(handler, options={"secret_key": "key"}).headers
 
 
 @given(st.dictionaries(any_text, st.none() | st.integers() | any_text | st.lists(any_text, max_size=3), max_size=3))
@@ -7013,19 +6754,21 @@ def test_a_session_comes_back_as_it_was(session):
     assert read == [json_model(session)]
 
 
-# ---- test client: applications to be called --------------------------------------------------------------------------
+# ---- test client: the environment ------------------------------------------------------------------------------------
+
+TEXT = ("Content-Type", "text/plain")
 
 
-def recorder(status="200 OK", headers=(("Content-Type", "text/plain"),), body=b""):
-    """An application that gives a fixed answer, and the list of environments and bodies it saw."""
-    seen: list[Any] = []
+def recorder(status="200 OK", headers=(), body=b"", pages=()):
+    """An application that gives a fixed answer, or that of the path, and the list of environments and bodies it saw."""
+    seen = []
 
     def app(environ, start_response):
-        terminated = environ.get("wsgi.input_terminated")
-        length = -1 if terminated else int(environ.get("CONTENT_LENGTH") or 0)
-        seen.append((environ, environ["wsgi.input"].read(length)))
-        start_response(status, list(headers))
-        return [body]
+        seen.append((environ, environ["wsgi.input"].read(-1)))  # all there is, whatever its length is said to be
+        line, fields, content = dict(pages).get(environ["PATH_INFO"], (status, headers, body))
+        typed = line.startswith("304") or "Content-Type" in dict(fields)
+        start_response(line, [*fields] if typed else [TEXT, *fields])
+        return [content]
 
     return app, seen
 
@@ -7033,26 +6776,9 @@ def recorder(status="200 OK", headers=(("Content-Type", "text/plain"),), body=b"
 def sent(method="GET", path="/", **options):
     """The environment and the body that one request gives to an application."""
     app, seen = recorder()
-    assert TestClient(validator(app)).request(method, path, **options).status == 200
+    assert client(app).request(method, path, **options).status == 200
     gc.collect()  # the validator complains about iterators that were not closed when they are collected
     return seen[0]
-
-
-def routes(table):
-    """An application of path -> (status, headers, body); it records (method, path, body) of every request."""
-    seen = []
-
-    def app(environ, start_response):
-        body = environ["wsgi.input"].read()  # all there is, whatever its length is said to be
-        seen.append((environ["REQUEST_METHOD"], environ["PATH_INFO"], body))
-        status, headers, content = table[environ["PATH_INFO"]]
-        start_response(status, list(headers))
-        return [content]
-
-    return app, seen
-
-
-# ---- test client: the environment ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -7132,21 +6858,13 @@ def test_a_request_without_headers_of_its_own_sends_none_but_host():
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete", "head", "options"])
 def test_each_helper_method_sends_its_method_and_takes_the_arguments_of_request(method):
     app, seen = recorder()
-    getattr(TestClient(app), method)("/x", query={"a": "1"}, headers={"X": "y"}, body="z")
-    environ, body = seen[0]
-    assert (environ["REQUEST_METHOD"], environ["QUERY_STRING"], environ["HTTP_X"], body) == (
-        method.upper(),
-        "a=1",
-        "y",
-        b"z",
-    )
+    getattr(client(app), method)("/x", query={"a": "1"}, headers={"X": "y"}, body="z")
+    [(environ, body)] = seen
+    found = [environ[name] for name in ("REQUEST_METHOD", "QUERY_STRING", "HTTP_X")]
+    assert (found, body) == ([method.upper(), "a=1", "y"], b"z")
 
 
 # ---- test client: bodies ---------------------------------------------------------------------------------------------
-
-CLIENT_URLENCODED = "application/x-www-form-urlencoded"
-
-OCTETS = "application/octet-stream"
 
 
 @pytest.mark.parametrize(
@@ -7159,26 +6877,20 @@ OCTETS = "application/octet-stream"
         ({"body": iter([b"ab", b"", b"c"])}, None, None, b"abc"),
         ({"body": io.BytesIO(b"a\nb")}, None, None, b"a\nb"),
         ({}, None, "0", b""),
-        ({"json": {"a": [1, None]}}, "application/json", "16", b'{"a": [1, null]}'),
-        ({"json": None}, "application/json", "4", b"null"),
-        ({"json": False}, "application/json", "5", b"false"),
-        ({"form": {"a": "1 é", "b": ["2", 3]}}, CLIENT_URLENCODED, "18", b"a=1+%C3%A9&b=2&b=3"),
-        ({"form": [("a", "x\ny")]}, CLIENT_URLENCODED, "7", b"a=x%0Ay"),
-        ({"form": {}}, CLIENT_URLENCODED, "0", b""),
+        ({"json": {"a": [1, None]}}, JSON, "16", b'{"a": [1, null]}'),
+        ({"json": None}, JSON, "4", b"null"),
+        ({"json": False}, JSON, "5", b"false"),
+        ({"form": {"a": "1 é", "b": ["2", 3]}}, URLENCODED, "18", b"a=1+%C3%A9&b=2&b=3"),
+        ({"form": [("a", "x\ny")]}, URLENCODED, "7", b"a=x%0Ay"),
+        ({"form": {}}, URLENCODED, "0", b""),
         ({"body": b"ab", "headers": {"Content-Length": "x"}}, None, "x", None),
         ({"json": 1, "headers": {"content-type": "a/b"}}, "a/b", "1", b"1"),
     ],
 )
 def test_a_body_is_sent_with_the_headers_that_describe_it(options, content_type, length, body):
-    seen = []
-
-    def app(environ, start_response):
-        seen.append((environ, environ["wsgi.input"].read()))
-        start_response("200 OK", [])
-        return []
-
-    TestClient(app).post("/", **options)
-    environ, received = seen[0]
+    app, seen = recorder()
+    client(app, unchecked="it refuses a Content-Length that is no number" if length == "x" else "").post("/", **options)
+    [(environ, received)] = seen
     assert (environ.get("CONTENT_TYPE"), environ.get("CONTENT_LENGTH")) == (content_type, length)
     assert body is None or received == body
     assert environ.get("wsgi.input_terminated", False) is (length is None)
@@ -7196,7 +6908,7 @@ def test_a_body_is_sent_with_the_headers_that_describe_it(options, content_type,
 )
 def test_two_bodies_in_one_request_are_a_type_error(options):
     with pytest.raises(TypeError, match="one body"):
-        TestClient(recorder()[0]).post("/", **options)
+        client(recorder()[0]).post("/", **options)
 
 
 def split_multipart(environ, body):
@@ -7274,12 +6986,12 @@ def test_an_open_file_is_sent_with_the_last_part_of_its_name(tmp_path):
 )
 def test_text_is_decoded_by_the_charset_of_the_response(content_type, body, text):
     app, _ = recorder(headers=[("Content-Type", content_type)], body=body)
-    assert TestClient(validator(app)).get("/").text == text
+    assert client(app).get("/").text == text
 
 
 def test_a_response_shows_status_reason_headers_body_and_json():
-    headers = [("Content-Type", "application/json"), ("X-A", "1"), ("X-A", "2")]
-    response = TestClient(recorder("422 Unprocessable Content", headers, b'{"a": 1}')[0]).get("/")
+    headers = [("Content-Type", JSON), ("X-A", "1"), ("X-A", "2")]
+    response = client(recorder("422 Unprocessable Content", headers, b'{"a": 1}')[0]).get("/")
     assert (response.status, response.reason, response.body) == (422, "Unprocessable Content", b'{"a": 1}')
     assert response.json == {"a": 1}
     assert response.headers["x-a"] == "1" and response.headers.getall("X-a") == ["1", "2"]
@@ -7288,75 +7000,57 @@ def test_a_response_shows_status_reason_headers_body_and_json():
 
 def test_a_body_that_is_not_json_raises_value_error():
     with pytest.raises(ValueError):
-        TestClient(recorder(body=b"<html>")[0]).get("/").json  # noqa: B018
+        client(recorder(body=b"<html>")[0]).get("/").json  # noqa: B018
 
 
 def test_a_head_response_keeps_what_the_application_gave():
-    assert TestClient(recorder(body=b"wrong")[0]).head("/").body == b"wrong"
+    assert client(recorder(body=b"wrong")[0]).head("/").body == b"wrong"
 
 
 # ---- test client: WSGI -----------------------------------------------------------------------------------------------
 
 
-class Chunks:
-    """An iterable that notes how it was used; an exception among its chunks is raised."""
-
-    def __init__(self, chunks=(), start=None):
-        self.left, self.start, self.closed = list(chunks), start, 0
-
-    def __iter__(self):
-        if self.start:
-            self.start("200 OK", [("X-Late", "1")])
-        for chunk in self.left:
-            if isinstance(chunk, BaseException):
-                raise chunk
-            yield chunk
-
-    def close(self):
-        self.closed += 1
+def streaming(chunks):
+    return lambda environ, start_response: (start_response("200 OK", [TEXT]), chunks)[1]
 
 
 def test_a_stream_is_read_to_its_end_and_closed_once():
-    chunks = Chunks([b"a", b"", b"b"])
-    response = TestClient(lambda environ, start: (start("200 OK", []), chunks)[1]).get("/")
-    assert (response.body, chunks.closed) == (b"ab", 1)
+    chunks = Chunks(b"a", b"", b"b")
+    assert (client(streaming(chunks)).get("/").body, chunks.closed) == (b"ab", 1)
 
 
 def test_start_response_may_be_called_by_the_iterator():
-    chunks = Chunks([b"a"])
-
     def app(environ, start_response):
-        chunks.start = start_response
-        return chunks
+        start_response("200 OK", [TEXT, ("X-Late", "1")])
+        yield b"a"
 
-    assert TestClient(app).get("/").headers["X-Late"] == "1"
+    assert client(app).get("/").headers["X-Late"] == "1"
 
 
 @pytest.mark.parametrize("chunks", [[ZeroDivisionError()], [b"a", OSError()], [b"a", KeyboardInterrupt()]])
 @pytest.mark.parametrize("raise_errors", [False, True])
 def test_a_stream_that_breaks_is_closed_and_its_exception_raised(chunks, raise_errors):
-    iterable = Chunks(chunks)
-    client = TestClient(lambda environ, start: (start("200 OK", []), iterable)[1], raise_errors=raise_errors)
+    iterable = Chunks(*chunks)
     with pytest.raises(type(chunks[-1])):
-        client.get("/")
+        client(streaming(iterable), raise_errors=raise_errors).get("/")
     assert iterable.closed == 1
 
 
 def test_written_bytes_come_before_the_iterable():
     def app(environ, start_response):
-        write = start_response("200 OK", [("Content-Type", "text/plain")])
+        write = start_response("200 OK", [TEXT])
         write(b"a")
         write(b"b")
         return [b"c"]
 
-    assert TestClient(validator(app)).get("/").body == b"abc"
+    assert client(app).get("/").body == b"abc"
 
 
 @pytest.mark.parametrize("chunks", [[], [b""], [b"x"]])
 def test_an_application_that_never_starts_its_response_is_told_so(chunks):
-    iterable = Chunks(chunks)
+    iterable = Chunks(*chunks)
     with pytest.raises(RuntimeError, match="did not call start_response"):
-        TestClient(lambda environ, start: iterable).get("/")
+        client(lambda environ, start_response: iterable, unchecked="it would tell first").get("/")
     assert iterable.closed == 1
 
 
@@ -7369,73 +7063,73 @@ def exc_info():
 
 def test_start_response_with_exc_info_replaces_a_response_of_which_nothing_was_sent():
     def app(environ, start_response):
-        start_response("200 OK", [("X-A", "1")])(b"")
-        start_response("500 Internal Server Error", [("X-B", "1")], exc_info())
+        start_response("200 OK", [TEXT, ("X-A", "1")])(b"")
+        start_response("500 Internal Server Error", [TEXT, ("X-B", "1")], exc_info())
         return []
 
-    response = TestClient(app).get("/")
-    assert response.status == 500 and dict(response.headers) == {"X-B": "1"}
+    response = client(app).get("/")
+    assert response.status == 500 and dict(response.headers) == dict([TEXT, ("X-B", "1")])
 
 
 def test_start_response_with_exc_info_raises_once_bytes_were_sent():
     def app(environ, start_response):
-        start_response("200 OK", [])(b"a")
-        start_response("500 Internal Server Error", [], exc_info())
+        start_response("200 OK", [TEXT])(b"a")
+        start_response("500 Internal Server Error", [TEXT], exc_info())
         return []
 
     with pytest.raises(ZeroDivisionError, match="the cause"):
-        TestClient(app).get("/")
+        client(app).get("/")
 
 
 def test_a_second_start_response_without_exc_info_is_an_error():
     def app(environ, start_response):
-        start_response("200 OK", [])
-        start_response("200 OK", [])
+        start_response("200 OK", [TEXT])
+        start_response("200 OK", [TEXT])
         return []
 
     with pytest.raises(RuntimeError, match="again without exc_info"):
-        TestClient(app).get("/")
+        client(app).get("/")
 
 
 # ---- test client: errors ---------------------------------------------------------------------------------------------
 
 
-def failing(errors):
-    chunks = Chunks([b"sorry"])
+def failing(*errors):
+    """An application whose errors nobody has answered, and the iterable of its response."""
+    chunks = Chunks(b"sorry")
 
     def app(environ, start_response):
         environ["webapp.errors"].extend(errors)
-        start_response("500 Internal Server Error", [("Set-Cookie", "a=1")])
+        start_response("500 Internal Server Error", [TEXT, ("Set-Cookie", "a=1")])
         return chunks
 
     return app, chunks
 
 
 def test_without_raise_errors_the_response_is_shown_as_in_production():
-    assert TestClient(failing([ZeroDivisionError()])[0]).get("/").status == 500
+    assert client(failing(ZeroDivisionError())[0]).get("/").status == 500
 
 
 def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close():
     first = ZeroDivisionError("first")
-    app, chunks = failing([first, KeyError("second")])
+    app, chunks = failing(first, KeyError("second"))
     with pytest.raises(ZeroDivisionError) as raised:
-        TestClient(app, raise_errors=True).get("/")
+        client(app, raise_errors=True).get("/")
     assert raised.value is first and chunks.closed == 1
 
 
 def test_with_raise_errors_an_answered_error_is_an_ordinary_response():
-    client = TestClient(failing([])[0], raise_errors=True)
-    assert client.get("/").status == 500
-    assert client.cookies == {"a": "1"}
+    browser = client(failing()[0], raise_errors=True)
+    assert browser.get("/").status == 500
+    assert browser.cookies == {"a": "1"}
 
 
 def test_client_errors_of_one_request_are_not_seen_by_the_next():
-    errors = [ZeroDivisionError()]
-    client = TestClient(failing(errors)[0], raise_errors=True)
+    apps = [failing(ZeroDivisionError())[0], failing()[0]]
+    browser = client(lambda environ, start_response: apps.pop(0)(environ, start_response), raise_errors=True)
     with pytest.raises(ZeroDivisionError):
-        client.get("/")
-    errors.clear()
-    assert client.get("/").status == 500
+        browser.get("/")
+    assert browser.get("/").status == 500
 
 
 # ---- test client: cookies --------------------------------------------------------------------------------------------
@@ -7462,10 +7156,10 @@ def test_client_errors_of_one_request_are_not_seen_by_the_next():
     ],
 )
 def test_set_cookie_changes_the_jar(before, set_cookies, after):
-    client = TestClient(recorder(headers=[("Set-Cookie", header) for header in set_cookies])[0])
-    client.cookies.update(before)
-    client.get("/")
-    assert client.cookies == after
+    browser = client(recorder(headers=[("Set-Cookie", header) for header in set_cookies])[0])
+    browser.cookies.update(before)
+    browser.get("/")
+    assert browser.cookies == after
 
 
 @pytest.mark.parametrize(
@@ -7480,9 +7174,9 @@ def test_set_cookie_changes_the_jar(before, set_cookies, after):
 )
 def test_the_jar_is_sent_and_a_cookie_header_wins(jar, headers, expected):
     app, seen = recorder()
-    client = TestClient(app)
-    client.cookies.update(jar)
-    client.get("/", headers=headers)
+    browser = client(app)
+    browser.cookies.update(jar)
+    browser.get("/", headers=headers)
     assert seen[0][0].get("HTTP_COOKIE") == expected
 
 
@@ -7492,16 +7186,16 @@ VALUE_BYTES = st.binary().filter(lambda value: b";" not in value).map(lambda val
 @given(VALUE_BYTES)
 def test_every_cookie_value_is_sent_back_byte_for_byte(value):
     app, seen = recorder(headers=[("Set-Cookie", f"a={value.decode('latin-1')}; Path=/")])
-    client = TestClient(app)
-    client.get("/")
-    client.get("/")
+    browser = client(app, unchecked="it refuses control characters")
+    browser.get("/")
+    browser.get("/")
     assert seen[1][0]["HTTP_COOKIE"].encode("latin-1") == b"a=" + value
 
 
 def test_two_clients_share_no_cookies():
     app, _ = recorder(headers=[("Set-Cookie", "a=1")])
-    TestClient(app).get("/")
-    assert TestClient(app).cookies == {}
+    client(app).get("/")
+    assert client(app).cookies == {}
 
 
 # ---- test client: redirects ------------------------------------------------------------------------------------------
@@ -7510,12 +7204,13 @@ def test_two_clients_share_no_cookies():
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
 def test_a_redirect_is_followed_with_the_method_its_status_asks_for(status, method):
-    app, seen = routes({"/a": (f"{status} R", [("Location", "/b")], b""), "/b": ("200 OK", [], b"end")})
-    response = TestClient(app).request(method, "/a", body=b"data", follow_redirects=True)
+    app, seen = recorder(body=b"end", pages={"/a": (f"{status} R", [("Location", "/b")], b"")})
+    response = client(app).request(method, "/a", body=b"data", follow_redirects=True)
     same = status in (307, 308)
     expected = (method, b"data") if same else ("HEAD" if method == "HEAD" else "GET", b"")
     assert response.body == b"end"
-    assert seen == [(method, "/a", b"data"), (expected[0], "/b", expected[1])]
+    found = [(environ["REQUEST_METHOD"], environ["PATH_INFO"], body) for environ, body in seen]
+    assert found == [(method, "/a", b"data"), (expected[0], "/b", expected[1])]
 
 
 @pytest.mark.parametrize(
@@ -7534,16 +7229,16 @@ def test_a_location_is_resolved_against_the_url_it_came_from(location, expected)
 
     def app(environ, start_response):
         seen.append(f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}")
-        start_response(*("200 OK", []) if len(seen) > 1 else ("302 Found", [("Location", location)]))
+        start_response(*("200 OK", [TEXT]) if len(seen) > 1 else ("302 Found", [TEXT, ("Location", location)]))
         return []
 
-    TestClient(app).get("/x/b?old=1", follow_redirects=True)
+    client(app).get("/x/b?old=1", follow_redirects=True)
     assert seen == ["http://localhost/x/b?old=1", expected]
 
 
 def test_a_redirect_is_shown_when_it_is_not_to_be_followed():
     app, seen = recorder("302 Found", [("Location", "/b")])
-    assert TestClient(app).get("/").headers["Location"] == "/b"
+    assert client(app).get("/").headers["Location"] == "/b"
     assert len(seen) == 1
 
 
@@ -7553,19 +7248,19 @@ def test_a_redirect_is_shown_when_it_is_not_to_be_followed():
 )
 def test_what_is_no_redirect_is_not_followed(status, headers):
     app, seen = recorder(status, headers)
-    assert TestClient(app).get("/", follow_redirects=True).status == int(status[:3])
+    assert client(app).get("/", follow_redirects=True).status == int(status[:3])
     assert len(seen) == 1
 
 
 @pytest.mark.parametrize("hops, fails", [(10, False), (11, True)])
 def test_ten_redirects_are_followed_and_the_eleventh_names_the_chain(hops, fails):
-    table = {f"/{n}": ("302 Found", [("Location", f"/{n + 1}")], b"") for n in range(hops)}
-    app, seen = routes({**table, f"/{hops}": ("200 OK", [], b"end")})
+    pages = {f"/{n}": ("302 Found", [("Location", f"/{n + 1}")], b"") for n in range(hops)}
+    app, seen = recorder(body=b"end", pages=pages)
     if fails:
         with pytest.raises(RuntimeError, match="http://localhost/0 -> .* -> http://localhost/11"):
-            TestClient(app).get("/0", follow_redirects=True)
+            client(app).get("/0", follow_redirects=True)
     else:
-        assert TestClient(app).get("/0", follow_redirects=True).body == b"end"
+        assert client(app).get("/0", follow_redirects=True).body == b"end"
     assert len(seen) == 11
 
 
@@ -7575,12 +7270,12 @@ def test_a_redirect_carries_cookies_headers_and_environ_but_nothing_the_applicat
     def app(environ, start_response):
         seen.append(dict(environ))
         environ["SCRIPT_NAME"] = "/shifted"
-        headers = [("Set-Cookie", "a=1"), *([("Location", "/b")] if len(seen) == 1 else [])]
+        headers = [TEXT, ("Set-Cookie", "a=1"), *([("Location", "/b")] if len(seen) == 1 else [])]
         start_response("303 See Other" if len(seen) == 1 else "200 OK", headers)
         return []
 
     headers = {"X": "y", "Cookie": "b=2"}
-    TestClient(app).post("/a", json={}, headers=headers, environ={"REMOTE_ADDR": "::1"}, follow_redirects=True)
+    client(app).post("/a", json={}, headers=headers, environ={"REMOTE_ADDR": "::1"}, follow_redirects=True)
     second = seen[1]
     assert (second["HTTP_COOKIE"], second["HTTP_X"], second["REMOTE_ADDR"]) == ("b=2; a=1", "y", "::1")
     assert second["SCRIPT_NAME"] == "" and "CONTENT_TYPE" not in second and "CONTENT_LENGTH" not in second
@@ -7590,17 +7285,15 @@ def test_a_stream_without_length_is_sent_again_by_a_307():
     seen = []
 
     def app(environ, start_response):
-        seen.append((environ["wsgi.input"].read(), environ["wsgi.input_terminated"]))
-        start_response(*("200 OK", []) if len(seen) > 1 else ("307 Temporary Redirect", [("Location", "/")]))
+        seen.append((environ["wsgi.input"].read(-1), environ["wsgi.input_terminated"]))
+        start_response(*("200 OK", [TEXT]) if len(seen) > 1 else ("307 Temporary Redirect", [TEXT, ("Location", "/")]))
         return []
 
-    TestClient(app).post("/", body=iter([b"a", b"b"]), follow_redirects=True)
+    client(app).post("/", body=iter([b"a", b"b"]), follow_redirects=True)
     assert seen == [(b"ab", True)] * 2
 
 
 # ---- server: applications to be served -------------------------------------------------------------------------------
-
-SERVER_HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def application(environ, start_response):
@@ -7688,7 +7381,7 @@ def empty(environ, start_response):
 
 def file(environ, start_response):
     start_response("200 OK", [])
-    return environ["wsgi.file_wrapper"](open(os.path.join(SERVER_HERE, "test_webapp.py"), "rb"))
+    return environ["wsgi.file_wrapper"](open(__file__, "rb"))
 
 
 def memory(environ, start_response):
@@ -7721,7 +7414,7 @@ def server():
         yield one
 
 
-class Client:
+class Connection:
     """A socket with a little knowledge of responses."""
 
     def __init__(self, server, data=b"", context=None):
@@ -7777,25 +7470,8 @@ def get(path="/", *fields, method="GET", version="1.1", body=b""):
 
 
 def ask(server, data, head=False):
-    with Client(server, data) as client:
-        return client.response(head)
-
-
-@contextlib.contextmanager
-def records(name="webapp"):
-    """Collect what a logger is told, and an event for each."""
-    found, arrived = [], threading.Semaphore(0)
-    handler = logging.Handler()
-    handler.emit = lambda record: (found.append(record), arrived.release())
-    logger = logging.getLogger(name)
-    level, logger.level = logger.level, logging.DEBUG
-    logger._cache.clear()
-    logger.addHandler(handler)
-    try:
-        yield found, lambda: arrived.acquire(timeout=5)
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+    with Connection(server, data) as connection:
+        return connection.response(head)
 
 
 # ---- server: requests and responses ----------------------------------------------------------------------------------
@@ -7819,29 +7495,29 @@ def test_a_hello_has_length_date_and_server_without_version(server):
     ],
 )
 def test_a_connection_stays_when_version_and_client_say_so(server, fields, version, stays):
-    with Client(server, get("/", *fields, version=version)) as client:
-        headers = client.response()[1]
+    with Connection(server, get("/", *fields, version=version)) as connection:
+        headers = connection.response()[1]
         assert headers.get("connection") == {("1.1", True): None, ("1.0", True): "keep-alive"}.get(
             (version, stays), "close"
         )
         if stays:
-            client.sock.sendall(get())
-            assert client.response()[0] == 200
+            connection.sock.sendall(get())
+            assert connection.response()[0] == 200
         else:
-            assert client.closed()
+            assert connection.closed()
 
 
 def test_pipelined_requests_are_answered_in_order(server):
     data = b"".join(get("/echo", "Content-Length: 1", method="POST", body=b"%d" % n) for n in range(9))
-    with Client(server, data) as client:
-        assert [client.response()[2] for _ in range(9)] == [b"%d" % n for n in range(9)]
+    with Connection(server, data) as connection:
+        assert [connection.response()[2] for _ in range(9)] == [b"%d" % n for n in range(9)]
 
 
 def test_a_request_may_arrive_byte_by_byte(server):
-    with Client(server) as client:
+    with Connection(server) as connection:
         for byte in get("/echo", "Content-Length: 3", method="POST", body=b"abc"):
-            client.sock.sendall(bytes([byte]))
-        assert client.response()[2] == b"abc"
+            connection.sock.sendall(bytes([byte]))
+        assert connection.response()[2] == b"abc"
 
 
 @pytest.mark.parametrize("path, body", [("/stream", b"onetwo"), ("/write", b"onetwo")])
@@ -7859,21 +7535,21 @@ def test_start_response_with_exc_info_replaces_what_was_not_sent(server):
 
 @pytest.mark.parametrize("path", ["/", "/stream", "/big", "/file"])
 def test_head_has_no_body(server, path):
-    with Client(server, get(path, method="HEAD") + get()) as client:
-        assert client.response(head=True)[0] == 200
-        assert client.response()[2] == b"Hello World"
+    with Connection(server, get(path, method="HEAD") + get()) as connection:
+        assert connection.response(head=True)[0] == 200
+        assert connection.response()[2] == b"Hello World"
 
 
 @pytest.mark.parametrize("code, length", [(204, None), (304, None), (200, "0"), (404, "0")])
 def test_a_response_without_body_is_framed_so(server, code, length):
-    with Client(server, get(f"/empty?{code}") + get()) as client:
-        got, headers, _ = client.response()
+    with Connection(server, get(f"/empty?{code}") + get()) as connection:
+        got, headers, _ = connection.response()
         assert (got, headers.get("content-length"), "transfer-encoding" in headers) == (code, length, False)
-        assert client.response()[2] == b"Hello World"
+        assert connection.response()[2] == b"Hello World"
 
 
 def test_files_are_sent_whole_and_memory_files_are_read(server):
-    with open(os.path.join(SERVER_HERE, "test_webapp.py"), "rb") as source:
+    with open(__file__, "rb") as source:
         expected = source.read()
     code, headers, body = ask(server, get("/file"))
     assert (code, headers["content-length"], body) == (200, str(len(expected)), expected)
@@ -7982,14 +7658,14 @@ SERVER_HOSTILE = {
 @pytest.mark.parametrize("name", SERVER_HOSTILE)
 def test_a_malformed_request_gets_a_complete_refusal_and_no_second_answer(server, name):
     status, data = SERVER_HOSTILE[name]
-    with records() as (found, _), Client(server, data) as client:
-        code, headers, body = client.response()
+    with Log() as log, Connection(server, data) as connection:
+        code, headers, body = connection.response()
         assert (code, headers["connection"]) == (status, "close")
         assert body.startswith(str(status).encode())
-        client.sock.shutdown(socket.SHUT_WR)
-        assert client.closed()
+        connection.sock.shutdown(socket.SHUT_WR)
+        assert connection.closed()
     # What a client can provoke is no failure of the application.
-    assert found == []
+    assert log.records == []
 
 
 @pytest.mark.parametrize(
@@ -8001,9 +7677,9 @@ def test_a_malformed_request_gets_a_complete_refusal_and_no_second_answer(server
     ],
 )
 def test_chunked_requests_are_read_and_trailers_dropped(server, body):
-    with Client(server, get("/echo", CHUNKED, method="POST", body=body) + get()) as client:
-        assert client.response()[2] == b"abc"
-        assert client.response()[2] == b"Hello World"
+    with Connection(server, get("/echo", CHUNKED, method="POST", body=body) + get()) as connection:
+        assert connection.response()[2] == b"abc"
+        assert connection.response()[2] == b"Hello World"
 
 
 @given(st.binary(max_size=300) | st.text("GET /HTP1.\r\n:Host aX", max_size=80).map(str.encode))
@@ -8023,27 +7699,27 @@ def test_an_empty_line_before_a_request_is_skipped(server):
 
 def test_100_continue_comes_only_when_the_application_reads(server):
     fields = ("Expect: 100-continue", "Content-Length: 2")
-    with Client(server, get("/echo", *fields, method="POST")) as client:
-        assert client.response()[0] == 100
-        client.sock.sendall(b"ok")
-        assert client.response()[2] == b"ok"
-    with Client(server, get("/early", *fields, method="POST")) as client:
-        code, headers, _ = client.response()
+    with Connection(server, get("/echo", *fields, method="POST")) as connection:
+        assert connection.response()[0] == 100
+        connection.sock.sendall(b"ok")
+        assert connection.response()[2] == b"ok"
+    with Connection(server, get("/early", *fields, method="POST")) as connection:
+        code, headers, _ = connection.response()
         assert (code, headers["connection"]) == (413, "close")
 
 
 @pytest.mark.parametrize("fields, body", [(["Content-Length: 18"], get()[:18]), ([CHUNKED], b"1\r\nG\r\n0\r\n\r\n")])
 def test_an_unread_body_never_becomes_a_request(server, fields, body):
-    with Client(server, get("/", *fields, method="POST", body=body) + get("/show")) as client:
-        assert client.response()[2] == b"Hello World"
-        assert b"PATH_INFO=/show" in client.response()[2]
+    with Connection(server, get("/", *fields, method="POST", body=body) + get("/show")) as connection:
+        assert connection.response()[2] == b"Hello World"
+        assert b"PATH_INFO=/show" in connection.response()[2]
 
 
 def test_an_early_413_reaches_a_client_that_sends_5_mib(server):
     size = 5 * 2**20
-    with Client(server, get("/early", f"Content-Length: {size}", method="POST")) as client:
-        client.sock.sendall(bytes(size))
-        code, headers, body = client.response()
+    with Connection(server, get("/early", f"Content-Length: {size}", method="POST")) as connection:
+        connection.sock.sendall(bytes(size))
+        code, headers, body = connection.response()
         assert (code, headers["connection"], body) == (413, "close", b"too large")
 
 
@@ -8058,13 +7734,13 @@ def test_a_large_upload_arrives_whole(server):
 
 
 def test_an_exception_is_a_bare_500_logged_once():
-    with serving() as server, records() as (found, arrived):
+    with serving() as server, Log() as log:
         code, _, body = ask(server, get("/fail"))
         assert (code, body) == (500, b"500 Internal Server Error")
         assert ask(server, get("/fail_logged"))[0] == 500
         assert ask(server, get("/inject"))[0] == 500
         assert ask(server, get("/long"))[0] == 500
-    assert [(r.levelname, r.exc_info[0].__name__) for r in found] == [
+    assert [(r.levelname, r.exc_info[0].__name__) for r in log.records] == [
         ("ERROR", "RuntimeError"), ("ERROR", "ValueError"), ("ERROR", "ValueError"),
     ]  # fmt: skip
 
@@ -8072,9 +7748,9 @@ def test_an_exception_is_a_bare_500_logged_once():
 @pytest.mark.parametrize("path", ["/fail_later", "/short"])
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_a_response_that_fails_half_way_is_cut(server, path, version):
-    with Client(server, get(path, version=version)) as client:
+    with Connection(server, get(path, version=version)) as connection:
         try:
-            data = client.file.read()
+            data = connection.file.read()
         except ConnectionResetError:
             assert (path, version) == ("/fail_later", "1.0")
         else:
@@ -8084,11 +7760,11 @@ def test_a_response_that_fails_half_way_is_cut(server, path, version):
 
 @pytest.mark.parametrize("received", [0, 10, 200_000])
 def test_a_client_that_leaves_an_upload_costs_one_line(received):
-    with serving() as server, records() as (found, arrived):
-        with Client(server, get("/echo", "Content-Length: 999999", method="POST", body=bytes(received))):
+    with serving() as server, Log() as log:
+        with Connection(server, get("/echo", "Content-Length: 999999", method="POST", body=bytes(received))):
             pass
-        assert arrived()
-        assert [(r.levelname, r.exc_info) for r in found] == [("INFO", None)]
+        log.wait()
+        assert [(r.levelname, r.exc_info) for r in log.records] == [("INFO", None)]
 
 
 def test_a_client_that_leaves_a_download_costs_one_line():
@@ -8100,11 +7776,12 @@ def test_a_client_that_leaves_a_download_costs_one_line():
         finally:
             closed.set()
 
-    with serving(app) as server, records() as (found, arrived):
-        with Client(server, get()) as client:
-            client.file.read(1000)
-        assert closed.wait(5) and arrived()
-        assert [(r.levelname, r.exc_info) for r in found] == [("INFO", None)]
+    with serving(app) as server, Log() as log:
+        with Connection(server, get()) as connection:
+            connection.file.read(1000)
+        assert closed.wait(5)
+        log.wait()
+        assert [(r.levelname, r.exc_info) for r in log.records] == [("INFO", None)]
 
 
 @pytest.mark.parametrize(
@@ -8121,12 +7798,13 @@ def test_a_fault_of_the_server_costs_a_connection_and_not_the_server(step, monke
         return original(self, *arguments)
 
     monkeypatch.setattr(Server, step, fail_once)
-    with records() as (found, arrived), serving(idle_timeout=0.1) as server:
-        with contextlib.suppress(OSError), Client(server, get("/", "Connection: close")) as client:
-            client.closed()
-        with Client(server) as idle:
+    with Log() as log, serving(idle_timeout=0.1) as server:
+        with contextlib.suppress(OSError), Connection(server, get("/", "Connection: close")) as connection:
+            connection.closed()
+        with Connection(server) as idle:
             assert idle.closed()
-        assert arrived() and found[0].exc_info[0] is ZeroDivisionError
+        log.wait()
+        assert log.records[0].exc_info[0] is ZeroDivisionError
         assert ask(server, get())[0] == 200
 
 
@@ -8134,15 +7812,15 @@ def test_a_fault_of_the_server_costs_a_connection_and_not_the_server(step, monke
 
 
 def test_a_header_has_a_deadline_however_often_a_byte_comes():
-    with serving(header_timeout=0.2) as server, Client(server, b"GET / HTTP/1.1\r\nX: ") as client:
-        client.sock.settimeout(0.02)
+    with serving(header_timeout=0.2) as server, Connection(server, b"GET / HTTP/1.1\r\nX: ") as connection:
+        connection.sock.settimeout(0.02)
         started = time.monotonic()
         while time.monotonic() - started < 5:
             try:
-                data = client.sock.recv(100)
+                data = connection.sock.recv(100)
                 break
             except OSError:
-                client.sock.sendall(b"x")
+                connection.sock.sendall(b"x")
         assert data.startswith(b"HTTP/1.1 408 ")
 
 
@@ -8154,17 +7832,17 @@ def test_a_body_has_a_deadline(size):
 
 
 def test_an_idle_connection_is_closed_silently():
-    with serving(idle_timeout=0.1) as server, Client(server, get()) as client:
-        assert client.response()[0] == 200
-        assert client.closed()
-        with Client(server) as silent:
+    with serving(idle_timeout=0.1) as server, Connection(server, get()) as connection:
+        assert connection.response()[0] == 200
+        assert connection.closed()
+        with Connection(server) as silent:
             assert silent.closed()
 
 
 def test_writing_to_a_client_that_stopped_reading_ends():
-    with serving(write_timeout=0.2) as server, records() as (found, arrived), Client(server, get("/big")):
-        assert arrived()
-        assert found[0].levelname == "INFO"
+    with serving(write_timeout=0.2) as server, Log() as log, Connection(server, get("/big")):
+        log.wait()
+        assert log.records[0].levelname == "INFO"
 
 
 def test_200_dripping_and_500_idle_connections_cost_no_thread():
@@ -8172,7 +7850,7 @@ def test_200_dripping_and_500_idle_connections_cost_no_thread():
         ask(server, get())
         before = threading.active_count()
         for n in range(500):
-            stack.enter_context(Client(server, b"GET / HTTP" if n < 200 else b""))
+            stack.enter_context(Connection(server, b"GET / HTTP" if n < 200 else b""))
         assert ask(server, get())[0] == 200
         # On a busy machine the leader may be late, and then a thread more takes its place.
         assert threading.active_count() < before + 5
@@ -8191,18 +7869,18 @@ def test_200_dripping_and_500_idle_connections_cost_no_thread():
 def test_200_bodies_that_drip_leave_a_thread_for_the_next_request(fields, begin):
     with serving(threads=64) as server, contextlib.ExitStack() as stack:
         request = get("/echo", *fields, method="POST", body=begin)
-        clients = [stack.enter_context(Client(server, request)) for _ in range(200)]
+        connections = [stack.enter_context(Connection(server, request)) for _ in range(200)]
         if "Expect: 100-continue" in fields:
-            assert all(client.response()[0] == 100 for client in clients)
-        for client in clients:
-            client.sock.sendall(b"3e8\r\n." if CHUNKED in fields else b".")
+            assert all(connection.response()[0] == 100 for connection in connections)
+        for connection in connections:
+            connection.sock.sendall(b"3e8\r\n." if CHUNKED in fields else b".")
         assert ask(server, get())[0] == 200
 
 
 def test_200_clients_that_stop_reading_leave_a_thread_for_the_next_request():
     with serving(threads=64) as server, contextlib.ExitStack() as stack:
         for _ in range(200):
-            stack.enter_context(Client(server, get("/big"))).sock.recv(1)
+            stack.enter_context(Connection(server, get("/big"))).sock.recv(1)
         assert ask(server, get())[0] == 200
 
 
@@ -8232,46 +7910,38 @@ def test_slow_handlers_stop_nobody_and_threads_are_bounded():
         return hello(environ, start_response)
 
     with serving(app, threads=4) as server, contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(Client(server, get("/slow"))) for _ in range(3)]
+        connections = [stack.enter_context(Connection(server, get("/slow"))) for _ in range(3)]
         assert all(started.acquire(timeout=5) for _ in range(3))
         assert ask(server, get())[0] == 200
-        clients += [stack.enter_context(Client(server, get("/slow"))) for _ in range(9)]
+        connections += [stack.enter_context(Connection(server, get("/slow"))) for _ in range(9)]
         assert started.acquire(timeout=5)
         assert not started.acquire(timeout=0.1)
         release.set()
-        assert [client.response()[0] for client in clients] == [200] * 12
+        assert [connection.response()[0] for connection in connections] == [200] * 12
 
 
 def test_64_clients_never_get_each_others_answers(server):
     wrong = []
 
     def talk(name):
-        with Client(server) as client:
+        with Connection(server) as connection:
             for n in range(20):
                 body = b"%d-%d" % (name, n)
-                client.sock.sendall(get("/echo", f"Content-Length: {len(body)}", method="POST", body=body))
-                if client.response()[2] != body:
+                connection.sock.sendall(get("/echo", f"Content-Length: {len(body)}", method="POST", body=body))
+                if connection.response()[2] != body:
                     wrong.append(body)
 
-    threads = [threading.Thread(target=talk, args=(n,)) for n in range(64)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(64, talk)
     assert wrong == []
 
 
 def test_many_connections_for_one_request_each_do_not_confuse_the_selector(server):
-    def talk():
+    def talk(number):
         for _ in range(50):
             answers.append(ask(server, get("/", "Connection: close"))[0])
 
     answers = []
-    threads = [threading.Thread(target=talk) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(16, talk)
     assert answers == [200] * 800
 
 
@@ -8286,15 +7956,15 @@ def test_stop_lets_a_running_request_end_and_frees_the_port():
         release.wait(5)
         return hello(environ, start_response)
 
-    with serving(app) as server, Client(server, get()) as client:
+    with serving(app) as server, Connection(server, get()) as connection:
         started.wait(5)
         stopper = threading.Thread(target=server.stop)
         stopper.start()
         while not server.stopping:
             pass
         release.set()
-        assert client.response()[2] == b"Hello World"
-        assert client.closed()
+        assert connection.response()[2] == b"Hello World"
+        assert connection.closed()
         stopper.join(5)
         again = Server(application, port=server.port)
         again.stop()
@@ -8318,7 +7988,7 @@ def test_stop_waits_no_longer_than_it_is_told():
         release.wait(20)
         return hello(environ, start_response)
 
-    with serving(app, stop_timeout=0.1) as server, Client(server, get()):
+    with serving(app, stop_timeout=0.1) as server, Connection(server, get()):
         started.wait(5)
         begun = time.monotonic()
         server.stop()
@@ -8330,8 +8000,8 @@ def test_stopping_leaves_no_thread_and_no_descriptor():
     gc.collect()  # what earlier tests have left
     descriptors = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
     threads = threading.active_count()
-    with serving() as server, Client(server, get()) as client:
-        client.response()
+    with serving() as server, Connection(server, get()) as connection:
+        connection.response()
     assert threading.active_count() <= threads
     assert not descriptors or len(os.listdir("/proc/self/fd")) == descriptors
 
@@ -8369,24 +8039,25 @@ def test_tls_and_a_client_that_never_shakes_hands(certificate):
     trust = ssl.create_default_context(cafile=certificate)
     trust.check_hostname = False
     body = os.urandom(2**20)
-    with serving(ssl_context=context) as server, Client(server), Client(server, b"GET / HTTP/1.1\r\n"):
-        with Client(server, get("/echo", f"Content-Length: {len(body)}", method="POST"), trust) as client:
-            client.sock.sendall(body)
-            assert client.response()[2] == body
-            client.sock.sendall(get("/file") + get("/show"))
-            assert client.response()[0] == 200
-            assert b"wsgi.url_scheme=https" in client.response()[2]
+    with serving(ssl_context=context) as server, Connection(server), Connection(server, b"GET / HTTP/1.1\r\n"):
+        with Connection(server, get("/echo", f"Content-Length: {len(body)}", method="POST"), trust) as connection:
+            connection.sock.sendall(body)
+            assert connection.response()[2] == body
+            connection.sock.sendall(get("/file") + get("/show"))
+            assert connection.response()[0] == 200
+            assert b"wsgi.url_scheme=https" in connection.response()[2]
 
 
 # ---- server: access lines --------------------------------------------------------------------------------------------
 
 
 def test_there_is_one_access_line_for_each_request_refused_ones_too():
-    with serving(quiet=False) as server, records("webapp.access") as (found, arrived):
+    with serving(quiet=False) as server, Log("webapp.access") as log:
         ask(server, get("/?a=\\"))
         ask(server, b"\x1b[31m\r\n\r\n")
-        assert arrived() and arrived()
-    lines = [record.getMessage() for record in found]
+        log.wait()
+        log.wait()
+    lines = [record.getMessage() for record in log.records]
     assert re.fullmatch(r"127\.0\.0\.1 GET /\?a=\\ 200 11 \d+\.\d ms", lines[0])
     assert re.fullmatch(r"127\.0\.0\.1 - \\x1b\[31m 400 15 \d+\.\d ms", lines[1])
     assert logging.getLogger("webapp").handlers == []
@@ -8400,11 +8071,11 @@ def test_an_access_line_tells_how_much_of_a_file_was_sent(tmp_path):
         start_response("200 OK", [])
         return environ["wsgi.file_wrapper"](path.open("rb"))
 
-    with serving(app, quiet=False) as server, records("webapp.access") as (found, arrived):
-        with Client(server, get()) as client:
-            client.sock.recv(1000)
-        assert arrived()
-    assert 1000 < found[0].args[4] < 20_000_000
+    with serving(app, quiet=False) as server, Log("webapp.access") as log:
+        with Connection(server, get()) as connection:
+            connection.sock.recv(1000)
+        log.wait()
+    assert 1000 < log.records[0].args[4] < 20_000_000
 
 
 def test_no_stderr_is_no_failure(monkeypatch):
@@ -8417,7 +8088,7 @@ def test_no_stderr_is_no_failure(monkeypatch):
 
 
 def start(*arguments, cwd, **options):
-    environ = {**os.environ, "PYTHONPATH": SERVER_HERE}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
         [sys.executable, "-m", "webapp", *arguments],
         cwd=cwd, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -8458,7 +8129,7 @@ def test_the_command_serves_until_it_is_told_and_loads_the_file_once(program, nu
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
     (tmp_path / "slow.py").write_text("import time\ndef app(e, s):\n print('in', flush=True); time.sleep(60)\n")
     process = start("slow", "--port", "0", cwd=tmp_path)
-    with Client(port_of(process), get()):
+    with Connection(port_of(process), get()):
         assert process.stdout.readline() == "in\n"
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
@@ -8538,10 +8209,10 @@ def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_pa
         "import time\ndef app(e, s):\n print('in', flush=True); time.sleep(0.3); s('200 OK', []); return [b'done']\n"
     )
     process = start("slow", "--port", "0", "--reload", cwd=tmp_path, start_new_session=True)
-    with Client(port_of(process), get()) as client:
+    with Connection(port_of(process), get()) as connection:
         assert process.stdout.readline() == "in\n"
         os.killpg(process.pid, signal.SIGINT)
-        assert client.response()[2] == b"done"
+        assert connection.response()[2] == b"done"
     _, errors = process.communicate(timeout=5)
     assert process.returncode == 0 and "Traceback" not in errors
 
@@ -8549,10 +8220,10 @@ def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_pa
 def test_no_child_outlives_its_parent(program):
     process = start("site1", "--port", "0", "--reload", cwd=program.parent)
     at = port_of(process)
-    with Client(at, get()) as client:
-        assert client.response()[0] == 200
+    with Connection(at, get()) as connection:
+        assert connection.response()[0] == 200
         process.kill()
-        assert client.closed()
+        assert connection.closed()
     process.communicate(timeout=5)  # ends when the child, too, has closed its pipes
 
 
@@ -8564,7 +8235,7 @@ before = set(sys.modules)
 import webapp
 print(sorted(set({unwanted!r}) & (set(sys.modules) - before)))
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=SERVER_HERE, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
 
 
@@ -8652,12 +8323,12 @@ class Curl:
             form = [(name, value) for name, value in fields if value[:1] != "@"]
             return {"form": form, "files": [(n, self.upload(value[1:])) for n, value in fields if value[:1] == "@"]}
         if given.json:
-            headers.update({"Content-Type": "application/json", "Accept": "application/json"})
+            headers.update({"Content-Type": JSON, "Accept": JSON})
             return {"body": given.json}
         if given.data and given.get:
             given.url += "?" + "&".join(given.data)
         elif given.data:
-            headers["Content-Type"] = "application/x-www-form-urlencoded"
+            headers["Content-Type"] = URLENCODED
             return {"body": "&".join(given.data)}
         return {}
 
@@ -8665,7 +8336,7 @@ class Curl:
         name, *options = value.split(";")
         options = dict(option.split("=", 1) for option in options)
         content_type = {".txt": "text/plain", ".html": "text/html", ".png": "image/png"}.get(pathlib.Path(name).suffix)
-        content_type = options.get("type", content_type or "application/octet-stream")
+        content_type = options.get("type", content_type or OCTETS)
         return options.get("filename", pathlib.Path(name).name), (self.directory / name).read_bytes(), content_type
 
     def printed(self, response, given):
@@ -8733,7 +8404,9 @@ def in_tmp_path(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["hello", "routes", "errors", "guestbook", "upload", "testing"])
+@pytest.mark.parametrize(
+    "name", "hello routes errors guestbook upload testing todo_api files cors login deploying".split()
+)
 def test_curl_commands_of_an_example_answer_what_its_docstring_shows(name, in_tmp_path):
     module = load_example(name)
     replay(module.__doc__, client(module.app), in_tmp_path)
@@ -8839,16 +8512,6 @@ def test_tests_of_the_testing_example_pass_from_any_directory(start, tmp_path):
     assert (done.returncode, "5 passed" in done.stdout or "5 tests passed" in done.stdout) == (0, True), done.stdout
 
 
-@pytest.mark.parametrize("name", ["todo_api", "files", "cors", "login", "deploying"])
-def test_curl_commands_of_an_example_show_what_they_answer(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    module = load_example(name)
-    replay(module.__doc__, client(module.app), tmp_path)
-
-
-EXAMPLESB_JSON = {"Content-Type": "application/json"}
-
-
 @pytest.fixture
 def todos(tmp_path, monkeypatch):
     monkeypatch.setenv("TODOS", str(tmp_path / "todos.sqlite3"))
@@ -8864,7 +8527,7 @@ def todos(tmp_path, monkeypatch):
         ("DELETE", "/todos/999999999999999999", {}, 404, "Not Found"),
         ("POST", "/todos/1/done", {}, 404, "Not Found"),
         ("POST", "/todos", {"form": {"title": "x"}}, 415, "Unsupported Media Type"),
-        ("POST", "/todos", {"body": "[" * 100_000, "headers": EXAMPLESB_JSON}, 400, "Bad Request"),
+        ("POST", "/todos", {"body": "[" * 100_000, "headers": {"Content-Type": JSON}}, 400, "Bad Request"),
         ("POST", "/todos", {"json": ["x"]}, 422, "Not valid"),
         ("POST", "/todos", {"json": {}}, 422, "Not valid"),
         ("POST", "/todos", {"json": {"title": 1}}, 422, "Not valid"),
@@ -8883,7 +8546,7 @@ def test_todo_api_answers_every_error_with_a_problem_detail(method, path, conten
 
 def test_todo_api_takes_half_a_surrogate_pair_for_invalid_input(todos):
     body = rb'{"title": "\ud800"}'
-    response = todos.post("/todos", body=body, headers=EXAMPLESB_JSON)
+    response = todos.post("/todos", body=body, headers={"Content-Type": JSON})
     assert (response.status, "detail" in response.json) == (422, False)
 
 
@@ -8995,7 +8658,7 @@ def test_files_serves_the_index_page_of_a_folder(tmp_path):
     (tmp_path / "site" / "index.html").write_text("<p>Hi")
     browser = client(load_example("files").make_app(tmp_path))
     response = browser.get("/files/site", follow_redirects=True)
-    assert (response.text, response.headers["Content-Type"]) == ("<p>Hi", "text/html; charset=UTF-8")
+    assert (response.text, response.headers["Content-Type"]) == ("<p>Hi", HTML)
     assert response.headers["X-Content-Type-Options"] == "nosniff"
 
 
@@ -9087,14 +8750,6 @@ def test_login_is_refused_to_a_page_of_another_site():
     assert (response.status, "Set-Cookie" in response.headers) == (403, False)
 
 
-EXAMPLESB_FORWARDED = {
-    "X-Forwarded-For": "6.6.6.6, 203.0.113.7",
-    "X-Forwarded-Proto": "https",
-    "X-Forwarded-Host": "www.example",
-    "Host": "inner:8000",
-}
-
-
 @pytest.mark.parametrize(
     ("proxies", "address", "url"),
     [("0", "127.0.0.1", "http://inner:8000/whoami"), ("1", "203.0.113.7", "https://www.example/whoami")],
@@ -9103,7 +8758,13 @@ def test_deploying_believes_as_many_proxies_as_it_is_told(proxies, address, url,
     monkeypatch.setenv("TRUSTED_PROXIES", proxies)
     module = load_example("deploying")
     assert module.application is module.app
-    response = client(module.app).get("/whoami", headers=EXAMPLESB_FORWARDED, environ={"REMOTE_ADDR": "127.0.0.1"})
+    headers = {
+        "X-Forwarded-For": "6.6.6.6, 203.0.113.7",
+        "X-Forwarded-Proto": "https",
+        "X-Forwarded-Host": "www.example",
+        "Host": "inner:8000",
+    }
+    response = client(module.app).get("/whoami", headers=headers, environ={"REMOTE_ADDR": "127.0.0.1"})
     parts = urllib.parse.urlsplit(url)
     assert response.json == {"remote_address": address, "scheme": parts.scheme, "host": parts.netloc, "url": url}
 
@@ -9182,7 +8843,7 @@ def test_tests_of_the_tutorial_pass(tmp_path):
     (tmp_path / "test_guestbook.py").write_text(tests, encoding="utf-8")
     (command,) = blocks(chapter(STEPS[-1]), "console")
     arguments = command.replace("$ python3", "").split()
-    environ = {**os.environ, "PYTHONPATH": os.path.dirname(webapp.__file__)}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert "3 passed" in done.stdout, done.stdout
 
@@ -9311,32 +8972,25 @@ def tracing_app(**behaviours):
     return app, trace
 
 
-def readme_raising(context):
-    raise RuntimeError("said nowhere")
-
-
-class NeverValid(ValidationExecutor):
-    def validate(self, context):
-        self.add_error("field", "message")
-
+FAIL = raiser(RuntimeError("said nowhere"))
 
 HOOK_ROWS = {
     "a route of the application answers": ("GET /", {}),
     "a route in 3 answers": ("GET /a/b/x", {}),
-    "its handler raises": ("GET /a/b/x", {"handler": readme_raising}),
+    "its handler raises": ("GET /a/b/x", {"handler": FAIL}),
     "its handler raises, error hook 2 sends": (
         "GET /a/b/x",
-        {"handler": readme_raising, "error2": lambda context: "sent"},
+        {"handler": FAIL, "error2": lambda context: "sent"},
     ),
-    "its handler raises, error hook 3 raises": ("GET /a/b/x", {"handler": readme_raising, "error3": readme_raising}),
+    "its handler raises, error hook 3 raises": ("GET /a/b/x", {"handler": FAIL, "error3": FAIL}),
     "before hook 2 sends": ("GET /a/b/x", {"before2": lambda context: "sent"}),
-    "before hook 2 raises": ("GET /a/b/x", {"before2": readme_raising}),
-    "validation fails": ("GET /a/b/x", {"executors": (NeverValid,)}),
-    "a handler in 4 raises": ("GET /a/other", {"handler": readme_raising}),
+    "before hook 2 raises": ("GET /a/b/x", {"before2": FAIL}),
+    "validation fails": ("GET /a/b/x", {"executors": (Answer422,)}),
+    "a handler in 4 raises": ("GET /a/other", {"handler": FAIL}),
     "no route has the path ``/a/nowhere``": ("GET /a/nowhere", {}),
     "``/a/b/x`` has no route for the method": ("POST /a/b/x", {}),
     "``on_request`` sends": ("GET /a/b/x", {"on_request": lambda context: "sent"}),
-    "``on_request`` raises": ("GET /a/b/x", {"on_request": readme_raising}),
+    "``on_request`` raises": ("GET /a/b/x", {"on_request": FAIL}),
 }
 
 
@@ -9360,19 +9014,12 @@ def status_app():
 
     app = App()
     app.error(lambda context, cause, status: context.response.code(503) if context.request.path == "/hook" else None)
-
-    def route(pattern, cause):
-        def handler(context):
-            raise cause
-
-        app.get(pattern)(handler)
-
     for pattern, cause in {
         "/http": HttpException(409), "/not-found": NotFoundException(), "/code": CodeException(7),
         "/other": OSError(), "/known": Known(), "/unknown": LookupError(), "/hook": OSError(),
     }.items():  # fmt: skip
-        route(pattern, cause)
-    app.get("/invalid", NeverValid)(lambda context: "not reached")
+        app.get(pattern)(raiser(cause))
+    app.get("/invalid", Answer422)
     app.get("/input")(lambda context: context.request.query["missing"])
     app.get("/nothing")(lambda context: None)
     return app
@@ -9421,22 +9068,12 @@ def log_app():
             if context.request.path == "/complete":
                 raise RuntimeError("said nowhere")
 
-    def fails(*kinds):
-        def handler(context):
-            raise {"/403": PermissionError, "/unresolved": KeyError}.get(context.request.path, RuntimeError)("text")
-
-        return handler
-
-    def breaks():
-        yield "begun"
-        raise RuntimeError("text")
-
     app = App()
-    app.error(lambda context, cause, status: context.state["missing"] if context.request.path == "/hook" else None)
-    for pattern in ("/500", "/403", "/hook", "/unresolved"):
-        app.get(pattern)(fails())
-    app.get("/stream")(lambda context: breaks())
-    app.get("/invalid", NeverValid)(lambda context: "not reached")
+    errors = {"/500": RuntimeError("text"), "/403": PermissionError("text"), "/unresolved": KeyError("text")}
+    for pattern, error in errors.items():
+        app.get(pattern)(raiser(error))
+    app.get("/stream")(lambda context: (text if text else 1 / 0 for text in ("begun", "")))
+    app.get("/invalid", Answer422)
     app.get("/complete")(lambda context: "answer")
     return app
 
@@ -9444,7 +9081,7 @@ def log_app():
 LOG_ROWS = {
     "an exception with a status of 5xx": ("/500", "'/500': 500", True),
     "an exception with any other status": ("/403", "PermissionError('text')", False),
-    "a hook or callback fails": ("/complete", "エラーハンドラで例外が発生しました", True),
+    "a hook or callback fails": ("/complete", HOOK_FAILED, True),
     "``resolve_status_code`` fails": ("/unresolved", "KeyError('text')", True),
     "a stream breaks after its start": ("/stream", "'/stream': 500", True),
     "validation fails": ("/invalid", None, False),
@@ -9452,14 +9089,14 @@ LOG_ROWS = {
 
 
 @pytest.mark.parametrize("row", table(chapter("What is logged where"))[:6], ids=lambda row: row[0])
-def test_row_of_what_is_logged(row, caplog):
+def test_row_of_what_is_logged(row):
     path, text, trace = LOG_ROWS[row[0]]
-    with caplog.at_level(logging.DEBUG):
+    with Log() as log:
         try:
             client(log_app()).get(path)
-        except RuntimeError:
+        except ZeroDivisionError:
             assert path == "/stream"  # what the test client makes of a connection that is cut
-    record = caplog.records[0] if caplog.records else None
+    record = log.records[0] if log.records else None
     if text is None:
         assert (row[1], record) == ("none", None)
     else:
@@ -9468,51 +9105,15 @@ def test_row_of_what_is_logged(row, caplog):
         assert bool(record.exc_info) == trace
 
 
-def test_log_names_the_hook_that_failed_and_where(caplog):
-    client(log_app()).get("/hook")
-    failed = caplog.records[-1]
-    assert failed.getMessage() == "エラーハンドラで例外が発生しました"
-    assert (failed.stage, failed.method, failed.path) == ("error", "GET", "/hook")
-    assert "<lambda>" in failed.hook
-
-
-@pytest.fixture
-def readme_records():
-    """What the loggers of the server are told: call it to wait for the next record."""
-    found, arrived = [], threading.Semaphore(0)
-    handler = logging.Handler()
-    handler.emit = lambda record: (found.append(record), arrived.release())
-    loggers = [logging.getLogger(name) for name in ("webapp", "webapp.access")]
-    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
-    for logger in loggers:
-        logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(logging.INFO)
-
-    def following():
-        assert arrived.acquire(timeout=10)
-        return found.pop(0)
-
-    yield following
-    for logger, (handlers, propagate, level) in zip(loggers, before):
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
-
-
-def exchange(server, data):
-    """Send bytes and return all that comes until the server closes."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
-        connection.sendall(data)
-        return b"".join(iter(lambda: connection.recv(65536), b""))
-
-
-def test_rows_of_what_the_server_logs(readme_records):
+def test_rows_of_what_the_server_logs():
     rows = {title: row for title, *row in table(chapter("What is logged where"))}
-    with Server(log_app()) as server:
-        exchange(server, b"GET /invalid HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
-        answered = readme_records()
-        with socket.create_connection(("127.0.0.1", server.port)) as connection:
-            connection.sendall(b"GET /")
-        gone = readme_records()
+    with Log("webapp", "webapp.access") as log, serving(log_app(), quiet=False) as server:
+        ask(server, get("/invalid"))
+        log.wait()
+        with Connection(server, b"GET /"):
+            pass
+        log.wait()
+    answered, gone = log.records
     assert [f"``{answered.name}``", answered.levelname] == rows["a request was answered"][:2]
     assert re.fullmatch(r"127\.0\.0\.1 GET /invalid 422 \d+ [\d.]+ ms", answered.getMessage())
     assert [f"``{gone.name}``", gone.levelname] == rows["a client goes away"][:2]
@@ -9562,10 +9163,6 @@ def loop(context, number):
         context.response.redirect(f"/loop/{number - 1}")
 
 
-def json_body(text):
-    return {"body": text, "headers": {"Content-Type": "application/json"}}
-
-
 def part_with_header(size):
     line = "Content-Disposition: form-data; name=a; x="
     body = f"--b\r\n{line}{'x' * (size - len(line))}\r\n\r\n\r\n--b--\r\n"
@@ -9581,8 +9178,11 @@ def part_with_header(size):
         ("``max_fields``", lambda n: ("POST", "/form", {"form": {"a": ["x"] * n}})),
         ("``max_fields``", lambda n: ("GET", "/query?" + "&".join(["a"] * n), {})),
         ("header of a part", lambda n: ("POST", "/form", part_with_header(n))),
-        ("JSON: nesting", lambda n: ("POST", "/json", json_body("[" * n + "1" + "]" * n))),
-        ("JSON: digits", lambda n: ("POST", "/json", json_body("1" * n))),
+        (
+            "JSON: nesting",
+            lambda n: ("POST", "/json", {"body": "[" * n + "1" + "]" * n, "headers": {"Content-Type": JSON}}),
+        ),
+        ("JSON: digits", lambda n: ("POST", "/json", {"body": "1" * n, "headers": {"Content-Type": JSON}})),
         ("``{name:int}``", lambda n: ("GET", "/int/" + "1" * n, {})),
     ],
 )
@@ -9615,264 +9215,103 @@ def test_client_follows_as_many_redirects_as_the_readme_says():
         client(limits_app()).get(f"/loop/{limit('redirects') + 1}", follow_redirects=True)
 
 
-def head(line=b"GET / HTTP/1.1", *fields):
-    return b"\r\n".join([line, b"Host: h", b"Connection: close", *fields, b"", b""])
-
-
 def long_line(size):
-    return head(b"GET /" + b"x" * (size - 14) + b" HTTP/1.1")
+    return get("/" + "x" * (size - len("GET / HTTP/1.1")), "Connection: close")
 
 
 def long_fields(size, count):
-    """Fields of `size` bytes altogether, line ends and those of `head` included."""
-    rest, fields = size - len(b"Host: h\r\nConnection: close\r\n"), []
+    """Fields of `size` bytes altogether, line ends and those that every request has included."""
+    rest, fields = size - len("Host: localhost\r\nConnection: close\r\n"), []
     for left in range(count, 0, -1):
         length = rest // left
-        fields.append(b"X%03d: " % left + b"x" * (length - 8))
+        fields.append(f"X{left:03}: " + "x" * (length - 8))
         rest -= length
-    return head(b"GET / HTTP/1.1", *fields)
+    return get("/", "Connection: close", *fields)
 
 
 @pytest.mark.parametrize(
     ("row", "request_of"),
     [
         ("request line", long_line),
-        ("one header field", lambda n: head(b"GET / HTTP/1.1", b"X: " + b"x" * (n - 5))),
-        ("header fields", lambda n: head(b"GET / HTTP/1.1", *[b"X: x"] * (n - 2))),
+        ("one header field", lambda n: get("/", "Connection: close", "X: " + "x" * (n - 5))),
+        ("header fields", lambda n: get("/", "Connection: close", *["X: x"] * (n - 2))),
         ("the whole header", lambda n: long_fields(n, 8)),
     ],
 )
 def test_limit_of_the_server_is_where_the_readme_says(row, request_of):
-    with Server(WebApp(), quiet=True) as server:
-        within, beyond = (exchange(server, request_of(limit(row) + excess)) for excess in (0, 1))
-    assert within.startswith(b"HTTP/1.1 404 ")
-    assert beyond.startswith(b"HTTP/1.1 %s " % README_LIMITS[row][1][:3].encode())
+    with serving(WebApp()) as server:
+        within, beyond = (ask(server, request_of(limit(row) + excess)) for excess in (0, 1))
+    assert (within[0], beyond[0]) == (404, int(README_LIMITS[row][1][:3]))
 
 
 # ---- README.rst: behaviour at a glance -------------------------------------------------------------------------------
 
-GLANCE = dict(table(chapter("Behaviour at a glance")))
-
-
-def readme_answer(value=None, method="GET", path="/", pattern="/{rest:path}", options=None, **request):
-    """The response to one request; `value` is what the handler returns, or a function of the context."""
-    app = WebApp(**(options or {}))
-    app.get("/")(handler := value if callable(value) else lambda context: value)
-    if pattern == "/{rest:path}":
-        app.any(pattern)(lambda context, rest: handler(context))
-    else:
-        app.get(pattern)(value)
-    return client(app).request(method, path, **request)
-
-
-def glance_head():
-    full, bare = readme_answer("text"), readme_answer("text", "HEAD")
-    assert (dict(bare.headers), bare.body) == (dict(full.headers), b"")
-
-
-def glance_options():
-    app = WebApp()
-    app.get("/a")(lambda context: "answer")
-    assert client(app).options("/a").status == 405
-    app = WebApp()
-    app.get("/a")(lambda context: "answer")
-    app.options("/{rest:path}")(lambda context: None)
-    assert client(app).options("/a").status == 204
-
-
-def glance_slashes():
-    app = WebApp()
-    app.get("/a")(lambda context: "answer")
-    assert [client(app).get(path).status for path in ("/a", "/a/", "http://localhost//a")] == [200] * 3
-
-
-def glance_encoded_slash():
-    app = WebApp()
-    app.get("/{name}")(lambda context, name: name)
-    assert client(app).get("/a%2Fb").text == "a/b"
-    assert client(app).get("/a%2Fb", environ={"REQUEST_URI": ""}).status == 404
-
-
-def glance_dots(tmp_path):
-    (tmp_path / "public").mkdir()
-    (tmp_path / "secret").write_text("secret", encoding="utf-8")
-    app = WebApp()
-    app.get("/{name}")(lambda context, name: name)
-    app.static("/static", tmp_path / "public")
-    assert [client(app).get(path).text for path in ("/..", "/.")] == ["..", "."]
-    assert client(app).get("/static/../secret").status == 404
-
-
-def glance_stream():
-    def chunks(good):
-        yield from good
-        raise RuntimeError("said nowhere")
-
-    assert readme_answer(lambda context: chunks([])).status == 500
-    with pytest.raises(RuntimeError):
-        readme_answer(lambda context: chunks(["a"]))
-
-
-def glance_static(tmp_path):
-    for name in ("index.html", ".hidden"):
-        (tmp_path / name).write_text("content", encoding="utf-8")
-    (tmp_path / "link").symlink_to(__file__)
-    app = WebApp()
-    app.static("/s", tmp_path)
-    assert [client(app).get(f"/s/{name}").status for name in ("", ".hidden", "link", "nothing")] == [200, 404, 404, 404]
-
-
-def glance_files(tmp_path):
-    (tmp_path / "f.txt").write_bytes(b"0123456789")
-
-    def get(**headers):
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return readme_answer(lambda context: context.response.file(tmp_path / "f.txt"), headers=named)
-
-    whole = get()
-    assert {"ETag", "Last-Modified", "Accept-Ranges"} <= set(whole.headers)
-    assert get(If_None_Match=whole.headers["ETag"]).status == 304
-    assert (get(Range="bytes=2-3").status, get(Range="bytes=2-3").body) == (206, b"23")
-    assert get(Range="bytes=99-").status == 416
-    assert get(Range="bytes=2-3", If_Range='"another"').status == 200
-
-
-def glance_sessions():
-    app = WebApp(secret_key="k")
-    app.get("/set")(lambda context: context.session.update(a=1))
-    app.get("/read")(lambda context: str(context.session.get("a")))
-    app.get("/clear")(lambda context: context.session.clear())
-    browser = client(app)
-    assert "Set-Cookie" in browser.get("/set").headers
-    assert "Set-Cookie" not in browser.get("/read").headers
-    browser.get("/clear")
-    assert browser.cookies == {}
-
-
-def glance_uploads():
-    files = []
-
-    def keep(context):
-        files.append(context.request.files["f"].file)
-        return str(files[0].closed)
-
-    assert readme_answer(keep, "POST", "/x", files={"f": bytes(2**19)}).text == "False"
-    assert files[0].closed
-
-
-def glance_threads():
-    meeting = threading.Barrier(2, timeout=10)
-    app = WebApp()
-    app.get("/")(lambda context: str(meeting.wait() >= 0))
-    with Server(app, quiet=True) as server:
-        asking = [threading.Thread(target=exchange, args=(server, head())) for _ in range(2)]
-        for thread in asking:
-            thread.start()
-        for thread in asking:
-            thread.join()
-    assert not meeting.broken
-
-
-def glance_cookies():
-    def give(context):
-        context.response.cookie("a", "b")
-
-    assert readme_answer(give).headers["Set-Cookie"] == "a=b; Path=/; HttpOnly; SameSite=Lax"
-    assert "; Secure" in readme_answer(give, path="https://localhost/").headers["Set-Cookie"]
-
-
-def glance_content_type():
-    assert "Content-Type" in readme_answer(lambda context: context.response.code(404)).headers
-    assert "Content-Type" not in readme_answer(None).headers
-    assert "Content-Type" not in readme_answer(lambda context: context.response.code(304)).headers
-
-
-def glance_vary():
-    def read(context):
-        context.request.accepts("text/html")
-        return str(context.session)
-
-    assert readme_answer("text").headers.get("Vary") is None
-    assert readme_answer(read, options={"secret_key": "k"}).headers["Vary"] == "Accept, Cookie"
-
-
-def glance_missing():
-    assert readme_answer(lambda context: context.request.form["x"]).status == 400
-    assert readme_answer(lambda context: str(context.request.form.get("x"))).text == "None"
-
-
-def glance_length():
-    assert readme_answer("text").headers["Content-Length"] == "4"
-    assert "Content-Length" not in readme_answer(iter("text")).headers
-
-
-def glance_forwarded():
-    headers = {"X-Forwarded-For": "1.2.3.4", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil.example"}
-
-    def tell(context):
-        return f"{context.request.url} {context.request.remote_address}"
-
-    assert readme_answer(tell, headers=headers).text == "http://localhost/ 127.0.0.1"
-    assert readme_answer(tell, headers=headers, options={"trusted_proxies": 1}).text == "https://evil.example/ 1.2.3.4"
-
-
-def glance_charset_in():
-    latin = {"headers": {"Content-Type": "text/plain; charset=iso-8859-1"}}
-    assert readme_answer(lambda context: context.request.text, "POST", "/x", body=b"\xe4", **latin).text == "\xe4"
-    assert readme_answer(lambda context: context.request.text, "POST", "/x", body="\xe4").text == "\xe4"
-
-
-def glance_case():
-    app = WebApp()
-    app.get("/a")(lambda context: "answer")
-    assert client(app).get("/A").status == 404
-
-
-def glance_repeated():
-    def read(context):
-        return [context.request.form["a"], *context.request.form.getall("a")]
-
-    assert readme_answer(read, "POST", "/x", form={"a": ["1", "2"]}).json == ["1", "1", "2"]
-
-
-GLANCE_CHECKS = {
-    "HEAD": glance_head,
-    "OPTIONS": glance_options,
-    "Slashes": glance_slashes,
-    "``%2F``": glance_encoded_slash,
-    "``.`` and ``..`` in a path": glance_dots,
-    "A path that is not UTF-8": lambda: readme_answer("text", path="/%ff").status == 400 or pytest.fail(),
-    "Case of a path": glance_case,
-    "Charset of what is sent": lambda: [
-        pytest.fail(name)
-        for name in (Markup("m"), "text", iter("text"))
-        if "; charset=UTF-8" not in readme_answer(name).headers["Content-Type"]
+# Each row of the table, and the tests that hold what it says.
+AT_A_GLANCE = {
+    "HEAD": [test_a_get_route_answers_head_with_the_same_headers_and_no_body],
+    "OPTIONS": [
+        test_405_allows_the_methods_of_all_fitting_patterns_and_a_404_none,
+        test_path_and_method_match_together,
+        test_cors_lets_a_listed_origin_change_something_after_its_preflight,
     ],
-    "Charset of what comes in": glance_charset_in,
-    "Nothing built": lambda: (readme_answer(None).status, readme_answer(None).body) == (204, b"") or pytest.fail(),
-    "``Content-Length``": glance_length,
-    "``Content-Type``": glance_content_type,
-    "``Vary``": glance_vary,
-    "A field that is missing": glance_missing,
-    "A field that is repeated": glance_repeated,
-    "Cookies": glance_cookies,
-    "Sessions": glance_sessions,
-    "Redirects": lambda: (
-        readme_answer(lambda context: context.response.redirect("x")).headers["Location"] == "x" or pytest.fail()
-    ),
-    "Files": glance_files,
-    "``static``": glance_static,
-    "Streams": glance_stream,
-    "Uploads": glance_uploads,
-    "``X-Forwarded-*``": glance_forwarded,
-    "Threads": glance_threads,
+    "Slashes": [test_empty_segments_are_dropped],
+    "``%2F``": [test_an_encoded_slash_stays_in_its_segment_where_the_raw_target_agrees_with_the_path],
+    "``.`` and ``..`` in a path": [
+        test_parameters_arrive_percent_decoded_and_a_path_parameter_joins_its_segments,
+        test_static_never_leaves_its_directory,
+    ],
+    "A path that is not UTF-8": [test_a_path_that_is_not_utf_8_is_a_400],
+    "Case of a path": [test_literals_have_case_and_are_unicode_as_parameters_are],
+    "Charset of what is sent": [test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule_everywhere],
+    "Charset of what comes in": [test_text_is_the_body_by_its_charset_and_utf_8_by_default],
+    "Nothing built": [test_nothing_built_and_no_code_set_is_204],
+    "``Content-Length``": [
+        test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_right,
+        test_content_length_is_the_frameworks_own_except_on_a_stream,
+    ],
+    "``Content-Type``": [
+        test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_right,
+        test_nothing_built_and_no_code_set_is_204,
+    ],
+    "``Vary``": [test_vary_names_what_was_negotiated],
+    "A field that is missing": [
+        test_a_missing_field_is_a_400_when_nobody_catches_it,
+        test_fields_give_the_first_value_by_name_and_all_values_in_order,
+    ],
+    "A field that is repeated": [test_fields_give_the_first_value_by_name_and_all_values_in_order],
+    "Cookies": [
+        test_a_cookie_has_every_attribute_on_every_python_version,
+        test_secure_follows_the_scheme_of_the_request_unless_given,
+    ],
+    "Sessions": [
+        test_a_session_is_kept_in_a_cookie_between_requests,
+        test_a_session_is_saved_only_when_it_was_changed,
+        test_an_emptied_session_deletes_its_cookie,
+    ],
+    "Redirects": [test_redirect_percent_encodes_what_a_uri_may_not_hold_and_nothing_else],
+    "Files": [
+        test_a_file_has_a_strong_etag_last_modified_and_its_length,
+        test_if_none_match_goes_before_if_modified_since,
+        test_a_single_byte_range_is_a_206_and_one_past_the_end_a_416,
+        test_if_range_gives_the_whole_file_when_it_has_changed,
+    ],
+    "``static``": [
+        test_static_serves_the_files_below_its_directory,
+        test_static_never_leaves_its_directory,
+        test_static_directory_without_an_index_is_not_found_with_or_without_a_slash,
+    ],
+    "Streams": [
+        test_a_stream_that_fails_before_its_first_chunk_is_an_ordinary_error_response,
+        test_a_stream_that_fails_half_way_breaks_off_and_is_logged,
+    ],
+    "Uploads": [test_an_uploaded_file_is_closed_with_the_response],
+    "``X-Forwarded-*``": [test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted],
+    "Threads": [test_slow_handlers_stop_nobody_and_threads_are_bounded],
 }
 
 
-@pytest.mark.parametrize("title", GLANCE)
-def test_row_of_behaviour_at_a_glance(title, tmp_path):
-    check = GLANCE_CHECKS[title]
-    check(tmp_path) if "tmp_path" in inspect.signature(check).parameters else check()
+def test_every_row_of_behaviour_at_a_glance_has_tests_that_hold_it():
+    assert [title for title, _ in table(chapter("Behaviour at a glance"))] == list(AT_A_GLANCE)
 
 
 def test_reference_names_everything_public():
