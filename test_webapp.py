@@ -246,7 +246,7 @@ def looped():
     return document
 
 
-any_text = st.text(st.characters())  # lone surrogates too
+ANY_TEXT = st.text(st.characters())  # lone surrogates too
 
 
 # ---- contract 1: what the service does -------------------------------------------------------------------------------
@@ -314,9 +314,9 @@ def test_default_error_body_is_status_and_phrase_byte_for_byte_in_both_forms_for
     def fail(context, status):
         raise HttpException(status)
 
-    requests = client(app)
+    browser = client(app)
     for status in range(200, 600):
-        as_json, as_text = requests.get(f"/{status}", headers=ACCEPT_JSON), requests.get(f"/{status}")
+        as_json, as_text = browser.get(f"/{status}", headers=ACCEPT_JSON), browser.get(f"/{status}")
         assert (as_json.status, as_text.status) == (status, status)
         assert (as_json.reason, as_text.reason) == (phrase(status), phrase(status))
         if status in (204, 205, 304):
@@ -390,7 +390,7 @@ def test_validation_failure_body_is_the_messages_by_field_and_every_input_as_sub
     assert response.json == {**echo, "validation": ERRORS}
 
 
-HOSTILE = [
+UNREADABLE_INPUT = [
     ("broken JSON", b"{", JSON, {}),
     ("not UTF-8", b'{"a": "\xff"}', JSON, {}),
     ("infinite number", b'{"a": 1e999}', JSON, {}),
@@ -411,7 +411,9 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("body, content_type, echo", [row[1:] for row in HOSTILE], ids=[row[0] for row in HOSTILE])
+@pytest.mark.parametrize(
+    "body, content_type, echo", [row[1:] for row in UNREADABLE_INPUT], ids=[row[0] for row in UNREADABLE_INPUT]
+)
 def test_validation_failure_is_a_422_whatever_the_input_and_what_cannot_be_read_is_left_out(body, content_type, echo):
     """Contract 2.4 and 7.6, design 3.5."""
     app, hooks = WebApp(), []
@@ -525,8 +527,8 @@ def test_every_405_has_an_allow_header_whoever_made_it(declare):
 
 
 def test_allow_that_the_application_gave_stays():
-    requests = client(failing_app(MethodNotAllowedException(["PUT", "GET"])))
-    assert requests.get("/").headers.getall("Allow") == ["GET, PUT"]
+    browser = client(failing_app(MethodNotAllowedException(["PUT", "GET"])))
+    assert browser.get("/").headers.getall("Allow") == ["GET, PUT"]
 
 
 def test_405_for_a_path_without_any_route_has_an_empty_allow_header():
@@ -1641,10 +1643,10 @@ def test_errors_of_one_request_are_not_seen_by_the_next():
                 self.add_error(name, "is unknown")
 
     app.get("/", Check)(lambda context: "ok")
-    requests = client(app)
-    assert requests.get("/?a=1").json["validation"] == {"a": ["is unknown"]}
-    assert requests.get("/?b=1").json["validation"] == {"b": ["is unknown"]}
-    assert requests.get("/").text == "ok"
+    browser = client(app)
+    assert browser.get("/?a=1").json["validation"] == {"a": ["is unknown"]}
+    assert browser.get("/?b=1").json["validation"] == {"b": ["is unknown"]}
+    assert browser.get("/").text == "ok"
 
 
 def test_validation_failure_replaces_what_was_built_before_it():
@@ -1906,7 +1908,7 @@ def test_fields_iterate_over_distinct_names_in_order_of_first_appearance():
     assert repr(Fields(PAIRS[:3])) == "Fields([('b', '1'), ('b', '3'), ('a', '2')])"
 
 
-def test_a_missing_field_is_a_key_error_and_a_400_that_names_it():
+def test_missing_field_is_a_key_error_and_a_400_that_names_it():
     with pytest.raises(HttpException) as caught:
         Fields(PAIRS)["it's"]
     assert isinstance(caught.value, KeyError) and caught.value.status_code == 400
@@ -1914,7 +1916,7 @@ def test_a_missing_field_is_a_key_error_and_a_400_that_names_it():
 
 
 @pytest.mark.parametrize("fields", ["query", "form", "files"])
-def test_a_missing_field_is_a_400_when_nobody_catches_it(fields):
+def test_missing_field_is_a_400_when_nobody_catches_it(fields):
     assert answer(lambda context: getattr(context.request, fields)["a"], path="/?b=1").status == 400
     assert answer(lambda context: context.request.query["a"], path="/?a=1").text == "1"
 
@@ -1936,7 +1938,7 @@ def pairs_of(fields):
     return [(name, value) for name in fields for value in fields.getall(name)]
 
 
-FIELDS_URLENCODED = [
+URLENCODED_TEXTS = [
     ("", []),
     ("&&a=1&&", [("a", "1")]),
     ("a", [("a", "")]),
@@ -1955,7 +1957,7 @@ FIELDS_URLENCODED = [
 ]
 
 
-@pytest.mark.parametrize("text, expected", FIELDS_URLENCODED)
+@pytest.mark.parametrize("text, expected", URLENCODED_TEXTS)
 def test_urlencoded_text_is_decoded_as_the_url_standard_says(text, expected):
     assert pairs_of(_parse_urlencoded(text, 1000, 413)) == expected
 
@@ -1996,7 +1998,7 @@ def test_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
 
 # ---- fields and uploads: header values with parameters ---------------------------------------------------------------
 
-OPTIONS = [
+HEADER_VALUES = [
     ("", "", {}),
     ("Text/HTML", "text/html", {}),
     ("text/html; Charset=UTF-8", "text/html", {"charset": "UTF-8"}),
@@ -2014,8 +2016,8 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("value, main, parameters", OPTIONS)
-def test_a_header_value_is_split_into_its_main_part_and_parameters(value, main, parameters):
+@pytest.mark.parametrize("value, main, parameters", HEADER_VALUES)
+def test_header_value_is_split_into_its_main_part_and_parameters(value, main, parameters):
     assert _parse_options(value) == (main, parameters)
 
 
@@ -2036,7 +2038,7 @@ def test_parameters_quoted_by_the_email_package_come_back(parameters):
 
 BOUNDARY = b"frontier"
 
-LIMITS = {"max_fields": 20, "max_form_memory": 1000}
+FORM_LIMITS = {"max_fields": 20, "max_form_memory": 1000}
 
 
 def reader(body, sizes=(10**9,)):
@@ -2047,7 +2049,7 @@ def reader(body, sizes=(10**9,)):
 
 def parse(body, sizes=(10**9,), boundary=BOUNDARY, **limits):
     """Return fields, and files as tuples of everything about them."""
-    fields, files = _parse_multipart(reader(body, sizes), boundary, **{**LIMITS, **limits})
+    fields, files = _parse_multipart(reader(body, sizes), boundary, **{**FORM_LIMITS, **limits})
     contents = []
     for name, upload in files:
         with upload.file:
@@ -2076,7 +2078,7 @@ def field(parameters, content="x", more=""):
 NO_CHARSET = "Content-Type: text/plain; charset=hex\r\n"
 
 # What one part stands for: its text, and the name and value of the field it gives.
-FIELDS = {
+PARTS_OF_FIELDS = {
     "plain": (field('name="a"', "b"), "a", "b"),
     "an empty value": (field('name="a"', ""), "a", ""),
     "an empty value without its line": ('Content-Disposition: form-data; name="a"\r\n', "a", ""),
@@ -2106,8 +2108,8 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("part, name, value", FIELDS.values(), ids=FIELDS)
-def test_a_part_without_a_file_name_is_a_field(part, name, value):
+@pytest.mark.parametrize("part, name, value", PARTS_OF_FIELDS.values(), ids=PARTS_OF_FIELDS)
+def test_part_without_a_file_name_is_a_field(part, name, value):
     assert parse(form(part)) == ([(name, value)], [])
 
 
@@ -2134,16 +2136,16 @@ def test_a_part_without_a_file_name_is_a_field(part, name, value):
         ("name=f; filename=x; filename*=rubbish", "x"),
     ],
 )
-def test_a_part_with_a_file_name_is_a_file_of_its_bare_name(parameters, filename):
+def test_part_with_a_file_name_is_a_file_of_its_bare_name(parameters, filename):
     assert parse(form(field(parameters, "text"))) == ([], [("f", filename, "", b"text", 4)])
 
 
-def test_the_type_of_a_file_is_the_media_type_alone_in_lower_case():
+def test_type_of_a_file_is_the_media_type_alone_in_lower_case():
     part = field("name=f; filename=x", more="Content-Type: Text/Plain; Charset=UTF-8\r\n")
     assert parse(form(part))[1][0][2] == "text/plain"
 
 
-def test_a_file_input_left_empty_is_an_empty_file_without_a_name():
+def test_file_input_left_empty_is_an_empty_file_without_a_name():
     part = field('name="f"; filename=""', "", "Content-Type: application/octet-stream\r\n")
     assert parse(form(part)) == ([], [("f", "", OCTETS, b"", 0)])
 
@@ -2223,16 +2225,16 @@ def test_what_stands_around_the_parts_of_a_form_means_nothing(body, expected):
         form(field("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp\r\n")),
     ],
 )
-def test_a_broken_form_is_a_400(body):
+def test_broken_form_is_a_400(body):
     assert outcome(body) == 400
 
 
 @pytest.mark.parametrize("boundary", [b"", b"x" * 71, b"a\r\nb", b"\xfc"])
-def test_a_boundary_that_cannot_be_one_is_a_400(boundary):
+def test_boundary_that_cannot_be_one_is_a_400(boundary):
     assert outcome(FORM.replace(BOUNDARY, boundary), boundary=boundary) == 400
 
 
-def test_a_boundary_may_hold_whatever_can_be_printed():
+def test_boundary_may_hold_whatever_can_be_printed():
     boundary = rb"""'()+_,-./:=? \/"$&*;<>@[]^`{|}~#!%"""
     assert parse(FORM.replace(BOUNDARY, boundary), boundary=boundary) == PARSED
 
@@ -2249,7 +2251,7 @@ def test_fields_longer_together_than_the_limit_are_a_413_and_files_do_not_count(
     assert outcome(body, max_form_memory=19) == 413
 
 
-def test_a_header_of_more_than_8_kib_is_a_413():
+def test_header_of_more_than_8_kib_is_a_413():
     def body(size):
         start = "Content-Disposition: form-data; name=a; x="
         return form(start + "x" * (size - len(start)) + "\r\n\r\nv")
@@ -2265,13 +2267,13 @@ def test_what_the_read_function_raises_passes():
         raise HttpException(413)
 
     with pytest.raises(HttpException) as caught:
-        _parse_multipart(read, BOUNDARY, **LIMITS)
+        _parse_multipart(read, BOUNDARY, **FORM_LIMITS)
     assert caught.value.status_code == 413
 
 
-def test_the_whole_body_is_read():
+def test_whole_body_is_read():
     stream = io.BytesIO(FORM + b"epilogue" * 100_000)
-    _parse_multipart(stream.read, BOUNDARY, **LIMITS)
+    _parse_multipart(stream.read, BOUNDARY, **FORM_LIMITS)
     assert stream.read() == b""
 
 
@@ -2280,7 +2282,7 @@ def test_the_whole_body_is_read():
 
 def upload(content, **limits):
     body = form(field("name=f; filename=x.bin", "<>")).replace(b"<>", content)
-    return _parse_multipart(io.BytesIO(body).read, BOUNDARY, **{**LIMITS, **limits})[1][0][1]
+    return _parse_multipart(io.BytesIO(body).read, BOUNDARY, **{**FORM_LIMITS, **limits})[1][0][1]
 
 
 @pytest.mark.parametrize("size, in_memory", [(0, True), (256 * 1024, True), (256 * 1024 + 1, False)])
@@ -2291,7 +2293,7 @@ def test_files_of_more_than_256_kib_go_to_disk(size, in_memory):
 
 
 @pytest.mark.parametrize("spool_size", [10, 10**6])
-def test_an_uploaded_file_can_be_handed_to_the_standard_library(spool_size):
+def test_uploaded_file_can_be_handed_to_the_standard_library(spool_size):
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as packed:
         packed.writestr("a.txt", "hello")
@@ -2318,7 +2320,7 @@ def test_saving_writes_the_whole_file_and_does_not_move_the_position(tmp_path, s
 
 
 @pytest.mark.parametrize("error", [HttpException(413), KeyboardInterrupt()])
-def test_a_body_that_breaks_off_leaves_no_temporary_file_open(error):
+def test_body_that_breaks_off_leaves_no_temporary_file_open(error):
     opened = []
 
     def open_one():
@@ -2336,16 +2338,16 @@ def test_a_body_that_breaks_off_leaves_no_temporary_file_open(error):
 
     with mock.patch.object(tempfile, "TemporaryFile", open_one), mock.patch.object(webapp, "_READ_SIZE", 50):
         with pytest.raises(type(error)):
-            _parse_multipart(read, BOUNDARY, spool_size=5, **LIMITS)
+            _parse_multipart(read, BOUNDARY, spool_size=5, **FORM_LIMITS)
     assert len(opened) == 3 and all(file.closed for file in opened)
 
 
-def test_an_uploaded_file_says_what_the_client_claims():
+def test_uploaded_file_says_what_the_client_claims():
     uploaded = UploadedFile("a", "b/c", io.BytesIO(b"d"), 1)
     assert (uploaded.filename, uploaded.content_type, uploaded.size) == ("a", "b/c", 1)
 
 
-def test_an_uploaded_file_is_closed_with_the_response():
+def test_uploaded_file_is_closed_with_the_response():
     def keep(context):
         files.append(context.request.files["f"].file)
         return str(files[0].closed)
@@ -2445,8 +2447,8 @@ def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes, read_si
         assert outcome(body, sizes, spool_size=3) == whole
 
 
-@pytest.mark.parametrize("part", [part for part, _, _ in FIELDS.values()], ids=FIELDS)
-def test_a_form_split_at_any_place_is_the_same_form(part):
+@pytest.mark.parametrize("part", [part for part, _, _ in PARTS_OF_FIELDS.values()], ids=PARTS_OF_FIELDS)
+def test_form_split_at_any_place_is_the_same_form(part):
     body = form(part, field("name=f; filename=x", "\r"))
     whole = parse(body)
     for size in range(1, len(body)):
@@ -2498,74 +2500,22 @@ DOCUMENTS = [
 
 
 @pytest.mark.parametrize("body, expected", DOCUMENTS, ids=[body[:20] for body, _ in DOCUMENTS])
-def test_a_json_document_is_parsed(body, expected):
+def test_json_document_is_parsed(body, expected):
     found = read(lambda request: (request.json,), headers={"Content-Type": JSON}, body=body)
     assert isinstance(found, tuple) and (expected is ... or found == (expected,))
 
 
 NO_DOCUMENTS = [
-    b"",
-    b" ",
-    b"{",
-    b"[1,]",
-    b'{"a": 1,}',
-    b"{'a': 1}",
-    b"{a: 1}",
-    b"[1] x",
-    b"{}{}",
-    b"nul",
-    b"True",
-    b"NaN",
-    b"[NaN]",
-    b"Infinity",
-    b'{"a": -Infinity}',
-    b"[1e5, NaN]",
-    b"[-Infinity, " + b"1" * 400 + b"]",
-    b"1e999",
-    b"[-1e999]",
-    b'["e", 1.0E0400]',
-    b"1.8e308",
-    b"-1" + b"0" * 308 + b"e1",
-    b"1" + b"0" * 309 + b".5",
-    b"1e9999999999",
-    b"9" * 400 + b".0",
-    b"9" * 4301,
-    b"[-" + b"9" * 4301 + b"]",
-    b"9" * 10_000,
-    b"[" * 100_000,
-    b"[" * 100_000 + b"]" * 100_000,
-    b'{"a":' * 100_000,
-    b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
-    b"01",
-    b"+1",
-    b".5",
-    b"1.",
-    b"0x1",
-    b"1_000",
-    "٣".encode(),
-    b'"\t"',
-    b'"\n"',
-    b'"\\x41"',
-    b'"\\u12"',
-    b'"\\u 123"',
-    b'"\\u+123"',
-    b'"\\u1_23"',
-    b"'a'",
-    b'"a',
-    b"/* */1",
-    b'"\xff"',
-    b'"\xc3"',
-    b'"\xed\xa0\x80"',
-    b'"\xc0\x80"',
-    b"\xef\xbb\xbf\xef\xbb\xbf1",
-    b"\xef\xbb\xbf",
-    "\u00a01".encode(),
-    "{}".encode("utf-16"),
-    "[1]".encode("utf-16-le"),
-    "[1]".encode("utf-32"),
-    b"\0",
-    b"1\0",
-]
+    b"", b" ", b"{", b"[1,]", b'{"a": 1,}', b"{'a': 1}", b"{a: 1}", b"[1] x", b"{}{}", b"nul", b"True", b"NaN",
+    b"[NaN]", b"Infinity", b'{"a": -Infinity}', b"[1e5, NaN]", b"[-Infinity, " + b"1" * 400 + b"]", b"1e999",
+    b"[-1e999]", b'["e", 1.0E0400]', b"1.8e308", b"-1" + b"0" * 308 + b"e1", b"1" + b"0" * 309 + b".5",
+    b"1e9999999999", b"9" * 400 + b".0", b"9" * 4301, b"[-" + b"9" * 4301 + b"]", b"9" * 10_000, b"[" * 100_000,
+    b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000, b'{"a":' * 100_000 + b"1" + b"}" * 100_000, b"01", b"+1",
+    b".5", b"1.", b"0x1", b"1_000", "٣".encode(), b'"\t"', b'"\n"', b'"\\x41"', b'"\\u12"', b'"\\u 123"',
+    b'"\\u+123"', b'"\\u1_23"', b"'a'", b'"a', b"/* */1", b'"\xff"', b'"\xc3"', b'"\xed\xa0\x80"', b'"\xc0\x80"',
+    b"\xef\xbb\xbf\xef\xbb\xbf1", b"\xef\xbb\xbf", "\u00a01".encode(), "{}".encode("utf-16"),
+    "[1]".encode("utf-16-le"), "[1]".encode("utf-32"), b"\0", b"1\0",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("body", NO_DOCUMENTS, ids=[body[:20] for body in NO_DOCUMENTS])
@@ -2573,7 +2523,7 @@ def test_what_is_no_json_is_a_400_and_never_a_500(body):
     assert read(lambda request: request.json, headers={"Content-Type": JSON}, body=body) == 400
 
 
-def test_a_lone_surrogate_in_json_is_read_and_can_be_sent_back():
+def test_lone_surrogate_in_json_is_read_and_can_be_sent_back():
     app = WebApp()
     app.post("/")(lambda context: context.request.json)
     for document in (["\ud800"], {"\udfff": "a\ud800b"}):
@@ -2674,7 +2624,7 @@ def test_members_are_added_to_one_object_and_a_document_replaces_it(build, expec
     assert answer(lambda context: build(context.response)).json == expected
 
 
-def test_a_member_does_not_change_the_document_that_was_given():
+def test_member_does_not_change_the_document_that_was_given():
     document = {"given": 1}
     assert answer(lambda context: context.response.json(document).json("a", 2)).json == {"given": 1, "a": 2}
     assert document == {"given": 1}
@@ -2711,7 +2661,7 @@ def test_plain_things_encode_sensibly(value, encoded):
     assert answer(lambda context: context.response.json([value])).body == f"[{encoded}]".encode()
 
 
-def test_an_iterator_encodes_as_an_array():
+def test_iterator_encodes_as_an_array():
     assert answer(lambda context: context.response.json("a", (n * n for n in range(3)))).json == {"a": [0, 1, 4]}
 
 
@@ -2754,35 +2704,35 @@ def json_model(value):
     return str(value)
 
 
-json_leaves = st.one_of(
+JSON_LEAVES = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
     st.floats(allow_nan=False, allow_infinity=False),
-    any_text,
+    ANY_TEXT,
     st.dates(),
     st.datetimes(),
     st.times(),
     st.uuids(),
     st.decimals(),
-    st.builds(pathlib.PurePosixPath, any_text),
+    st.builds(pathlib.PurePosixPath, ANY_TEXT),
     st.sets(st.integers()),
     st.frozensets(st.dates()),
 )
 
-json_documents = st.recursive(
-    json_leaves,
+JSON_DOCUMENTS = st.recursive(
+    JSON_LEAVES,
     lambda inner: st.one_of(
         st.lists(inner),
         st.tuples(inner, inner),
-        st.dictionaries(any_text, inner),
+        st.dictionaries(ANY_TEXT, inner),
         st.builds(Point, st.integers(), inner),
     ),
     max_leaves=15,
 )
 
 
-@given(json_documents)
+@given(JSON_DOCUMENTS)
 @example(["\ud83d\ude00", "\ude00\ud83d", "\ud83d"])
 def test_every_json_document_is_valid_json_and_utf_8(document):
     def refuse(constant):
@@ -2793,16 +2743,18 @@ def test_every_json_document_is_valid_json_and_utf_8(document):
     assert json.loads(response.body.decode("utf-8"), parse_constant=refuse) == json_model(document)
 
 
-numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 400).map(lambda n: 10**n)
+FINITE_NUMBERS = (
+    st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 400).map(lambda n: 10**n)
+)
 
-documents = st.recursive(
-    st.none() | st.booleans() | numbers | st.text(),
+PLAIN_DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | FINITE_NUMBERS | st.text(),
     lambda children: st.lists(children) | st.dictionaries(st.text(), children),
     max_leaves=20,
 )
 
 
-@given(documents)
+@given(PLAIN_DOCUMENTS)
 def test_json_is_encoded_as_the_standard_encoder_does_it(document):
     """The encoder that is made once and kept gives what a new JSONEncoder gives for each document."""
     app = WebApp()
@@ -2836,7 +2788,7 @@ def test_put_form_keeps_its_members_and_joins_them_to_the_json_document():
         (lambda response: response.json("validation", {}).put_form({"validation": "typed"}), {"validation": {}}),
     ],
 )
-def test_the_form_joins_a_document_whichever_comes_first_and_never_hides_a_member_of_it(build, expected):
+def test_form_joins_a_document_whichever_comes_first_and_never_hides_a_member_of_it(build, expected):
     assert answer(lambda context: build(context.response)).json == expected
 
 
@@ -2892,7 +2844,7 @@ ATTRIBUTES = [
 
 
 @pytest.mark.parametrize("attribute, sent, expected", ATTRIBUTES)
-def test_the_request_tells(attribute, sent, expected):
+def test_request_tells(attribute, sent, expected):
     found = read(lambda request: getattr(request, attribute), **sent)
     assert found == expected and type(found) is type(expected)
 
@@ -3090,13 +3042,13 @@ each_reader = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 
 
 @each_reader
-def test_a_body_of_known_length_ends_there_whatever_the_input_would_give(reader):
+def test_body_of_known_length_ends_there_whatever_the_input_would_give(reader):
     assert read(reader, environ=arriving(b"first\nsecond", b"third", length=8)) == b"first\nse"
     assert read(reader, environ=arriving(b"first", length=0)) == b""
 
 
 @each_reader
-def test_a_body_without_length_is_read_to_its_end_if_the_server_ends_it_and_not_at_all_otherwise(reader):
+def test_body_without_length_is_read_to_its_end_if_the_server_ends_it_and_not_at_all_otherwise(reader):
     assert read(reader, environ=arriving(b"fir", b"st\nsec", b"ond")) == b"first\nsecond"
     assert read(reader, environ={**arriving(b"first"), "wsgi.input_terminated": False}) == b""
     unread = Input(b"first")
@@ -3104,7 +3056,7 @@ def test_a_body_without_length_is_read_to_its_end_if_the_server_ends_it_and_not_
 
 
 @each_reader
-def test_a_body_that_ends_early_is_a_400(reader):
+def test_body_that_ends_early_is_a_400(reader):
     assert read(reader, environ=arriving(b"first", length=6)) == 400
     assert read(reader, environ=arriving(length=1)) == 400
 
@@ -3114,13 +3066,13 @@ def test_a_body_that_ends_early_is_a_400(reader):
     "error, status",
     [(OSError("reset"), 400), (ConnectionResetError(), 400), (TimeoutError(), 408), (ValueError("bad chunk"), 400)],
 )
-def test_an_input_that_raises_is_a_4xx(reader, error, status):
+def test_input_that_raises_is_a_4xx(reader, error, status):
     assert read(reader, environ=arriving(b"first", error, length=9)) == status
     assert read(reader, environ=arriving(b"first", error)) == status
 
 
 @pytest.mark.parametrize("sent", ["x", "-1", "+1", "1.0", " 1", "1 ", "1, 1", "0x1", "1_0", "\xb2", "1" * 30, "1\n"])
-def test_a_broken_content_length_is_a_400_and_nothing_is_read(sent):
+def test_broken_content_length_is_a_400_and_nothing_is_read(sent):
     unread = Input(b"first")
     environ = {"wsgi.input": unread, "CONTENT_LENGTH": sent, "CONTENT_TYPE": JSON}
     for attribute in ("content_length", "body", "text", "json", "stream"):
@@ -3135,7 +3087,7 @@ def test_a_broken_content_length_is_a_400_and_nothing_is_read(sent):
     assert unread.asked == 0
 
 
-def test_a_body_past_max_body_size_is_a_413_before_reading_when_content_length_says_so():
+def test_body_past_max_body_size_is_a_413_before_reading_when_content_length_says_so():
     unread = Input(b"x" * 11)
     environ = {"wsgi.input": unread, "CONTENT_LENGTH": "11"}
     for attribute in ("body", "text"):
@@ -3145,7 +3097,7 @@ def test_a_body_past_max_body_size_is_a_413_before_reading_when_content_length_s
     assert read(lambda request: request.json, options={"max_body_size": 10}, json="x" * 9) == 413
 
 
-def test_a_body_without_length_is_a_413_soon_after_it_passes_max_body_size():
+def test_body_without_length_is_a_413_soon_after_it_passes_max_body_size():
     endless = arriving(*[b"x" * 1000] * 1000)
     assert read(lambda request: request.body, options={"max_body_size": 10_000}, environ=endless) == 413
     assert len(endless["wsgi.input"].pieces) == 989
@@ -3153,7 +3105,7 @@ def test_a_body_without_length_is_a_413_soon_after_it_passes_max_body_size():
     assert read(lambda request: request.body, options={"max_body_size": 10_000}, environ=fitting) == b"x" * 10_000
 
 
-def test_the_stream_has_no_limit_but_content_length():
+def test_stream_has_no_limit_but_content_length():
     assert read(lambda request: request.stream.read(), options={"max_body_size": 1}, body=b"first") == b"first"
     chunked = arriving(b"fi", b"rst")
     assert read(lambda request: request.stream.read(), options={"max_body_size": 1}, environ=chunked) == b"first"
@@ -3163,7 +3115,7 @@ def test_the_stream_has_no_limit_but_content_length():
 @pytest.mark.parametrize(
     "environ, status", [(arriving(b"a", length=2), 400), (arriving(TimeoutError(), length=2), 408)]
 )
-def test_a_failure_of_the_body_is_the_same_each_time(again, environ, status):
+def test_failure_of_the_body_is_the_same_each_time(again, environ, status):
     def twice(request):
         statuses = []
         for name in ("body", again):
@@ -3215,7 +3167,7 @@ def test_what_body_has_read_others_can_read_and_what_the_stream_or_a_multipart_f
     assert read(both, headers={"Content-Type": content_type}, body=body) == expected
 
 
-def test_a_handler_that_reads_nothing_costs_the_input_nothing():
+def test_handler_that_reads_nothing_costs_the_input_nothing():
     app = WebApp()
     app.post("/")(lambda context: "")
     unread = Input(OSError())
@@ -3549,7 +3501,7 @@ HOP_BY_HOP = ["Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "
     ],
 )
 @pytest.mark.parametrize("method", ["header", "add_header"])
-def test_a_header_that_no_response_may_have_is_a_value_error(method, name, value):
+def test_header_that_no_response_may_have_is_a_value_error(method, name, value):
     def handler(context):
         before = dict(context.response.headers)
         with pytest.raises(ValueError):
@@ -3584,14 +3536,14 @@ def test_content_length_is_the_frameworks_own_except_on_a_stream():
     assert answer(handler, "POST").headers.getall("Content-Length") == ["4"]
 
 
-def test_a_content_type_header_goes_before_that_of_the_body():
+def test_content_type_header_goes_before_that_of_the_body():
     response = answer(lambda context: context.response.header("content-type", "application/x+json").json({"a": 1}))
     assert response.headers.getall("Content-Type") == ["application/x+json"]
 
 
 @pytest.mark.parametrize("first", RESPONSE_BODIES)
 @pytest.mark.parametrize("second", RESPONSE_BODIES)
-def test_a_later_body_replaces_an_earlier_one(a_file, first, second):
+def test_later_body_replaces_an_earlier_one(a_file, first, second):
     def later(context):
         RESPONSE_BODIES[first](context.response, a_file)
         return RESPONSE_BODIES[second](context.response, a_file)
@@ -3606,7 +3558,7 @@ def test_a_later_body_replaces_an_earlier_one(a_file, first, second):
 @pytest.mark.parametrize(
     "headers", [{}, {"Range": "bytes=0-1"}, {"If-None-Match": "*"}, {"Range": "bytes=9999-"}], ids=str
 )
-def test_a_later_body_replaces_a_file_with_all_that_was_said_about_it(a_file, headers):
+def test_later_body_replaces_a_file_with_all_that_was_said_about_it(a_file, headers):
     response = answer(lambda context: context.response.file(a_file).text("instead"), headers=headers)
     assert (response.status, response.text) == (200, "instead")
     assert "Content-Range" not in response.headers
@@ -3722,7 +3674,7 @@ def test_every_formatted_field_of_a_template_is_escaped_but_markup(template, val
 
 
 @pytest.mark.parametrize("template", ["{missing}", "{0}", "{}", "{x.nothing}", "{x:d}", "{", "}"])
-def test_a_template_that_cannot_be_filled_is_an_ordinary_failure(template):
+def test_template_that_cannot_be_filled_is_an_ordinary_failure(template):
     assert answer(lambda context: context.response.html(template, x="<")).text == "500 Internal Server Error"
 
 
@@ -3766,7 +3718,7 @@ def test_redirect_percent_encodes_what_a_uri_may_not_hold_and_nothing_else(locat
     assert (response.status, response.headers["Location"]) == (303, expected)
 
 
-@given(any_text)
+@given(ANY_TEXT)
 @example("%" * 3 + "41")
 @example("\ud83d\ude00")
 def test_redirect_never_raises_for_a_string_and_gives_an_ascii_uri(location):
@@ -3790,7 +3742,7 @@ def test_redirect_takes_another_status(status):
 
 
 @pytest.mark.parametrize("status", [200, 204, 299, 304, 400, 500, True, "303", None])
-def test_a_redirect_whose_status_is_none_is_a_value_error(status):
+def test_redirect_whose_status_is_none_is_a_value_error(status):
     with pytest.raises(ValueError):
         answer(lambda context: context.response.redirect("/a", status), raise_errors=True)
 
@@ -3824,7 +3776,7 @@ def test_a_redirect_whose_status_is_none_is_a_value_error(status):
     ],
     ids=str,
 )
-def test_a_cookie_has_every_attribute_on_every_python_version(options, attributes):
+def test_cookie_has_every_attribute_on_every_python_version(options, attributes):
     line = answer(lambda context: context.response.cookie("name", "value", **options)).headers["Set-Cookie"]
     pair, *found = line.split("; ")
     assert pair == "name=value"
@@ -3860,7 +3812,7 @@ def test_secure_follows_the_scheme_of_the_request_unless_given(scheme, given_sec
         ("a", "b", {"path": "/\n"}),
     ],
 )
-def test_a_cookie_that_browsers_would_refuse_or_misread_is_a_value_error(name, value, options):
+def test_cookie_that_browsers_would_refuse_or_misread_is_a_value_error(name, value, options):
     def handler(context):
         with pytest.raises(ValueError):
             context.response.cookie(name, value, **options)
@@ -3877,7 +3829,7 @@ def test_samesite_none_and_partitioned_need_no_secure_when_the_request_came_by_h
     assert {"Secure", "SameSite=None", "Partitioned"} <= set(line.split("; "))
 
 
-def test_a_later_cookie_replaces_the_one_of_that_name_and_others_stay():
+def test_later_cookie_replaces_the_one_of_that_name_and_others_stay():
     def handler(context):
         context.response.cookie("a", "1").cookie("b", "2").cookie("a", "3").cookie("a", "4", path="/p")
 
@@ -3902,10 +3854,10 @@ def test_delete_cookie_takes_path_and_domain_of_the_cookie():
     assert {"Path=/p", "Domain=example.com"} <= set(response.headers["Set-Cookie"].split("; "))
 
 
-cookie_names = st.text("!#$%&'*+-.^_`|~" + string.ascii_letters + string.digits, min_size=1)
+COOKIE_NAMES = st.text("!#$%&'*+-.^_`|~" + string.ascii_letters + string.digits, min_size=1)
 
 
-@given(st.dictionaries(cookie_names, st.text(st.characters(), max_size=20), max_size=3))
+@given(st.dictionaries(COOKIE_NAMES, st.text(st.characters(), max_size=20), max_size=3))
 @example({"a": '"'})
 @example({"a": '""'})
 @example({"a": ' "a" '})
@@ -3958,7 +3910,7 @@ class Completing(WebApp):
             self.seen.append("finally")
 
 
-def test_a_stream_is_drawn_chunk_by_chunk_and_completes_when_the_server_closes_it():
+def test_stream_is_drawn_chunk_by_chunk_and_completes_when_the_server_closes_it():
     app = Completing()
     app.get("/", lambda context: context.response.stream(app.chunks("a", b"b", "é"), "text/csv"))
     app.after(lambda context: app.seen.append("after"))
@@ -3989,11 +3941,11 @@ def test_stream_is_closed_and_on_complete_runs_once_however_far_the_server_came(
 
 
 @pytest.mark.parametrize("chunk", [ValueError("early"), HttpException(409), 5, None, ["a"]], ids=repr)
-def test_a_stream_that_fails_before_its_first_chunk_is_an_ordinary_error_response(chunk):
+def test_stream_that_fails_before_its_first_chunk_is_an_ordinary_error_response(chunk):
     """Design 3.4."""
     app = Completing()
     app.get("/", lambda context: context.response.header("X-A", "1").stream(app.chunks(chunk)))
-    app.error(lambda context, cause, status_code: context.response.json("cause", type(cause).__name__))
+    app.error(lambda context, cause, status: context.response.json("cause", type(cause).__name__))
     response = client(app).get("/")
     assert (response.status, "X-A" in response.headers) == (409 if isinstance(chunk, HttpException) else 500, False)
     assert response.json == {"cause": type(chunk).__name__ if isinstance(chunk, Exception) else "TypeError"}
@@ -4001,11 +3953,11 @@ def test_a_stream_that_fails_before_its_first_chunk_is_an_ordinary_error_respons
 
 
 @pytest.mark.parametrize("failure", [ValueError("late"), 5, KeyboardInterrupt()], ids=repr)
-def test_a_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
+def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
     """Design 4 step 8, design 6: it must not look complete. An interrupt is no failure."""
     app = Completing()
     app.get("/", lambda context: app.chunks("a", failure))
-    app.error(lambda context, cause, status_code: app.seen.append("error hook"))
+    app.error(lambda context, cause, status: app.seen.append("error hook"))
     _, _, body = begin_request(app)
     assert next(body) == b"a"
     with Log() as log, pytest.raises(TypeError if failure == 5 else type(failure)):
@@ -4018,7 +3970,7 @@ def test_a_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
 
 
 @pytest.mark.parametrize("status, method", [(200, "HEAD"), (204, "GET"), (205, "GET"), (304, "GET")])
-def test_a_stream_that_is_not_sent_is_closed_all_the_same(status, method):
+def test_stream_that_is_not_sent_is_closed_all_the_same(status, method):
     app = Completing()
     app.get("/", lambda context: context.response.code(status).stream(app.chunks("a", "b")))
     response = client(app).request(method, "/")
@@ -4027,7 +3979,7 @@ def test_a_stream_that_is_not_sent_is_closed_all_the_same(status, method):
     assert app.seen == ["a", "finally", "on_complete"]
 
 
-def test_a_stream_that_another_body_has_replaced_is_closed():
+def test_stream_that_another_body_has_replaced_is_closed():
     app = Completing()
     iterable = io.BytesIO(b"a\nb")
     app.get("/", lambda context: context.response.stream(iterable).text("instead"))
@@ -4116,11 +4068,11 @@ def parse_events(text):
     return events
 
 
-one_line = st.text().filter(lambda text: text and not set("\r\n\0") & set(text))
+ONE_LINE = st.text().filter(lambda text: text and not set("\r\n\0") & set(text))
 
 
-@given(st.lists(st.tuples(one_line, st.text(), st.text())))
-def test_a_browser_reads_every_event_as_it_was_given(events):
+@given(st.lists(st.tuples(ONE_LINE, st.text(), st.text())))
+def test_browser_reads_every_event_as_it_was_given(events):
     sent = [{"event": kind, "data": data, "comment": comment} for kind, data, comment in events]
     text = answer(lambda context: context.response.events(iter(sent)), raise_errors=True).text
     assert parse_events(text) == [(kind, re.sub("\r\n|\r", "\n", data)) for kind, data, _ in events]
@@ -4150,7 +4102,7 @@ def test_vary_names_what_was_negotiated(handler, vary):
     assert sorted(found) == sorted(vary.split(", ") if vary else [])
 
 
-def test_a_response_to_a_failure_still_varies_by_the_session_that_decided_on_it():
+def test_response_to_a_failure_still_varies_by_the_session_that_decided_on_it():
     def only_members(context):
         if "user" not in context.session:
             raise HttpException(404)
@@ -4263,9 +4215,9 @@ def test_factory_is_called_for_every_request_and_must_make_an_executor():
     app.get("/", factory)
     app.get("/none", lambda: None)(lambda context: "not reached")
     app.get("/class", lambda: Step)
-    requests = client(app)
-    assert [requests.get("/").text for _ in range(3)] == ["1", "2", "3"]
-    assert [requests.get(path).status for path in ("/none", "/class")] == [500, 500]
+    browser = client(app)
+    assert [browser.get("/").text for _ in range(3)] == ["1", "2", "3"]
+    assert [browser.get(path).status for path in ("/none", "/class")] == [500, 500]
 
 
 def test_step_of_executors_and_handler_is_undone_as_one():
@@ -4280,33 +4232,14 @@ def test_step_of_executors_and_handler_is_undone_as_one():
 # ---- routes and scopes: declaring ------------------------------------------------------------------------------------
 
 BAD_PATTERNS = [
-    "/{a",
-    "/a}",
-    "/{",
-    "/}{",
-    "/{a}b",
-    "/b{a}",
-    "/{a}{b}",
-    "/{{a}}",
-    "/{a/b}",
-    "/{}",
-    "/{1a}",
-    "/{a-b}",
-    "/{a b}",
-    "/{:int}",
-    "/{a:}",
-    "/{a:float}",
-    "/{a:INT}",
-    "/{a:int:int}",
-    "/{a:path}/b",
-    "/{a:path}/{b:path}",
-    "/{a}/{a}",
+    "/{a", "/a}", "/{", "/}{", "/{a}b", "/b{a}", "/{a}{b}", "/{{a}}", "/{a/b}", "/{}", "/{1a}", "/{a-b}", "/{a b}",
+    "/{:int}", "/{a:}", "/{a:float}", "/{a:INT}", "/{a:int:int}", "/{a:path}/b", "/{a:path}/{b:path}", "/{a}/{a}",
     "/{a}/x/{a:int}",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("pattern", BAD_PATTERNS)
-def test_a_bad_pattern_is_a_value_error_at_registration_that_shows_it_and_says_where(pattern):
+def test_bad_pattern_is_a_value_error_at_registration_that_shows_it_and_says_where(pattern):
     app = WebApp()
     for declare in (app.get, app.path):
         with pytest.raises(ValueError, match=HERE) as caught:
@@ -4315,7 +4248,7 @@ def test_a_bad_pattern_is_a_value_error_at_registration_that_shows_it_and_says_w
     assert app.routes() == []
 
 
-def test_the_names_of_a_prefix_count_as_names_of_the_pattern():
+def test_names_of_a_prefix_count_as_names_of_the_pattern():
     with pytest.raises(ValueError, match=HERE):
         WebApp().path("/{id}").get("/x/{id}")
     with pytest.raises(ValueError, match=HERE):
@@ -4323,7 +4256,7 @@ def test_the_names_of_a_prefix_count_as_names_of_the_pattern():
 
 
 @pytest.mark.parametrize("pattern", [None, 5, b"/a", ["a"]])
-def test_a_pattern_that_is_no_str_is_refused_at_registration(pattern):
+def test_pattern_that_is_no_str_is_refused_at_registration(pattern):
     with pytest.raises((TypeError, ValueError), match=HERE):
         WebApp().get(pattern)
 
@@ -4331,7 +4264,7 @@ def test_a_pattern_that_is_no_str_is_refused_at_registration(pattern):
 @pytest.mark.parametrize(
     "method", ["", "GE T", "GET ", "G\n", "GET\0", "GÉT", "GET,POST", "get", "Get", "post", "head", "options", None, 5]
 )
-def test_a_method_that_is_no_token_or_a_usual_one_in_small_letters_is_a_value_error(method):
+def test_method_that_is_no_token_or_a_usual_one_in_small_letters_is_a_value_error(method):
     with pytest.raises(ValueError, match=HERE) as caught:
         WebApp().route(method, "/a")
     assert repr(method) in str(caught.value)
@@ -4341,9 +4274,9 @@ def test_a_method_that_is_no_token_or_a_usual_one_in_small_letters_is_a_value_er
 def test_any_other_token_is_a_method_and_methods_have_case(method):
     app = WebApp()
     app.route(method, "/a")(lambda context: "called")
-    web = client(app, unchecked="it warns of such methods")
-    assert web.request(method, "/a").text == "called"
-    missed = web.request(method.swapcase(), "/a")
+    browser = client(app, unchecked="it warns of such methods")
+    assert browser.request(method, "/a").text == "called"
+    missed = browser.request(method.swapcase(), "/a")
     assert (missed.status, missed.headers["Allow"]) == (405, method)
 
 
@@ -4370,7 +4303,7 @@ def test_one_method_and_shape_twice_is_a_value_error_with_both_patterns_and_both
     assert "/" + first.strip("/") in message and "/" + second.strip("/") in message
 
 
-def test_a_route_for_any_method_collides_with_one_of_them_and_a_prefix_does_not_hide_it():
+def test_route_for_any_method_collides_with_one_of_them_and_a_prefix_does_not_hide_it():
     app = WebApp()
     app.any("/a/{x}")
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
@@ -4378,7 +4311,7 @@ def test_a_route_for_any_method_collides_with_one_of_them_and_a_prefix_does_not_
             app.path("/a").route(method, "{y}")
 
 
-def test_a_route_for_any_method_that_collides_leaves_none_of_its_routes_behind():
+def test_route_for_any_method_that_collides_leaves_none_of_its_routes_behind():
     app = WebApp()
     app.post("/a")(lambda context: "posted")
     with pytest.raises(ValueError):
@@ -4489,7 +4422,7 @@ GOOD_HANDLERS = {
 
 
 @pytest.mark.parametrize("handler", GOOD_HANDLERS.values(), ids=GOOD_HANDLERS)
-def test_a_handler_takes_the_context_alone_or_with_exactly_the_names_of_the_pattern(handler):
+def test_handler_takes_the_context_alone_or_with_exactly_the_names_of_the_pattern(handler):
     app = WebApp()
     assert app.get("/decorated/{a}/{b:int}")(handler) is handler
     if handler is not GOOD_HANDLERS["defaults"]:
@@ -4532,12 +4465,12 @@ BAD_HANDLERS = {
 }
 
 
-def test_a_pattern_in_another_frameworks_form_says_what_to_write():
+def test_pattern_in_another_frameworks_form_says_what_to_write():
     with pytest.raises(ValueError, match=r"\{name\}"):
         WebApp().get("/hello/<name>")
 
 
-def test_a_handler_may_have_parameters_of_its_own_with_defaults():
+def test_handler_may_have_parameters_of_its_own_with_defaults():
     """What binds a loop's variable, or serves two routes, cannot be called wrongly."""
     app = WebApp()
     for n in range(3):
@@ -4554,7 +4487,7 @@ def test_a_handler_may_have_parameters_of_its_own_with_defaults():
 
 
 @pytest.mark.parametrize("handler", BAD_HANDLERS.values(), ids=BAD_HANDLERS)
-def test_a_handler_with_another_signature_is_a_type_error_at_registration_that_says_where(handler):
+def test_handler_with_another_signature_is_a_type_error_at_registration_that_says_where(handler):
     with pytest.raises(TypeError, match=HERE) as caught:
         WebApp().get("/{a}/{b:int}")(handler)
     if hasattr(handler, "__name__"):
@@ -4571,7 +4504,7 @@ def test_a_handler_with_another_signature_is_a_type_error_at_registration_that_s
     ],
     ids=["too many", "too few", "another name with a default", "forgotten context"],
 )
-def test_the_type_error_of_a_handler_says_what_it_should_take(pattern, handler, takes):
+def test_type_error_of_a_handler_says_what_it_should_take(pattern, handler, takes):
     """One that has forgotten the context would be given it as the name."""
     with pytest.raises(TypeError, match=f"must take {takes}"):
         WebApp().get(pattern)(handler)
@@ -4600,7 +4533,7 @@ EXECUTORS = {
 
 
 @pytest.mark.parametrize("executor, expected", EXECUTORS.values(), ids=EXECUTORS)
-def test_an_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(executor, expected):
+def test_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(executor, expected):
     app = WebApp()
     app.get("/{name}", executor)
     assert client(app, raise_errors=True).get("/x").text == expected
@@ -4663,7 +4596,7 @@ HOOKS = {
 
 
 @pytest.mark.parametrize("hook, error_hook", HOOKS.values(), ids=HOOKS)
-def test_a_hook_is_anything_that_can_be_called_with_its_positional_arguments(hook, error_hook):
+def test_hook_is_anything_that_can_be_called_with_its_positional_arguments(hook, error_hook):
     app = WebApp()
     assert app.before(hook) is hook and app.after(hook) is hook and app.error(error_hook) is error_hook
     app.get("/fails")(lambda context: context.request.query["missing"])
@@ -4696,7 +4629,7 @@ BAD_HOOKS = [
 
 
 @pytest.mark.parametrize("kind, hook", BAD_HOOKS)
-def test_a_hook_that_cannot_be_called_so_is_a_type_error_at_registration_that_says_where(kind, hook):
+def test_hook_that_cannot_be_called_so_is_a_type_error_at_registration_that_says_where(kind, hook):
     """Contract 2.1, design 3.1."""
     app = WebApp()
     for scope in (app, app.path("/inner")):
@@ -4752,7 +4685,7 @@ def test_empty_segments_are_dropped(path):
 
 
 @pytest.mark.parametrize("path", ["/", "//", "///"])
-def test_the_root_has_no_segments(path):
+def test_root_has_no_segments(path):
     assert routed("").get(path).json == ["/", {}]
     assert routed("/{x}", "/{x:path}", "/{x:int}").get(path).status == 404
 
@@ -4777,7 +4710,7 @@ INTEGERS = [
 
 
 @pytest.mark.parametrize("segment, expected", INTEGERS)
-def test_an_int_is_a_minus_at_most_and_up_to_18_digits_of_ascii(segment, expected):
+def test_int_is_a_minus_at_most_and_up_to_18_digits_of_ascii(segment, expected):
     response = routed("/{n:int}").get(f"/{segment}")
     assert response.status == (404 if expected is None else 200)
     if expected is not None:
@@ -4808,18 +4741,18 @@ def test_at_each_level_literal_then_int_then_name_then_path_with_backtracking(pa
 
 
 def test_parameters_arrive_percent_decoded_and_a_path_parameter_joins_its_segments():
-    web = routed("/one/{a}", "/all/{a:path}")
-    assert web.get("/one/%C3%BC%20%25+%3F%23").json[1] == {"a": "ü %+?#"}
-    assert [web.get(f"/one/{dots}").json[1] for dots in (".", "..")] == [{"a": "."}, {"a": ".."}]
-    assert web.get("/all/a%20b//c/").json[1] == {"a": "a b/c"}
+    browser = routed("/one/{a}", "/all/{a:path}")
+    assert browser.get("/one/%C3%BC%20%25+%3F%23").json[1] == {"a": "ü %+?#"}
+    assert [browser.get(f"/one/{dots}").json[1] for dots in (".", "..")] == [{"a": "."}, {"a": ".."}]
+    assert browser.get("/all/a%20b//c/").json[1] == {"a": "a b/c"}
 
 
 def test_path_and_method_match_together():
-    web = routed("GET /users/{id}", "OPTIONS /{rest:path}", "POST /users/{id:int}", "PUT /{a}/{b}")
-    assert web.options("/users/7").json == ["/{rest:path}", {"rest": "users/7"}]
-    assert web.get("/users/7").json == ["/users/{id}", {"id": "7"}]
-    assert web.post("/users/7").json == ["/users/{id:int}", {"id": 7}]
-    assert web.put("/users/7").json == ["/{a}/{b}", {"a": "users", "b": "7"}]
+    browser = routed("GET /users/{id}", "OPTIONS /{rest:path}", "POST /users/{id:int}", "PUT /{a}/{b}")
+    assert browser.options("/users/7").json == ["/{rest:path}", {"rest": "users/7"}]
+    assert browser.get("/users/7").json == ["/users/{id}", {"id": "7"}]
+    assert browser.post("/users/7").json == ["/users/{id:int}", {"id": 7}]
+    assert browser.put("/users/7").json == ["/{a}/{b}", {"a": "users", "b": "7"}]
 
 
 FITTING = ["GET /a/{x}", "POST /{y}/b", "PUT /a/b", "DELETE /{z:path}", "PATCH /a/c"]
@@ -4841,15 +4774,15 @@ def test_405_allows_the_methods_of_all_fitting_patterns_and_a_404_none(routes, p
     assert (response.status, response.headers.get("Allow")) == (405 if allow else 404, allow)
 
 
-def test_a_get_route_answers_head_with_the_same_headers_and_no_body():
-    web = routed("GET /a/{x}")
-    got, head = web.get("/a/b"), web.head("/a/b")
+def test_get_route_answers_head_with_the_same_headers_and_no_body():
+    browser = routed("GET /a/{x}")
+    got, head = browser.get("/a/b"), browser.head("/a/b")
     assert head.status == 200 and head.body == b"" and got.body
     assert sorted(head.headers.items()) == sorted(got.headers.items())
 
 
 @pytest.mark.parametrize("first", ["GET", "HEAD"])
-def test_a_head_route_goes_before_the_get_route_of_its_pattern_whichever_was_written_first(first):
+def test_head_route_goes_before_the_get_route_of_its_pattern_whichever_was_written_first(first):
     app = WebApp()
     for method in (first, "HEAD" if first == "GET" else "GET"):
         app.route(method, "/{x}")(lambda context: context.response.header("X-Route", context.route.method))
@@ -4857,7 +4790,7 @@ def test_a_head_route_goes_before_the_get_route_of_its_pattern_whichever_was_wri
     assert client(app).get("/a").headers["X-Route"] == "GET"
 
 
-def test_the_get_route_of_the_best_pattern_answers_head_before_a_weaker_head_route():
+def test_get_route_of_the_best_pattern_answers_head_before_a_weaker_head_route():
     assert "X-Weak" not in routed("GET /a", "HEAD /{x}").head("/a").headers
     app = WebApp()
     app.head("/{x}")(lambda context: context.response.header("X-Route", "weak").text(""))
@@ -4889,39 +4822,39 @@ ENCODED_SLASHES = {
 
 
 @pytest.mark.parametrize("environ, expected", ENCODED_SLASHES.values(), ids=ENCODED_SLASHES)
-def test_an_encoded_slash_stays_in_its_segment_where_the_raw_target_agrees_with_the_path(environ, expected):
-    web = routed("/f/{a}", "/f/{a}/{b}")
-    found = web.get("/f/a/b", environ=environ).json[1]
+def test_encoded_slash_stays_in_its_segment_where_the_raw_target_agrees_with_the_path(environ, expected):
+    browser = routed("/f/{a}", "/f/{a}/{b}")
+    found = browser.get("/f/a/b", environ=environ).json[1]
     assert list(found.values()) == expected
 
 
-def test_an_encoded_slash_is_no_separator_of_a_literal_route():
-    web = routed("/a/b", "/{x}")
-    assert web.get("/a%2Fb").json == ["/{x}", {"x": "a/b"}]
-    assert web.get("/a/b").json == ["/a/b", {}]
+def test_encoded_slash_is_no_separator_of_a_literal_route():
+    browser = routed("/a/b", "/{x}")
+    assert browser.get("/a%2Fb").json == ["/{x}", {"x": "a/b"}]
+    assert browser.get("/a/b").json == ["/a/b", {}]
 
 
 def test_literals_have_case_and_are_unicode_as_parameters_are():
-    web = routed("/grüße/{name}", "/日本", "/a")
-    assert web.get("/grüße/Zoë").json == ["/grüße/{name}", {"name": "Zoë"}]
-    assert web.get("/%E6%97%A5%E6%9C%AC").json == ["/日本", {}]
-    assert (web.get("/a").status, web.get("/A").status) == (200, 404)
+    browser = routed("/grüße/{name}", "/日本", "/a")
+    assert browser.get("/grüße/Zoë").json == ["/grüße/{name}", {"name": "Zoë"}]
+    assert browser.get("/%E6%97%A5%E6%9C%AC").json == ["/日本", {}]
+    assert (browser.get("/a").status, browser.get("/A").status) == (200, 404)
 
 
 @pytest.mark.parametrize("path", ["/%FF", "/a/%C3", "/%ED%A0%80", "/a%2Fb/%C3", "/%C0%AF", "/a/%FF/../b"])
-def test_a_path_that_is_not_utf_8_is_a_400(path):
-    web = routed("GET /a", "GET /{rest:path}", "POST /{x}")
-    assert web.get(path).status == web.post(path).status == web.delete(path).status == 400
+def test_path_that_is_not_utf_8_is_a_400(path):
+    browser = routed("GET /a", "GET /{rest:path}", "POST /{x}")
+    assert browser.get(path).status == browser.post(path).status == browser.delete(path).status == 400
 
 
-def test_a_path_of_ten_thousand_segments_matches_or_is_a_404():
+def test_path_of_ten_thousand_segments_matches_or_is_a_404():
     path = "/a" * 10_000
-    web = routed("/a/{x}/a", "/{a}/{b:path}", "POST /a/a/a/a")
-    assert web.get(path).json == ["/{a}/{b:path}", {"a": "a", "b": path[3:]}]
+    browser = routed("/a/{x}/a", "/{a}/{b:path}", "POST /a/a/a/a")
+    assert browser.get(path).json == ["/{a}/{b:path}", {"a": "a", "b": path[3:]}]
     assert routed("/a/{x}/a", "/a/a/a/{y}").get(path).status == 404
 
 
-def test_a_pattern_of_many_parameters_matches():
+def test_pattern_of_many_parameters_matches():
     names = [f"p{number}" for number in range(300)]
     pattern = "".join(f"/{{{name}}}" for name in names)
     assert list(routed(pattern).get("/v" * 300).json[1]) == names
@@ -4974,7 +4907,7 @@ def written(pattern):
     st.lists(st.tuples(METHODS, PATTERNS), unique=True, max_size=12),
     st.lists(st.tuples(METHODS, st.lists(SEGMENTS, max_size=5)), min_size=1, max_size=8),
 )
-def test_the_router_chooses_what_trying_all_patterns_one_by_one_would_choose(routes, requests):
+def test_router_chooses_what_trying_all_patterns_one_by_one_would_choose(routes, requests):
     app = WebApp()
     for method, pattern in routes:
 
@@ -4983,9 +4916,9 @@ def test_the_router_chooses_what_trying_all_patterns_one_by_one_would_choose(rou
             return [context.route.method, context.route.pattern, list(context.params.values())]
 
         app.route(method, written(pattern))(handle)
-    web = client(app, raise_errors=True)
+    browser = client(app, raise_errors=True)
     for method, segments in requests:
-        response = web.request(method, "/" + "/".join(urllib.parse.quote(segment, safe="") for segment in segments))
+        response = browser.request(method, "/" + "/".join(urllib.parse.quote(segment, safe="") for segment in segments))
         fitting = [(name, pattern) for name, pattern in routes if fits(pattern, segments) is not None]
         usable = [
             ([LEVELS.index(kind) for kind, _ in pattern], name != method, name, pattern)
@@ -5019,7 +4952,7 @@ def json_length(document):
         ("/hello/%C3%A9", "name é"),
     ],
 )
-def test_a_path_with_one_name_at_its_end_is_matched_alike_however_it_is_written(path, expected):
+def test_path_with_one_name_at_its_end_is_matched_alike_however_it_is_written(path, expected):
     """The shortest way to such a route, and the walk that everything else takes."""
     app = WebApp()
     app.get("/hello/{name}")(lambda context, name: f"name {name}")
@@ -5103,8 +5036,8 @@ def test_requests_share_nothing_of_their_contexts():
         context.state["name"] = name
         context.response.put_form({"name": name})
 
-    requests = client(app)
-    assert [requests.get(f"/{name}").json for name in "ab"] == [{"name": "a"}, {"name": "b"}]
+    browser = client(app)
+    assert [browser.get(f"/{name}").json for name in "ab"] == [{"name": "a"}, {"name": "b"}]
     assert seen == [({}, {}, False)] * 2
 
 
@@ -5113,7 +5046,7 @@ def test_requests_share_nothing_of_their_contexts():
 # What a callable can do: in the model that is `Model.act`, in the application `perform`. Each also adds a header.
 FAILURES = ("raise", "raise 5xx", "build, raise", "send, raise", "unencodable")
 
-actions = st.sampled_from(("build", "code", "send", "return", *FAILURES)) | st.just("nothing")
+ACTIONS = st.sampled_from(("build", "code", "send", "return", *FAILURES)) | st.just("nothing")
 
 
 @dataclasses.dataclass
@@ -5142,11 +5075,11 @@ class Block:
 
 
 def blocks_with(children):
-    hooks = st.lists(actions, max_size=2)
-    return st.builds(Block, hooks, hooks, hooks, actions, children)
+    hooks = st.lists(ACTIONS, max_size=2)
+    return st.builds(Block, hooks, hooks, hooks, ACTIONS, children)
 
 
-trees = st.recursive(blocks_with(st.just([])), lambda inner: blocks_with(st.lists(inner, max_size=2)), max_leaves=4)
+TREES = st.recursive(blocks_with(st.just([])), lambda inner: blocks_with(st.lists(inner, max_size=2)), max_leaves=4)
 
 
 class Failed(Exception):
@@ -5291,7 +5224,7 @@ def build_app(tree, on_request):
     return app, calls
 
 
-@given(tree=trees, on_request=actions, miss=st.sampled_from([None, None, None, 404, 405]), data=st.data())
+@given(tree=TREES, on_request=ACTIONS, miss=st.sampled_from([None, None, None, 404, 405]), data=st.data())
 def test_order_of_everything_is_that_of_a_model_of_the_dispatcher(tree, on_request, miss, data):
     """Contract 7.2 to 7.4, design 4."""
     tree = tree.named("0")
@@ -5360,9 +5293,9 @@ METHODS_OF_RESPONSE = (
     "stream", "events", "put_form", "send",
 )  # fmt: skip
 
-value_makers = st.sampled_from(ODD_VALUES)
+VALUE_MAKERS = st.sampled_from(ODD_VALUES)
 
-likely_calls = st.sampled_from(
+LIKELY_CALLS = st.sampled_from(
     [
         ("code", (lambda: 205,)),
         ("code", (lambda: 405,)),
@@ -5377,15 +5310,15 @@ likely_calls = st.sampled_from(
     ]
 )
 
-some_calls = st.tuples(st.sampled_from(METHODS_OF_RESPONSE), st.lists(value_makers, max_size=2))
+SOME_CALLS = st.tuples(st.sampled_from(METHODS_OF_RESPONSE), st.lists(VALUE_MAKERS, max_size=2))
 
-session_values = st.tuples(st.just("session"), st.lists(value_makers, min_size=1, max_size=1))
+SESSION_VALUES = st.tuples(st.just("session"), st.lists(VALUE_MAKERS, min_size=1, max_size=1))
 
-doings = st.tuples(
-    st.lists(likely_calls | some_calls | session_values, max_size=4),
+DOINGS = st.tuples(
+    st.lists(LIKELY_CALLS | SOME_CALLS | SESSION_VALUES, max_size=4),
     st.booleans(),  # whether what a call raises is caught, so that the rest of the calls are made
     st.sampled_from(ODD_CAUSES) | st.none(),
-    value_makers | st.just(lambda: None),
+    VALUE_MAKERS | st.just(lambda: None),
 )
 
 STAGES = ("on_request", "outer_before", "inner_before", "inner_handler", "inner_error", "outer_error", "inner_after")
@@ -5412,7 +5345,7 @@ def doer(calls, catching, make_cause, make_value):
 
 
 @given(
-    stages=st.dictionaries(st.sampled_from(STAGES), doings, min_size=1, max_size=4),
+    stages=st.dictionaries(st.sampled_from(STAGES), DOINGS, min_size=1, max_size=4),
     method=st.sampled_from(["GET", "GET", "HEAD", "POST"]),
     path=st.sampled_from(["/in/route", "/in/route", "/in/route", "/nothing", "/%ff"]),
     headers=st.sampled_from([{}, ACCEPT_JSON]),
@@ -5557,7 +5490,7 @@ WITH_AND_WITHOUT_WRAPPER = pytest.mark.parametrize("environ", [{}, {"wsgi.file_w
 
 @WITH_AND_WITHOUT_WRAPPER
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_file_has_a_strong_etag_last_modified_and_its_length(a_file, method, environ):
+def test_file_has_a_strong_etag_last_modified_and_its_length(a_file, method, environ):
     response = get_file(a_file, method, environ=environ)
     assert (response.status, response.body) == (200, b"" if method == "HEAD" else CONTENT)
     assert response.headers["Last-Modified"] == "Sun, 09 Sep 2001 01:46:40 GMT"
@@ -5567,13 +5500,13 @@ def test_a_file_has_a_strong_etag_last_modified_and_its_length(a_file, method, e
     assert not is_open(a_file)
 
 
-def test_the_servers_file_wrapper_is_used_for_a_whole_file(a_file):
+def test_servers_file_wrapper_is_used_for_a_whole_file(a_file):
     before = FileWrapper.used
     get_file(a_file, environ={"wsgi.file_wrapper": FileWrapper})
     assert FileWrapper.used == before + 1
 
 
-def test_the_etag_changes_with_size_and_time(a_file):
+def test_etag_changes_with_size_and_time(a_file):
     tags = [get_file(a_file).headers["ETag"] for _ in range(2)]
     os.utime(a_file, (IN_2001, IN_2001 + 1))
     tags.append(get_file(a_file).headers["ETag"])
@@ -5647,7 +5580,7 @@ def test_conditions_and_ranges_count_only_where_the_whole_file_would_be_a_200_fo
         ("bytes=-0", None),
     ],
 )
-def test_a_single_byte_range_is_a_206_and_one_past_the_end_a_416(a_file, sent, content_range, environ):
+def test_single_byte_range_is_a_206_and_one_past_the_end_a_416(a_file, sent, content_range, environ):
     """RFC 9110 sections 14.2 and 14.4."""
     response = get_file(a_file, Range=sent, environ=environ)
     if content_range is None:
@@ -5738,7 +5671,7 @@ def test_head_ignores_a_range(a_file):
         ("it's", 'attachment; filename="it\'s"'),
     ],
 )
-def test_a_download_has_an_ascii_name_and_where_needed_a_utf_8_one(a_file, filename, disposition):
+def test_download_has_an_ascii_name_and_where_needed_a_utf_8_one(a_file, filename, disposition):
     """RFC 6266."""
     response = answer(lambda context: context.response.file(a_file, filename=filename), raise_errors=True)
     assert (response.headers["Content-Disposition"], response.body) == (disposition, CONTENT)
@@ -5788,14 +5721,14 @@ def test_every_name_of_a_download_arrives_whole(filename):
         ("no extension", OCTETS),
     ],
 )
-def test_the_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_path, name, content_type):
+def test_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_path, name, content_type):
     path = tmp_path / name
     path.write_bytes(b"x")
     assert get_file(path).headers["Content-Type"] == content_type
     assert get_file(str(path)).headers["Content-Type"] == content_type
 
 
-def test_the_content_type_of_a_file_may_be_given(a_file):
+def test_content_type_of_a_file_may_be_given(a_file):
     response = answer(lambda context: context.response.file(a_file, content_type="image/x-mine"))
     assert response.headers["Content-Type"] == "image/x-mine"
 
@@ -5806,7 +5739,7 @@ def test_what_is_no_regular_file_is_a_404(tmp_path, a_file, name):
     assert get_file(f"{tmp_path}/{name}").text == "404 Not Found"
 
 
-def test_a_fifo_is_a_404_and_stops_nobody(tmp_path):
+def test_fifo_is_a_404_and_stops_nobody(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     writer = os.open(tmp_path / "fifo", os.O_RDWR)  # lets an implementation that opens it go on and fail the test
     try:
@@ -5815,7 +5748,7 @@ def test_a_fifo_is_a_404_and_stops_nobody(tmp_path):
         os.close(writer)
 
 
-def test_a_file_that_was_removed_while_it_is_sent_arrives_whole(tmp_path):
+def test_file_that_was_removed_while_it_is_sent_arrives_whole(tmp_path):
     path = tmp_path / "large"
     path.write_bytes(CONTENT * 256)
     app = WebApp()
@@ -5827,7 +5760,7 @@ def test_a_file_that_was_removed_while_it_is_sent_arrives_whole(tmp_path):
 
 
 @WITH_AND_WITHOUT_WRAPPER
-def test_a_file_that_shrinks_while_it_is_sent_breaks_off_instead_of_looking_complete(tmp_path, environ):
+def test_file_that_shrinks_while_it_is_sent_breaks_off_instead_of_looking_complete(tmp_path, environ):
     path = tmp_path / "large"
     path.write_bytes(CONTENT * 1024)
     app = Completing()
@@ -5843,7 +5776,7 @@ def test_a_file_that_shrinks_while_it_is_sent_breaks_off_instead_of_looking_comp
 
 
 @WITH_AND_WITHOUT_WRAPPER
-def test_a_file_that_grows_while_it_is_sent_is_sent_as_long_as_promised(tmp_path, environ):
+def test_file_that_grows_while_it_is_sent_is_sent_as_long_as_promised(tmp_path, environ):
     path = tmp_path / "growing"
     path.write_bytes(CONTENT * 256)
     app = WebApp()
@@ -5856,7 +5789,7 @@ def test_a_file_that_grows_while_it_is_sent_is_sent_as_long_as_promised(tmp_path
 
 
 @WITH_AND_WITHOUT_WRAPPER
-def test_a_file_is_closed_and_the_request_completed_when_the_client_goes_away(a_file, environ):
+def test_file_is_closed_and_the_request_completed_when_the_client_goes_away(a_file, environ):
     app = Completing()
     app.get("/", lambda context: context.response.file(a_file))
     _, _, body = begin_request(app, **environ)
@@ -5866,7 +5799,7 @@ def test_a_file_is_closed_and_the_request_completed_when_the_client_goes_away(a_
     assert (is_open(a_file), app.seen) == (False, ["on_complete"])
 
 
-def test_a_file_of_a_gibibyte_is_sent_in_small_pieces(tmp_path):
+def test_file_of_a_gibibyte_is_sent_in_small_pieces(tmp_path):
     path = tmp_path / "sparse"
     path.touch()
     os.truncate(path, 2**30)
@@ -5880,7 +5813,7 @@ def test_a_file_of_a_gibibyte_is_sent_in_small_pieces(tmp_path):
     assert (response.status, response.headers["Content-Range"]) == (206, "bytes 1073741823-1073741823/1073741824")
 
 
-def test_a_file_that_a_failed_handler_opened_is_closed_and_leaves_no_header(a_file):
+def test_file_that_a_failed_handler_opened_is_closed_and_leaves_no_header(a_file):
     def handler(context):
         context.response.file(a_file, filename="x")
         raise HttpException(409)
@@ -5960,7 +5893,7 @@ def test_static_serves_the_root_of_an_application_and_other_routes_go_before_it(
 @pytest.mark.parametrize("prefix", ["/s", "/"])
 @pytest.mark.parametrize("path", ["sub", "sub?a=b", "/sub", "inside"])
 @pytest.mark.parametrize("script_name", ["", "/app"])
-def test_a_directory_is_redirected_to_its_name_with_a_slash(site, prefix, path, script_name):
+def test_directory_is_redirected_to_its_name_with_a_slash(site, prefix, path, script_name):
     """The links in its page are relative to that; and no path makes it a link to another host."""
     url = urllib.parse.urljoin("http://localhost", script_name + "/".join((prefix.rstrip("/"), path)))
     if script_name == "" and prefix == "/" and path == "/sub":
@@ -5979,7 +5912,7 @@ def test_a_directory_is_redirected_to_its_name_with_a_slash(site, prefix, path, 
 
 
 @pytest.mark.parametrize("script_name", ["", "/app"])
-def test_the_directory_itself_is_redirected_too(site, script_name):
+def test_directory_itself_is_redirected_too(site, script_name):
     inner, outer = WebApp(), WebApp()
     inner.static("/" if script_name else "/s", site)
     outer.mount(script_name or "/", inner)
@@ -5989,63 +5922,22 @@ def test_the_directory_itself_is_redirected_too(site, script_name):
     assert (response.text, url) == ("index.html", "http://localhost" + (script_name or "/s") + "/")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/s/missing",
-        "/s/../secret.txt",
-        "/s/%2e%2e/secret.txt",
-        "/s/.%2e/secret.txt",
-        "/s/..%2fsecret.txt",
-        "/s/%2e%2e%2fsecret.txt",
-        "/s/sub/../../secret.txt",
-        "/s/sub/..%2f..%2fsecret.txt",
-        "/s/sub/%2e%2e/a.txt",
-        "/s/./a.txt",
-        "/s/..",
-        "/s/../",
-        "/s/.../secret.txt",
-        "/s/....//secret.txt",
-        "/s/..;/secret.txt",
-        "/s/..%5csecret.txt",
-        "/s/..\\secret.txt",
-        "/s/sub\\b.txt",
-        "/s/a\\b",
-        "/s/a%5Cb",
-        "/s/%5c..%5csecret.txt",
-        "/s/%252e%252e/secret.txt",
-        "/s/%252e%252e%252fsecret.txt",
-        "/s/%c0%ae%c0%ae/secret.txt",
-        "/s/%c0%af..%c0%afsecret.txt",
-        "/s/%uff0e%uff0e/secret.txt",
-        "/s/\uff0e\uff0e/secret.txt",
-        "/s/a.txt%00",
-        "/s/a.txt%00.html",
-        "/s/%00",
-        "/s/..%00/secret.txt",
-        "/s/.env",
-        "/s/%2eenv",
-        "/s/.hidden/a.txt",
-        "/s/.hidden/",
-        "/s/sub/../.env",
-        "/s/out/secret.txt",
-        "/s/out/",
-        "/s/out.txt",
-        "/s/out/public/a.txt/../../secret.txt",
-        "/s/out-not/secret.txt",
-        "/s/../public-not/secret.txt",
-        "/s/looped",
-        "/s/sub/empty/",
-        "/s/a.txt/below",
-        "/s/" + "x" * 300,
-        "/s/" + "x/" * 5000,
-        "/s/C:/secret.txt",
-        "/s/C:secret.txt",
-        "/s/~/secret.txt",
-        "/s/file:///secret.txt",
-        "/s-not/secret.txt",
-    ],
-)
+NEVER_TO_BE_SEEN = [
+    "/s/missing", "/s/../secret.txt", "/s/%2e%2e/secret.txt", "/s/.%2e/secret.txt", "/s/..%2fsecret.txt",
+    "/s/%2e%2e%2fsecret.txt", "/s/sub/../../secret.txt", "/s/sub/..%2f..%2fsecret.txt", "/s/sub/%2e%2e/a.txt",
+    "/s/./a.txt", "/s/..", "/s/../", "/s/.../secret.txt", "/s/....//secret.txt", "/s/..;/secret.txt",
+    "/s/..%5csecret.txt", "/s/..\\secret.txt", "/s/sub\\b.txt", "/s/a\\b", "/s/a%5Cb", "/s/%5c..%5csecret.txt",
+    "/s/%252e%252e/secret.txt", "/s/%252e%252e%252fsecret.txt", "/s/%c0%ae%c0%ae/secret.txt",
+    "/s/%c0%af..%c0%afsecret.txt", "/s/%uff0e%uff0e/secret.txt", "/s/\uff0e\uff0e/secret.txt", "/s/a.txt%00",
+    "/s/a.txt%00.html", "/s/%00", "/s/..%00/secret.txt", "/s/.env", "/s/%2eenv", "/s/.hidden/a.txt", "/s/.hidden/",
+    "/s/sub/../.env", "/s/out/secret.txt", "/s/out/", "/s/out.txt", "/s/out/public/a.txt/../../secret.txt",
+    "/s/out-not/secret.txt", "/s/../public-not/secret.txt", "/s/looped", "/s/sub/empty/", "/s/a.txt/below",
+    "/s/" + "x" * 300, "/s/" + "x/" * 5000, "/s/C:/secret.txt", "/s/C:secret.txt", "/s/~/secret.txt",
+    "/s/file:///secret.txt", "/s-not/secret.txt",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", NEVER_TO_BE_SEEN)
 @pytest.mark.parametrize("with_raw_target", [True, False])
 def test_static_never_leaves_its_directory(site, path, with_raw_target):
     response = serve(site).get(path, environ={} if with_raw_target else {"REQUEST_URI": ""})
@@ -6109,7 +6001,7 @@ def test_static_takes_get_and_head_only(site):
     assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
 
 
-def test_a_directory_that_is_none_is_a_value_error_at_registration(tmp_path):
+def test_directory_that_is_none_is_a_value_error_at_registration(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "missing", tmp_path / "file"):
         with pytest.raises(ValueError):
@@ -6120,13 +6012,13 @@ def test_hooks_of_the_scopes_around_it_apply_to_static(site):
     app = WebApp()
     with app.path("/in") as inner:
         inner.before(lambda context: context.response.header("X-Before", "1"))
-        inner.error(lambda context, cause, status_code: "inner hook")
+        inner.error(lambda context, cause, status: "inner hook")
         inner.static("/s", site)
     assert client(app).get("/in/s/a.txt").headers["X-Before"] == "1"
     assert client(app).get("/in/s/missing").text == "inner hook"
 
 
-def test_a_static_directory_that_is_itself_a_link_is_served(site):
+def test_static_directory_that_is_itself_a_link_is_served(site):
     (site.parent / "link").symlink_to(site)
     assert serve(site.parent / "link").get("/s/a.txt").text == "a.txt"
 
@@ -6219,7 +6111,7 @@ def test_script_name_and_path_info_shift(prefix, script_name, path, expected):
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-def test_a_mounted_application_gets_every_method_and_its_body(method):
+def test_mounted_application_gets_every_method_and_its_body(method):
     def inner(environ, start_response):
         seen.append((environ["REQUEST_METHOD"], environ["QUERY_STRING"], environ["wsgi.input"].read(4)))
         return mounted_text(environ, start_response)
@@ -6230,7 +6122,7 @@ def test_a_mounted_application_gets_every_method_and_its_body(method):
     assert (response.body, response.headers["Content-Length"]) == (b"" if method == "HEAD" else b"mounted", "7")
 
 
-def test_a_mounted_application_gets_methods_that_nobody_knows():
+def test_mounted_application_gets_methods_that_nobody_knows():
     app = WebApp()
     app.mount("/m", mounted_text)
     assert client(app, unchecked="it warns of such methods").request("FROBNICATE", "/m").text == "mounted"
@@ -6243,7 +6135,7 @@ def test_other_routes_below_the_prefix_go_before_the_mounted_application():
     assert client(app).get("/mother").status == 404
 
 
-def test_a_mount_goes_before_a_name_in_its_place():
+def test_mount_goes_before_a_name_in_its_place():
     app = WebApp()
     app.get("/{name}")(lambda context, name: name)
     inner = WebApp()
@@ -6301,14 +6193,14 @@ def test_headers_of_a_mounted_application_arrive_with_repeated_ones():
         return [b"its own 404"]
 
     app = mount(inner)
-    app.error(lambda context, cause, status_code: "not asked: nothing failed")
+    app.error(lambda context, cause, status: "not asked: nothing failed")
     response = client(app).get("/m")
     assert (response.status, response.text, response.headers["Content-Type"]) == (404, "its own 404", "text/x-mine")
     assert response.headers.getall("Set-Cookie") == ["a=1", "b=2"]
 
 
 @pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
-def test_a_mounted_response_without_content_has_none(status):
+def test_mounted_response_without_content_has_none(status):
     def inner(environ, start_response):
         start_response(status, [("ETag", '"x"')])
         return []
@@ -6334,7 +6226,7 @@ def test_hooks_of_the_scopes_around_a_mounted_application_run_and_its_iterable_i
     assert app.seen == ["before", "inner", 200, "close", "on_complete"]
 
 
-def test_a_before_hook_that_sends_keeps_a_request_from_the_mounted_application():
+def test_before_hook_that_sends_keeps_a_request_from_the_mounted_application():
     app = mount(lambda environ, start_response: pytest.fail("must not run"))
     app.before(lambda context: "stopped")
     assert client(app).get("/m").text == "stopped"
@@ -6367,10 +6259,10 @@ def starting_twice(environ, start_response):
 @pytest.mark.parametrize(
     "inner", [raising, raising_after_start, raising_in_the_first_chunk, never_starting, starting_twice]
 )
-def test_an_exception_that_escapes_a_mounted_application_takes_the_error_path(inner):
+def test_exception_that_escapes_a_mounted_application_takes_the_error_path(inner):
     app = WebApp()
     app.mount("/m", inner)
-    app.error(lambda context, cause, status_code: seen.append((type(cause), status_code)))
+    app.error(lambda context, cause, status: seen.append((type(cause), status)))
     seen = []
     response = client(app).get("/m")
     assert (response.text, "X-Started" in response.headers) == ("500 Internal Server Error", False)
@@ -6380,7 +6272,7 @@ def test_an_exception_that_escapes_a_mounted_application_takes_the_error_path(in
 
 
 @pytest.mark.parametrize("with_exc_info", [False, True])
-def test_a_mounted_application_that_fails_after_its_first_chunk_breaks_off(with_exc_info):
+def test_mounted_application_that_fails_after_its_first_chunk_breaks_off(with_exc_info):
     def inner(environ, start_response):
         start_response("200 OK", [("Content-Type", "text/plain")])
         try:
@@ -6515,16 +6407,16 @@ def test_url_takes_the_route_whose_parameters_it_was_given():
     assert client(app).get("/").json == ["/u", "/u/x", "/u?q=1"]
 
 
-segment = st.text(min_size=1).filter(lambda text: text not in (".", "..") and "/" not in text)
+URL_SEGMENTS = st.text(min_size=1).filter(lambda text: text not in (".", "..") and "/" not in text)
 
-literal = segment.filter(lambda text: not {"{", "}"} & set(text)).map(lambda text: (text, None))
+URL_LITERALS = URL_SEGMENTS.filter(lambda text: not {"{", "}"} & set(text)).map(lambda text: (text, None))
 
-parameter = st.one_of(segment, st.integers(-(10**17), 10**17))
+URL_PARAMETERS = st.one_of(URL_SEGMENTS, st.integers(-(10**17), 10**17))
 
 
 @given(
-    st.lists(st.one_of(literal, parameter.map(lambda value: ("{}", value))), max_size=4),
-    st.none() | st.lists(segment, min_size=1, max_size=3).map("/".join),
+    st.lists(st.one_of(URL_LITERALS, URL_PARAMETERS.map(lambda value: ("{}", value))), max_size=4),
+    st.none() | st.lists(URL_SEGMENTS, min_size=1, max_size=3).map("/".join),
 )
 def test_url_round_trips_through_the_router(segments, rest):
     pattern, params = "", {}
@@ -6601,7 +6493,7 @@ def counter(**options):
     return client(app, raise_errors=True)
 
 
-def test_a_session_is_kept_in_a_cookie_between_requests():
+def test_session_is_kept_in_a_cookie_between_requests():
     browser = counter()
     assert browser.get("/read").json == {}
     line = browser.get("/count").headers["Set-Cookie"]
@@ -6612,7 +6504,7 @@ def test_a_session_is_kept_in_a_cookie_between_requests():
     assert counter().get("/read").json == {}
 
 
-def test_the_cookie_of_a_session_has_the_name_and_age_that_were_asked_for_and_is_secure_over_https():
+def test_cookie_of_a_session_has_the_name_and_age_that_were_asked_for_and_is_secure_over_https():
     browser = counter(session_cookie="mine", session_max_age=60)
     line = browser.get("https://localhost/count").headers["Set-Cookie"]
     assert line.startswith("mine=")
@@ -6620,7 +6512,7 @@ def test_the_cookie_of_a_session_has_the_name_and_age_that_were_asked_for_and_is
     assert browser.get("/read").json == {"n": 1}
 
 
-def test_a_session_is_saved_only_when_it_was_changed():
+def test_session_is_saved_only_when_it_was_changed():
     app = WebApp(secret_key="key")
     app.get("/none", lambda context: "x")
     app.get("/read", lambda context: str(context.session))
@@ -6635,7 +6527,7 @@ def test_a_session_is_saved_only_when_it_was_changed():
     assert browser.get("/read").text == "{'list': [1, 1]}"
 
 
-def test_an_emptied_session_deletes_its_cookie():
+def test_emptied_session_deletes_its_cookie():
     browser = counter()
     assert "Set-Cookie" not in browser.get("/clear").headers
     browser.get("/count")
@@ -6660,7 +6552,7 @@ def test_no_cookie_makes_a_session_fail(cookie):
 
 
 @pytest.mark.parametrize("key", ["other", b"other", ["other", "third"]])
-def test_a_session_that_another_key_has_signed_is_empty(key):
+def test_session_that_another_key_has_signed_is_empty(key):
     browser, other = counter(), counter(secret_key=key)
     browser.get("/count")
     other.cookies.update(browser.cookies)
@@ -6678,7 +6570,7 @@ def test_keys_are_rotated_the_first_signs_and_all_verify():
     assert (new.get("/read").json, old.get("/read").json) == ({"n": 2}, {})
 
 
-def test_a_session_expires_by_the_clock_of_the_server(monkeypatch):
+def test_session_expires_by_the_clock_of_the_server(monkeypatch):
     now = [1_700_000_000.5]
     monkeypatch.setattr("time.time", lambda: now[0])
     browser = counter(session_max_age=60)
@@ -6688,7 +6580,7 @@ def test_a_session_expires_by_the_clock_of_the_server(monkeypatch):
         assert browser.get("/read", headers={"Cookie": cookie}).json == expected
 
 
-def test_a_session_too_large_for_a_cookie_is_an_ordinary_failure():
+def test_session_too_large_for_a_cookie_is_an_ordinary_failure():
     def handler(context):
         context.session["large"] = "x" * int(context.request.query["size"])
         return "saved"
@@ -6703,7 +6595,7 @@ def test_a_session_too_large_for_a_cookie_is_an_ordinary_failure():
 
 
 @pytest.mark.parametrize("value", [object(), b"x", float("nan"), {1}])
-def test_a_session_that_is_not_json_is_an_ordinary_failure(value):
+def test_session_that_is_not_json_is_an_ordinary_failure(value):
     response = answer(lambda context: context.session.update(x=value), options={"secret_key": "key"})
     assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
 
@@ -6714,12 +6606,12 @@ def test_without_a_key_a_session_is_a_runtime_error():
 
 
 @pytest.mark.parametrize("key", ["", b"", [], [""], ["key", ""], [5]])
-def test_a_key_that_protects_nothing_is_a_value_error_at_once(key):
+def test_key_that_protects_nothing_is_a_value_error_at_once(key):
     with pytest.raises(ValueError):
         WebApp(secret_key=key)
 
 
-def test_an_error_hook_may_change_the_session():
+def test_error_hook_may_change_the_session():
     def fail(context):
         context.session["lost"] = 1
         raise HttpException(403)
@@ -6727,13 +6619,13 @@ def test_an_error_hook_may_change_the_session():
     app = WebApp(secret_key="key")
     app.get("/", fail)
     app.get("/read", lambda context: dict(context.session))
-    app.error(lambda context, cause, status_code: context.session.update(kept=1))
+    app.error(lambda context, cause, status: context.session.update(kept=1))
     browser = client(app)
     browser.get("/")
     assert browser.get("/read").json == {"kept": 1}
 
 
-def test_a_session_is_kept_on_a_stream_and_on_a_204():
+def test_session_is_kept_on_a_stream_and_on_a_204():
     def stream(context):
         context.session["a"] = 1
         return iter(["x"])
@@ -6742,8 +6634,8 @@ def test_a_session_is_kept_on_a_stream_and_on_a_204():
         assert "Set-Cookie" in answer(handler, options={"secret_key": "key"}).headers
 
 
-@given(st.dictionaries(any_text, st.none() | st.integers() | any_text | st.lists(any_text, max_size=3), max_size=3))
-def test_a_session_comes_back_as_it_was(session):
+@given(st.dictionaries(ANY_TEXT, st.none() | st.integers() | ANY_TEXT | st.lists(ANY_TEXT, max_size=3), max_size=3))
+def test_session_comes_back_as_it_was(session):
     app = WebApp(secret_key="key")
     app.get("/set", lambda context: context.session.update(session))
     app.get("/read", lambda context: read.append(dict(context.session)))
@@ -6811,7 +6703,7 @@ def sent(method="GET", path="/", **options):
         ("/", {"headers": {"Host": "other"}}, {"HTTP_HOST": "other", "SERVER_NAME": "localhost"}),
     ],
 )
-def test_a_path_becomes_the_environment_that_a_server_would_give(path, options, expected):
+def test_path_becomes_the_environment_that_a_server_would_give(path, options, expected):
     environ, _ = sent("GET", path, **options)
     assert {name: environ[name] for name in expected} == expected
 
@@ -6819,7 +6711,7 @@ def test_a_path_becomes_the_environment_that_a_server_would_give(path, options, 
 @pytest.mark.parametrize(
     "path", ["", "x", "?a=1", "*", "ftp://a/", "mailto:a@example", "http://", "http:///x", "http://me@a/"]
 )
-def test_a_path_that_no_browser_could_request_is_refused(path):
+def test_path_that_no_browser_could_request_is_refused(path):
     with pytest.raises(ValueError, match="a path begins with /"):
         sent("GET", path)
 
@@ -6842,12 +6734,12 @@ def test_headers_become_entries_of_the_environment(headers, expected):
     assert "HTTP_CONTENT_TYPE" not in environ and "HTTP_CONTENT_LENGTH" not in environ
 
 
-def test_a_header_that_no_client_could_send_is_refused():
+def test_header_that_no_client_could_send_is_refused():
     with pytest.raises(UnicodeEncodeError):
         sent("GET", "/", headers={"X": "日本"})
 
 
-def test_a_request_without_headers_of_its_own_sends_none_but_host():
+def test_request_without_headers_of_its_own_sends_none_but_host():
     environ, _ = sent()
     assert [name for name in environ if name.startswith("HTTP_")] == ["HTTP_HOST"]
     assert "CONTENT_TYPE" not in environ and "CONTENT_LENGTH" not in environ
@@ -6887,7 +6779,7 @@ def test_each_helper_method_sends_its_method_and_takes_the_arguments_of_request(
         ({"json": 1, "headers": {"content-type": "a/b"}}, "a/b", "1", b"1"),
     ],
 )
-def test_a_body_is_sent_with_the_headers_that_describe_it(options, content_type, length, body):
+def test_body_is_sent_with_the_headers_that_describe_it(options, content_type, length, body):
     app, seen = recorder()
     client(app, unchecked="it refuses a Content-Length that is no number" if length == "x" else "").post("/", **options)
     [(environ, received)] = seen
@@ -6962,7 +6854,7 @@ def test_files_and_fields_are_encoded_as_browsers_do(form, files, expected):
     assert split_multipart(environ, body) == wanted
 
 
-def test_an_open_file_is_sent_with_the_last_part_of_its_name(tmp_path):
+def test_open_file_is_sent_with_the_last_part_of_its_name(tmp_path):
     path = tmp_path / "kept.bin"
     path.write_bytes(b"content")
     with path.open("rb") as file:
@@ -6989,7 +6881,7 @@ def test_text_is_decoded_by_the_charset_of_the_response(content_type, body, text
     assert client(app).get("/").text == text
 
 
-def test_a_response_shows_status_reason_headers_body_and_json():
+def test_response_shows_status_reason_headers_body_and_json():
     headers = [("Content-Type", JSON), ("X-A", "1"), ("X-A", "2")]
     response = client(recorder("422 Unprocessable Content", headers, b'{"a": 1}')[0]).get("/")
     assert (response.status, response.reason, response.body) == (422, "Unprocessable Content", b'{"a": 1}')
@@ -6998,12 +6890,12 @@ def test_a_response_shows_status_reason_headers_body_and_json():
     assert repr(response) == """<422 Unprocessable Content: b'{"a": 1}'>"""
 
 
-def test_a_body_that_is_not_json_raises_value_error():
+def test_body_that_is_not_json_raises_value_error():
     with pytest.raises(ValueError):
         client(recorder(body=b"<html>")[0]).get("/").json  # noqa: B018
 
 
-def test_a_head_response_keeps_what_the_application_gave():
+def test_head_response_keeps_what_the_application_gave():
     assert client(recorder(body=b"wrong")[0]).head("/").body == b"wrong"
 
 
@@ -7014,7 +6906,7 @@ def streaming(chunks):
     return lambda environ, start_response: (start_response("200 OK", [TEXT]), chunks)[1]
 
 
-def test_a_stream_is_read_to_its_end_and_closed_once():
+def test_stream_is_read_to_its_end_and_closed_once():
     chunks = Chunks(b"a", b"", b"b")
     assert (client(streaming(chunks)).get("/").body, chunks.closed) == (b"ab", 1)
 
@@ -7029,7 +6921,7 @@ def test_start_response_may_be_called_by_the_iterator():
 
 @pytest.mark.parametrize("chunks", [[ZeroDivisionError()], [b"a", OSError()], [b"a", KeyboardInterrupt()]])
 @pytest.mark.parametrize("raise_errors", [False, True])
-def test_a_stream_that_breaks_is_closed_and_its_exception_raised(chunks, raise_errors):
+def test_stream_that_breaks_is_closed_and_its_exception_raised(chunks, raise_errors):
     iterable = Chunks(*chunks)
     with pytest.raises(type(chunks[-1])):
         client(streaming(iterable), raise_errors=raise_errors).get("/")
@@ -7047,7 +6939,7 @@ def test_written_bytes_come_before_the_iterable():
 
 
 @pytest.mark.parametrize("chunks", [[], [b""], [b"x"]])
-def test_an_application_that_never_starts_its_response_is_told_so(chunks):
+def test_application_that_never_starts_its_response_is_told_so(chunks):
     iterable = Chunks(*chunks)
     with pytest.raises(RuntimeError, match="did not call start_response"):
         client(lambda environ, start_response: iterable, unchecked="it would tell first").get("/")
@@ -7081,7 +6973,7 @@ def test_start_response_with_exc_info_raises_once_bytes_were_sent():
         client(app).get("/")
 
 
-def test_a_second_start_response_without_exc_info_is_an_error():
+def test_second_start_response_without_exc_info_is_an_error():
     def app(environ, start_response):
         start_response("200 OK", [TEXT])
         start_response("200 OK", [TEXT])
@@ -7172,7 +7064,7 @@ def test_set_cookie_changes_the_jar(before, set_cookies, after):
         ({"a": "1", "b": "x"}, {"Cookie": "c=3; a=2"}, "c=3; a=2; b=x"),
     ],
 )
-def test_the_jar_is_sent_and_a_cookie_header_wins(jar, headers, expected):
+def test_jar_is_sent_and_a_cookie_header_wins(jar, headers, expected):
     app, seen = recorder()
     browser = client(app)
     browser.cookies.update(jar)
@@ -7203,7 +7095,7 @@ def test_two_clients_share_no_cookies():
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
-def test_a_redirect_is_followed_with_the_method_its_status_asks_for(status, method):
+def test_redirect_is_followed_with_the_method_its_status_asks_for(status, method):
     app, seen = recorder(body=b"end", pages={"/a": (f"{status} R", [("Location", "/b")], b"")})
     response = client(app).request(method, "/a", body=b"data", follow_redirects=True)
     same = status in (307, 308)
@@ -7224,7 +7116,7 @@ def test_a_redirect_is_followed_with_the_method_its_status_asks_for(status, meth
         ("https://other.example:8443", "https://other.example:8443/"),
     ],
 )
-def test_a_location_is_resolved_against_the_url_it_came_from(location, expected):
+def test_location_is_resolved_against_the_url_it_came_from(location, expected):
     seen = []
 
     def app(environ, start_response):
@@ -7236,7 +7128,7 @@ def test_a_location_is_resolved_against_the_url_it_came_from(location, expected)
     assert seen == ["http://localhost/x/b?old=1", expected]
 
 
-def test_a_redirect_is_shown_when_it_is_not_to_be_followed():
+def test_redirect_is_shown_when_it_is_not_to_be_followed():
     app, seen = recorder("302 Found", [("Location", "/b")])
     assert client(app).get("/").headers["Location"] == "/b"
     assert len(seen) == 1
@@ -7264,7 +7156,7 @@ def test_ten_redirects_are_followed_and_the_eleventh_names_the_chain(hops, fails
     assert len(seen) == 11
 
 
-def test_a_redirect_carries_cookies_headers_and_environ_but_nothing_the_application_changed():
+def test_redirect_carries_cookies_headers_and_environ_but_nothing_the_application_changed():
     seen = []
 
     def app(environ, start_response):
@@ -7281,7 +7173,7 @@ def test_a_redirect_carries_cookies_headers_and_environ_but_nothing_the_applicat
     assert second["SCRIPT_NAME"] == "" and "CONTENT_TYPE" not in second and "CONTENT_LENGTH" not in second
 
 
-def test_a_stream_without_length_is_sent_again_by_a_307():
+def test_stream_without_length_is_sent_again_by_a_307():
     seen = []
 
     def app(environ, start_response):
@@ -7477,7 +7369,7 @@ def ask(server, data, head=False):
 # ---- server: requests and responses ----------------------------------------------------------------------------------
 
 
-def test_a_hello_has_length_date_and_server_without_version(server):
+def test_hello_has_length_date_and_server_without_version(server):
     code, headers, body = ask(server, get())
     assert (code, body, headers["content-length"], headers["server"]) == (200, b"Hello World", "11", "webapp")
     assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", headers["date"])
@@ -7494,7 +7386,7 @@ def test_a_hello_has_length_date_and_server_without_version(server):
         (["Connection: Keep-Alive"], "1.0", True),
     ],
 )
-def test_a_connection_stays_when_version_and_client_say_so(server, fields, version, stays):
+def test_connection_stays_when_version_and_client_say_so(server, fields, version, stays):
     with Connection(server, get("/", *fields, version=version)) as connection:
         headers = connection.response()[1]
         assert headers.get("connection") == {("1.1", True): None, ("1.0", True): "keep-alive"}.get(
@@ -7513,7 +7405,7 @@ def test_pipelined_requests_are_answered_in_order(server):
         assert [connection.response()[2] for _ in range(9)] == [b"%d" % n for n in range(9)]
 
 
-def test_a_request_may_arrive_byte_by_byte(server):
+def test_request_may_arrive_byte_by_byte(server):
     with Connection(server) as connection:
         for byte in get("/echo", "Content-Length: 3", method="POST", body=b"abc"):
             connection.sock.sendall(bytes([byte]))
@@ -7521,7 +7413,7 @@ def test_a_request_may_arrive_byte_by_byte(server):
 
 
 @pytest.mark.parametrize("path, body", [("/stream", b"onetwo"), ("/write", b"onetwo")])
-def test_an_unknown_length_is_chunked_or_ends_with_the_connection(server, path, body):
+def test_unknown_length_is_chunked_or_ends_with_the_connection(server, path, body):
     code, headers, got = ask(server, get(path))
     assert (code, headers["transfer-encoding"], got) == (200, "chunked", body)
     code, headers, got = ask(server, get(path, "Connection: keep-alive", version="1.0"))
@@ -7541,7 +7433,7 @@ def test_head_has_no_body(server, path):
 
 
 @pytest.mark.parametrize("code, length", [(204, None), (304, None), (200, "0"), (404, "0")])
-def test_a_response_without_body_is_framed_so(server, code, length):
+def test_response_without_body_is_framed_so(server, code, length):
     with Connection(server, get(f"/empty?{code}") + get()) as connection:
         got, headers, _ = connection.response()
         assert (got, headers.get("content-length"), "transfer-encoding" in headers) == (code, length, False)
@@ -7556,7 +7448,7 @@ def test_files_are_sent_whole_and_memory_files_are_read(server):
     assert ask(server, get("/memory"))[2] == b"from memory"
 
 
-def test_the_environment_is_of_this_request_only(server, monkeypatch):
+def test_environment_is_of_this_request_only(server, monkeypatch):
     monkeypatch.setenv("HTTP_SECRET", "x")
     raw = get("/show/%C3%A9%2Fb?a=%20", "X-Foo: 1", "X_Foo: 2", "x-foo:3 ", "Cookie: a=1", "Cookie: b=2")
     lines = ask(server, raw)[2].decode("latin-1").splitlines()
@@ -7570,7 +7462,7 @@ def test_the_environment_is_of_this_request_only(server, monkeypatch):
     assert not any(line.startswith(("HTTP_SECRET", "PATH=")) for line in lines)
 
 
-def test_an_absolute_target_replaces_host(server):
+def test_absolute_target_replaces_host(server):
     lines = ask(server, get("http://other:1/show?q", method="GET"))[2].decode().splitlines()
     assert {"HTTP_HOST=other:1", "PATH_INFO=/show", "QUERY_STRING=q", "REQUEST_URI=/show?q"} <= set(lines)
 
@@ -7581,7 +7473,7 @@ def test_options_asterisk_is_answered_by_the_server(server):
 
 CHUNKED = "Transfer-Encoding: chunked"
 
-SERVER_HOSTILE = {
+MALFORMED_REQUESTS = {
     "bare LF": (400, b"GET / HTTP/1.1\nHost: a\n\n"),
     "one bare LF": (400, b"GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n"),
     "bare CR": (400, get("/", "X: a\rb")),
@@ -7655,9 +7547,9 @@ SERVER_HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SERVER_HOSTILE)
-def test_a_malformed_request_gets_a_complete_refusal_and_no_second_answer(server, name):
-    status, data = SERVER_HOSTILE[name]
+@pytest.mark.parametrize("name", MALFORMED_REQUESTS)
+def test_malformed_request_gets_a_complete_refusal_and_no_second_answer(server, name):
+    status, data = MALFORMED_REQUESTS[name]
     with Log() as log, Connection(server, data) as connection:
         code, headers, body = connection.response()
         assert (code, headers["connection"]) == (status, "close")
@@ -7683,14 +7575,14 @@ def test_chunked_requests_are_read_and_trailers_dropped(server, body):
 
 
 @given(st.binary(max_size=300) | st.text("GET /HTP1.\r\n:Host aX", max_size=80).map(str.encode))
-def test_the_parser_raises_nothing_but_refusals(data):
+def test_parser_raises_nothing_but_refusals(data):
     try:
         _parse_head((b"GET / HTTP/1.1\r\n" + data).decode("latin-1"))
     except HttpException as error:
         assert 400 <= error.status_code < 600
 
 
-def test_an_empty_line_before_a_request_is_skipped(server):
+def test_empty_line_before_a_request_is_skipped(server):
     assert ask(server, b"\r\n" + get())[0] == 200
 
 
@@ -7709,13 +7601,13 @@ def test_100_continue_comes_only_when_the_application_reads(server):
 
 
 @pytest.mark.parametrize("fields, body", [(["Content-Length: 18"], get()[:18]), ([CHUNKED], b"1\r\nG\r\n0\r\n\r\n")])
-def test_an_unread_body_never_becomes_a_request(server, fields, body):
+def test_unread_body_never_becomes_a_request(server, fields, body):
     with Connection(server, get("/", *fields, method="POST", body=body) + get("/show")) as connection:
         assert connection.response()[2] == b"Hello World"
         assert b"PATH_INFO=/show" in connection.response()[2]
 
 
-def test_an_early_413_reaches_a_client_that_sends_5_mib(server):
+def test_early_413_reaches_a_client_that_sends_5_mib(server):
     size = 5 * 2**20
     with Connection(server, get("/early", f"Content-Length: {size}", method="POST")) as connection:
         connection.sock.sendall(bytes(size))
@@ -7723,7 +7615,7 @@ def test_an_early_413_reaches_a_client_that_sends_5_mib(server):
         assert (code, headers["connection"], body) == (413, "close", b"too large")
 
 
-def test_a_large_upload_arrives_whole(server):
+def test_large_upload_arrives_whole(server):
     body = os.urandom(3 * 2**20)
     assert ask(server, get("/echo", f"Content-Length: {len(body)}", method="POST", body=body))[2] == body
     chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
@@ -7733,7 +7625,7 @@ def test_a_large_upload_arrives_whole(server):
 # ---- server: failures ------------------------------------------------------------------------------------------------
 
 
-def test_an_exception_is_a_bare_500_logged_once():
+def test_exception_is_a_bare_500_logged_once():
     with serving() as server, Log() as log:
         code, _, body = ask(server, get("/fail"))
         assert (code, body) == (500, b"500 Internal Server Error")
@@ -7747,7 +7639,7 @@ def test_an_exception_is_a_bare_500_logged_once():
 
 @pytest.mark.parametrize("path", ["/fail_later", "/short"])
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_response_that_fails_half_way_is_cut(server, path, version):
+def test_response_that_fails_half_way_is_cut(server, path, version):
     with Connection(server, get(path, version=version)) as connection:
         try:
             data = connection.file.read()
@@ -7759,7 +7651,7 @@ def test_a_response_that_fails_half_way_is_cut(server, path, version):
 
 
 @pytest.mark.parametrize("received", [0, 10, 200_000])
-def test_a_client_that_leaves_an_upload_costs_one_line(received):
+def test_client_that_leaves_an_upload_costs_one_line(received):
     with serving() as server, Log() as log:
         with Connection(server, get("/echo", "Content-Length: 999999", method="POST", body=bytes(received))):
             pass
@@ -7767,7 +7659,7 @@ def test_a_client_that_leaves_an_upload_costs_one_line(received):
         assert [(r.levelname, r.exc_info) for r in log.records] == [("INFO", None)]
 
 
-def test_a_client_that_leaves_a_download_costs_one_line():
+def test_client_that_leaves_a_download_costs_one_line():
     closed = threading.Event()
 
     def app(environ, start_response):
@@ -7788,7 +7680,7 @@ def test_a_client_that_leaves_a_download_costs_one_line():
     "step",
     "_round _accept _welcome _readable _advance _take_back _sweep _time_out _run_application".split(),
 )
-def test_a_fault_of_the_server_costs_a_connection_and_not_the_server(step, monkeypatch):
+def test_fault_of_the_server_costs_a_connection_and_not_the_server(step, monkeypatch):
     original, failed = getattr(Server, step), threading.Event()
 
     def fail_once(self, *arguments):
@@ -7811,7 +7703,7 @@ def test_a_fault_of_the_server_costs_a_connection_and_not_the_server(step, monke
 # ---- server: slow clients --------------------------------------------------------------------------------------------
 
 
-def test_a_header_has_a_deadline_however_often_a_byte_comes():
+def test_header_has_a_deadline_however_often_a_byte_comes():
     with serving(header_timeout=0.2) as server, Connection(server, b"GET / HTTP/1.1\r\nX: ") as connection:
         connection.sock.settimeout(0.02)
         started = time.monotonic()
@@ -7825,13 +7717,13 @@ def test_a_header_has_a_deadline_however_often_a_byte_comes():
 
 
 @pytest.mark.parametrize("size", [100, 999_999])
-def test_a_body_has_a_deadline(size):
+def test_body_has_a_deadline(size):
     with serving(body_timeout=0.2) as server:
         request = get("/echo", f"Content-Length: {size}", method="POST", body=bytes(size - 1)[:70_000])
         assert ask(server, request)[0] == 408
 
 
-def test_an_idle_connection_is_closed_silently():
+def test_idle_connection_is_closed_silently():
     with serving(idle_timeout=0.1) as server, Connection(server, get()) as connection:
         assert connection.response()[0] == 200
         assert connection.closed()
@@ -7884,7 +7776,7 @@ def test_200_clients_that_stop_reading_leave_a_thread_for_the_next_request():
         assert ask(server, get())[0] == 200
 
 
-def test_an_unread_body_stays_failed():
+def test_unread_body_stays_failed():
     found = []
 
     def app(environ, start_response):
@@ -7970,7 +7862,7 @@ def test_stop_lets_a_running_request_end_and_frees_the_port():
         again.stop()
 
 
-def test_a_handler_may_stop_the_server():
+def test_handler_may_stop_the_server():
     def app(environ, start_response):
         server.stop()
         return hello(environ, start_response)
@@ -8006,7 +7898,7 @@ def test_stopping_leaves_no_thread_and_no_descriptor():
     assert not descriptors or len(os.listdir("/proc/self/fd")) == descriptors
 
 
-def test_a_taken_port_is_an_oserror(server):
+def test_taken_port_is_an_oserror(server):
     with pytest.raises(OSError):
         Server(application, port=server.port)
 
@@ -8063,7 +7955,7 @@ def test_there_is_one_access_line_for_each_request_refused_ones_too():
     assert logging.getLogger("webapp").handlers == []
 
 
-def test_an_access_line_tells_how_much_of_a_file_was_sent(tmp_path):
+def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(bytes(20_000_000))
 
@@ -8118,7 +8010,7 @@ def port_of(process):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("target", ["site1", "site1:app", "site1.py", "{}/site1.py:app"])
-def test_the_command_serves_until_it_is_told_and_loads_the_file_once(program, number, target):
+def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number, target):
     process = start(target.format(program.parent), "--port", "0", cwd=program.parent)
     assert ask(port_of(process), get())[2] == b"one"
     process.send_signal(number)
@@ -8126,7 +8018,7 @@ def test_the_command_serves_until_it_is_told_and_loads_the_file_once(program, nu
     assert process.returncode == 0
 
 
-def test_a_second_ctrl_c_ends_at_once(tmp_path):
+def test_second_ctrl_c_ends_at_once(tmp_path):
     (tmp_path / "slow.py").write_text("import time\ndef app(e, s):\n print('in', flush=True); time.sleep(60)\n")
     process = start("slow", "--port", "0", cwd=tmp_path)
     with Connection(port_of(process), get()):
@@ -9121,14 +9013,14 @@ def test_rows_of_what_the_server_logs():
 
 # ---- README.rst: limits ----------------------------------------------------------------------------------------------
 
-README_LIMITS = {title: row for title, *row in table(chapter("Limits"))}
+LIMIT_ROWS = {title: row for title, *row in table(chapter("Limits"))}
 
 UNITS = {"MiB": 2**20, "KiB": 2**10, "days": 86400, "s": 1, "bytes": 1}
 
 
 def limit(beginning):
     """The number in the row that begins so, in bytes or seconds."""
-    ((number, *unit),) = [row[0].split() for title, row in README_LIMITS.items() if title.startswith(beginning)]
+    ((number, *unit),) = [row[0].split() for title, row in LIMIT_ROWS.items() if title.startswith(beginning)]
     return int(number.replace(",", "")) * (UNITS[unit[0]] if unit else 1)
 
 
@@ -9138,7 +9030,7 @@ def defaults(function):
 
 
 def test_limits_of_the_readme_are_the_defaults():
-    named = {match[1]: limit(title) for title in README_LIMITS if (match := re.match("``([a-z_]+)``", title))}
+    named = {match[1]: limit(title) for title in LIMIT_ROWS if (match := re.match("``([a-z_]+)``", title))}
     expected = {name: value for name, value in {**defaults(WebApp), **defaults(Server)}.items() if name in named}
     assert named == expected
     numbers = {name for name, value in {**defaults(WebApp), **defaults(Server)}.items() if type(value) in (int, float)}
@@ -9187,7 +9079,7 @@ def part_with_header(size):
     ],
 )
 def test_limit_of_the_readme_is_where_the_answer_changes(row, request_of):
-    (beyond,) = [beyond for title, (_, beyond) in README_LIMITS.items() if title.startswith(row)]
+    (beyond,) = [beyond for title, (_, beyond) in LIMIT_ROWS.items() if title.startswith(row)]
     statuses = set(re.findall(r"\b4\d\d\b", beyond)) or {"404"}
     for excess in (0, 1):
         method, path, content = request_of(limit(row) + excess)
@@ -9241,26 +9133,26 @@ def long_fields(size, count):
 def test_limit_of_the_server_is_where_the_readme_says(row, request_of):
     with serving(WebApp()) as server:
         within, beyond = (ask(server, request_of(limit(row) + excess)) for excess in (0, 1))
-    assert (within[0], beyond[0]) == (404, int(README_LIMITS[row][1][:3]))
+    assert (within[0], beyond[0]) == (404, int(LIMIT_ROWS[row][1][:3]))
 
 
 # ---- README.rst: behaviour at a glance -------------------------------------------------------------------------------
 
 # Each row of the table, and the tests that hold what it says.
 AT_A_GLANCE = {
-    "HEAD": [test_a_get_route_answers_head_with_the_same_headers_and_no_body],
+    "HEAD": [test_get_route_answers_head_with_the_same_headers_and_no_body],
     "OPTIONS": [
         test_405_allows_the_methods_of_all_fitting_patterns_and_a_404_none,
         test_path_and_method_match_together,
         test_cors_lets_a_listed_origin_change_something_after_its_preflight,
     ],
     "Slashes": [test_empty_segments_are_dropped],
-    "``%2F``": [test_an_encoded_slash_stays_in_its_segment_where_the_raw_target_agrees_with_the_path],
+    "``%2F``": [test_encoded_slash_stays_in_its_segment_where_the_raw_target_agrees_with_the_path],
     "``.`` and ``..`` in a path": [
         test_parameters_arrive_percent_decoded_and_a_path_parameter_joins_its_segments,
         test_static_never_leaves_its_directory,
     ],
-    "A path that is not UTF-8": [test_a_path_that_is_not_utf_8_is_a_400],
+    "A path that is not UTF-8": [test_path_that_is_not_utf_8_is_a_400],
     "Case of a path": [test_literals_have_case_and_are_unicode_as_parameters_are],
     "Charset of what is sent": [test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule_everywhere],
     "Charset of what comes in": [test_text_is_the_body_by_its_charset_and_utf_8_by_default],
@@ -9275,24 +9167,24 @@ AT_A_GLANCE = {
     ],
     "``Vary``": [test_vary_names_what_was_negotiated],
     "A field that is missing": [
-        test_a_missing_field_is_a_400_when_nobody_catches_it,
+        test_missing_field_is_a_400_when_nobody_catches_it,
         test_fields_give_the_first_value_by_name_and_all_values_in_order,
     ],
     "A field that is repeated": [test_fields_give_the_first_value_by_name_and_all_values_in_order],
     "Cookies": [
-        test_a_cookie_has_every_attribute_on_every_python_version,
+        test_cookie_has_every_attribute_on_every_python_version,
         test_secure_follows_the_scheme_of_the_request_unless_given,
     ],
     "Sessions": [
-        test_a_session_is_kept_in_a_cookie_between_requests,
-        test_a_session_is_saved_only_when_it_was_changed,
-        test_an_emptied_session_deletes_its_cookie,
+        test_session_is_kept_in_a_cookie_between_requests,
+        test_session_is_saved_only_when_it_was_changed,
+        test_emptied_session_deletes_its_cookie,
     ],
     "Redirects": [test_redirect_percent_encodes_what_a_uri_may_not_hold_and_nothing_else],
     "Files": [
-        test_a_file_has_a_strong_etag_last_modified_and_its_length,
+        test_file_has_a_strong_etag_last_modified_and_its_length,
         test_if_none_match_goes_before_if_modified_since,
-        test_a_single_byte_range_is_a_206_and_one_past_the_end_a_416,
+        test_single_byte_range_is_a_206_and_one_past_the_end_a_416,
         test_if_range_gives_the_whole_file_when_it_has_changed,
     ],
     "``static``": [
@@ -9301,10 +9193,10 @@ AT_A_GLANCE = {
         test_static_directory_without_an_index_is_not_found_with_or_without_a_slash,
     ],
     "Streams": [
-        test_a_stream_that_fails_before_its_first_chunk_is_an_ordinary_error_response,
-        test_a_stream_that_fails_half_way_breaks_off_and_is_logged,
+        test_stream_that_fails_before_its_first_chunk_is_an_ordinary_error_response,
+        test_stream_that_fails_half_way_breaks_off_and_is_logged,
     ],
-    "Uploads": [test_an_uploaded_file_is_closed_with_the_response],
+    "Uploads": [test_uploaded_file_is_closed_with_the_response],
     "``X-Forwarded-*``": [test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted],
     "Threads": [test_slow_handlers_stop_nobody_and_threads_are_bounded],
 }
