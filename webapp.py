@@ -2753,13 +2753,14 @@ class WebApp(Scope):
             miss = self._match(context)
             route = context.route
             hooks = self._own_hooks if route is None else route._hooks
+            ended = False  # by on_request: nothing but on_complete runs after it
             try:
                 try:
                     value = self.on_request(context)
                     if value is not None:
                         response._return(value, self.on_request)
                 finally:
-                    ended = response._state != _OPEN  # by on_request: nothing but on_complete runs after it
+                    ended = response._state != _OPEN
                 if not ended:
                     if route is not None:
                         self._respond(context, route)
@@ -2977,16 +2978,19 @@ def _check_limit(name: str, value: int) -> int:
 
 # The web's usual files by extension. The standard library's table differs between its versions, and its global
 # functions ask the machine's registry, which differs more.
-_CONTENT_TYPES = dict(
-    pair.split("=")
-    for pair in (
-        ".avif=image/avif .css=text/css .csv=text/csv .gz=application/gzip .html=text/html .ico=image/x-icon "
-        ".js=text/javascript .json=application/json .md=text/markdown .mjs=text/javascript .mp4=video/mp4 "
-        ".otf=font/otf .svg=image/svg+xml .ttf=font/ttf .txt=text/plain .wasm=application/wasm .webm=video/webm "
-        ".webmanifest=application/manifest+json .webp=image/webp .woff=font/woff .woff2=font/woff2 "
-        ".xml=application/xml"
-    ).split()
-)
+_CONTENT_TYPES = {
+    extension: content_type
+    for extension, _, content_type in (
+        pair.partition("=")
+        for pair in (
+            ".avif=image/avif .css=text/css .csv=text/csv .gz=application/gzip .html=text/html .ico=image/x-icon "
+            ".js=text/javascript .json=application/json .md=text/markdown .mjs=text/javascript .mp4=video/mp4 "
+            ".otf=font/otf .svg=image/svg+xml .ttf=font/ttf .txt=text/plain .wasm=application/wasm .webm=video/webm "
+            ".webmanifest=application/manifest+json .webp=image/webp .woff=font/woff .woff2=font/woff2 "
+            ".xml=application/xml"
+        ).split()
+    )
+}
 
 
 @functools.lru_cache(maxsize=256)
