@@ -1,6 +1,7 @@
 """The tests of webapp.py, in the order of the contract and of the file: `python -m pytest`.
 
-Every request goes through wsgiref.validate. Property tests compare with models written independently of the code.
+Every request in-process goes through wsgiref.validate unless a test says why it cannot. Property tests compare with
+models written independently of the code.
 """
 
 from __future__ import annotations
@@ -5255,14 +5256,15 @@ def broken_stream():
     yield
 
 
-# Made anew for every example: an iterator can be drawn once, and a document be changed.
+# Made anew for every example: an iterator can be drawn once, and a document be changed. What no stream or event can
+# hold is the first of its iterator: after the first chunk a response is cut off, and not complete.
 ODD_VALUES = [
     lambda: None, lambda: "", lambda: "text", lambda: "\ud800\r\n\0", lambda: b"\xff", lambda: bytearray(b"a"),
     lambda: 0, lambda: -1, lambda: True, lambda: 1e999, lambda: 200, lambda: 204, lambda: 304, lambda: 405, lambda: 600,
     lambda: {}, lambda: {"a": {1: {2}}}, lambda: {(): 1}, lambda: {"a": object()}, lambda: [float("nan")], looped,
-    lambda: iter(()), lambda: iter(["", b"a", "\u20ac"]), broken_stream, lambda: iter([5]), lambda: ("a", "b"),
-    lambda: Markup("<p>{x}"), lambda: "{0.__class__}", lambda: "{", lambda: ValueError("x"), OddValue, lambda: WebApp,
-    lambda: type, lambda: "a/b", lambda: "application/json\r\nX: y", lambda: "Content-Length", lambda: "Set-Cookie",
+    lambda: iter(()), lambda: iter(["", "a", "\u20ac"]), lambda: iter([b"a", "b"]), broken_stream, lambda: iter([5]),
+    lambda: ("a", "b"), lambda: Markup("<p>{x}"), lambda: "{0.__class__}", lambda: "{", lambda: ValueError("x"), OddValue,
+    lambda: WebApp, lambda: type, lambda: "a/b", lambda: "application/json\r\nX: y", lambda: "Content-Length", lambda: "Set-Cookie",
     lambda: "content-type", lambda: "Transfer-Encoding", lambda: "Vary", lambda: {"a", "b"}, lambda: "*",
 ]  # fmt: skip
 
