@@ -523,6 +523,7 @@ NAMES_JSON = [
     ("application/json;charset=utf-8", True),
     ("text/javascript; charset=utf-8; q=1.000", True),
     ("application/json;q=0", False),
+    ("application/json;Q=0", False),
     ("application/json ; Q=0", False),
     ("application/json ; q=0.000", False),
     ("application/json;\tq=0.", False),
@@ -5260,12 +5261,13 @@ def broken_stream():
 # hold is the first of its iterator: after the first chunk a response is cut off, and not complete.
 ODD_VALUES = [
     lambda: None, lambda: "", lambda: "text", lambda: "\ud800\r\n\0", lambda: b"\xff", lambda: bytearray(b"a"),
-    lambda: 0, lambda: -1, lambda: True, lambda: 1e999, lambda: 200, lambda: 204, lambda: 304, lambda: 405, lambda: 600,
-    lambda: {}, lambda: {"a": {1: {2}}}, lambda: {(): 1}, lambda: {"a": object()}, lambda: [float("nan")], looped,
-    lambda: iter(()), lambda: iter(["", "a", "\u20ac"]), lambda: iter([b"a", "b"]), broken_stream, lambda: iter([5]),
-    lambda: ("a", "b"), lambda: Markup("<p>{x}"), lambda: "{0.__class__}", lambda: "{", lambda: ValueError("x"), OddValue,
-    lambda: WebApp, lambda: type, lambda: "a/b", lambda: "application/json\r\nX: y", lambda: "Content-Length", lambda: "Set-Cookie",
-    lambda: "content-type", lambda: "Transfer-Encoding", lambda: "Vary", lambda: {"a", "b"}, lambda: "*",
+    lambda: 0, lambda: -1, lambda: True, lambda: 1e999, lambda: 200, lambda: 204, lambda: 304, lambda: 405,
+    lambda: 600, lambda: {}, lambda: {"a": {1: {2}}}, lambda: {(): 1}, lambda: {"a": object()}, lambda: [float("nan")],
+    looped, lambda: iter(()), lambda: iter(["", "a", "\u20ac"]), lambda: iter([b"a", "b"]), broken_stream,
+    lambda: iter([5]), lambda: ("a", "b"), lambda: Markup("<p>{x}"), lambda: "{0.__class__}", lambda: "{",
+    lambda: ValueError("x"), OddValue, lambda: WebApp, lambda: type, lambda: "a/b", lambda: "application/json\r\nX: y",
+    lambda: "Content-Length", lambda: "Set-Cookie", lambda: "content-type", lambda: "Transfer-Encoding",
+    lambda: "Vary", lambda: {"a", "b"}, lambda: "*",
 ]  # fmt: skip
 
 ODD_CAUSES = [
