@@ -1,6 +1,7 @@
 """The tests of webapp.py, in the order of the contract and of the file: `python -m pytest`.
 
-Every request goes through wsgiref.validate. Property tests compare with models written independently of the code.
+Every request in-process goes through wsgiref.validate unless a test says why it cannot. Property tests compare with
+models written independently of the code.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from email.policy import HTTP, compat32
 from http import HTTPStatus
 from typing import Any
 from unittest import mock
+from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 import pytest
@@ -84,25 +86,15 @@ from webapp import (
 # ---- helpers ---------------------------------------------------------------------------------------------------------
 
 ROOT = pathlib.Path(__file__).parent
-
 HERE = re.escape(os.path.basename(__file__)) + r":\d+"  # where a mistake was made, as its message says it
-
 JSON = "application/json"
-
 URLENCODED = "application/x-www-form-urlencoded"
-
 MULTIPART = "multipart/form-data; boundary=x"
-
 OCTETS = "application/octet-stream"
-
 PLAIN = "text/plain; charset=UTF-8"
-
 HTML = "text/html; charset=UTF-8"
-
 ACCEPT_JSON = {"Accept": JSON}
-
 MULTIPART_BODY = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--x--\r\n'
-
 HOOK_FAILED = "エラーハンドラで例外が発生しました"
 
 
@@ -111,11 +103,11 @@ def client(app: Any, *, unchecked: str = "", **options: Any) -> TestClient:
     return TestClient(app if unchecked else validator(app), **options)
 
 
-def answer(handler, method="GET", path="/", *, raise_errors=False, options=(), **request):
+def answer(handler, method="GET", path="/", *, raise_errors=False, options=(), unchecked="", **request):
     """Send one request to an application of which `handler` is all."""
     app = WebApp(**dict(options))
     app.any("/", handler)
-    return client(app, raise_errors=raise_errors).request(method, path, **request)
+    return client(app, unchecked=unchecked, raise_errors=raise_errors).request(method, path, **request)
 
 
 def read(what, *, method="POST", path="/", options=(), unchecked="", **request):
@@ -136,24 +128,8 @@ def read(what, *, method="POST", path="/", options=(), unchecked="", **request):
 
 def begin_request(app, path="/", **environ):
     """Call an application as a server does; return status line, headers and a body that nobody has touched yet."""
-    started = []
-    environ = {
-        "REQUEST_METHOD": "GET",
-        "SCRIPT_NAME": "",
-        "PATH_INFO": path,
-        "QUERY_STRING": "",
-        "SERVER_NAME": "localhost",
-        "SERVER_PORT": "80",
-        "SERVER_PROTOCOL": "HTTP/1.1",
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "http",
-        "wsgi.input": io.BytesIO(),
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": False,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-        **environ,
-    }
+    started, environ = [], {"SCRIPT_NAME": "", "PATH_INFO": path, "QUERY_STRING": "", **environ}
+    setup_testing_defaults(environ)
     body = validator(app)(environ, lambda status, headers, exc_info=None: started.extend((status, dict(headers))))
     return (*started, body)
 
@@ -252,25 +228,6 @@ ANY_TEXT = st.text(st.characters())  # lone surrogates too
 # ---- contract 1: what the service does -------------------------------------------------------------------------------
 
 
-def three_paths():
-    """An application with an error hook that logs in each of its scopes, and all three ways to fail."""
-    app, calls = WebApp(), []
-    app.error(lambda context, cause, status: calls.append("outer"))
-    with app.path("/in") as inner:
-        inner.error(lambda context, cause, status: calls.append("inner"))
-
-        @inner.get("/raises")
-        def raises(context):
-            raise LookupError
-
-        @inner.get("/checked")
-        class Refuse(ValidationExecutor):
-            def validate(self, context):
-                self.add_error("name", "is missing")
-
-    return app, calls
-
-
 @pytest.mark.parametrize(
     "path, status, hooks",
     [
@@ -280,8 +237,13 @@ def three_paths():
     ],
 )
 def test_three_paths_lead_to_an_error_response(path, status, hooks):
-    """Contract 1, the table."""
-    app, calls = three_paths()
+    """Contract 1, the table: an error hook that logs in each of two scopes, and all three ways to fail."""
+    app, calls = WebApp(), []
+    app.error(lambda context, cause, status: calls.append("outer"))
+    with app.path("/in") as inner:
+        inner.error(lambda context, cause, status: calls.append("inner"))
+        inner.get("/raises")(raiser(LookupError()))
+        inner.get("/checked", Answer422)
     assert client(app).get(path).status == status
     assert calls == hooks
 
@@ -345,7 +307,7 @@ def test_default_error_body_is_status_and_phrase_byte_for_byte_in_both_forms_for
 )
 def test_phrases_are_those_of_rfc_9110_and_an_unregistered_status_has_the_name_of_its_class(status, expected):
     """Contract 2.2, design 4."""
-    response = client(failing_app(HttpException(status))).get("/")
+    response = answer(raiser(HttpException(status)))
     assert (response.reason, response.text) == (expected, f"{status} {expected}")
 
 
@@ -383,9 +345,7 @@ ERRORS = {"title": ["is missing", "is short"], "age": ["is no number"]}
 )
 def test_validation_failure_body_is_the_messages_by_field_and_every_input_as_submitted(path, content, echo):
     """Contract 2.4."""
-    app = WebApp()
-    app.post("/", Answer422)
-    response = client(app).post(path, **content)
+    response = answer(Answer422, "POST", path, **content)
     assert (response.status, response.headers["Content-Type"]) == (422, JSON)
     assert response.json == {**echo, "validation": ERRORS}
 
@@ -426,10 +386,8 @@ def test_validation_failure_is_a_422_whatever_the_input_and_what_cannot_be_read_
 
 @pytest.mark.parametrize("environ", [{"CONTENT_LENGTH": "9"}, {"CONTENT_LENGTH": "seven"}, {"QUERY_STRING": "%ff=1"}])
 def test_validation_failure_is_a_422_when_the_request_is_cut_short_or_malformed(environ):
-    app = WebApp()
-    app.post("/", Answer422)
-    sent = client(app, unchecked="it refuses such a Content-Length").post("/", json={}, environ=environ)
-    assert (sent.status, sent.json) == (422, {"validation": ERRORS})
+    response = answer(Answer422, "POST", json={}, environ=environ, unchecked="it refuses such a Content-Length")
+    assert (response.status, response.json) == (422, {"validation": ERRORS})
 
 
 # ---- contract 4: routing and responses that are fixed ----------------------------------------------------------------
@@ -531,16 +489,11 @@ def test_allow_that_the_application_gave_stays():
     assert browser.get("/").headers.getall("Allow") == ["GET, PUT"]
 
 
-def test_405_for_a_path_without_any_route_has_an_empty_allow_header():
+@pytest.mark.parametrize("path", ["/nothing", "/%ff"])
+def test_405_for_a_path_without_any_route_is_a_complete_response_with_an_empty_allow_header(path):
     app = WebApp()
     app.error(lambda context, cause, status: context.response.code(405))
-    assert client(app).get("/nothing").headers["Allow"] == ""
-
-
-def test_405_for_a_path_that_is_not_utf_8_is_a_complete_response():
-    app = WebApp()
-    app.error(lambda context, cause, status: context.response.code(405))
-    response = client(app).get("/%ff")
+    response = client(app).get(path)
     assert (response.status, response.headers["Allow"], response.text) == (405, "", "405 Method Not Allowed")
 
 
@@ -567,6 +520,7 @@ NAMES_JSON = [
     ("text/javascript; charset=utf-8; q=1.000", True),
     (";application/json", False),
     ("application/json;q=0", False),
+    ("application/json;Q=0", False),
     ("application/json ; Q=0", False),
     ("application/json ; q=0.000", False),
     ("application/json;\tq=0.", False),
@@ -650,13 +604,9 @@ def send(text):
 
 
 BEFORES = ["on_request", "outer_before", "inner_before", "inner_handler"]
-
 ERROR_HOOKS = ["inner_error", "outer_error"]
-
 ENDING = ["inner_after", "outer_after", "on_complete"]
-
 MISS = ["on_request", "outer_error", "outer_after", "on_complete"]
-
 FAILING = {"inner_handler": raiser(ValueError())}
 
 
@@ -801,7 +751,6 @@ def test_on_complete_of_a_stream_that_fails_is_swallowed():
 # ---- contract 6: everything else is final ----------------------------------------------------------------------------
 
 OVERRIDABLE = {"on_request", "on_complete", "resolve_status_code"}
-
 PUBLIC = sorted({name for name in (*vars(Scope), *vars(WebApp)) if not name.startswith("_")} - OVERRIDABLE)
 
 
@@ -901,7 +850,7 @@ class Teapot(HttpException):
 )
 def test_status_is_resolved_by_the_kind_of_exception(cause, status):
     """Contract 7.1, the table and rule 2; 7.8."""
-    response = client(failing_app(cause)).get("/")
+    response = answer(raiser(cause))
     assert (response.status, response.text) == (status, f"{status} {phrase(status)}")
 
 
@@ -999,7 +948,7 @@ def test_error_hook_may_override_the_status_and_the_default_body_follows_it(code
 
 
 def nested_hooks(*actions):
-    """An application in which GET /a/b/route raises, with one error hook in each of its three scopes, inner first."""
+    """Ask for a route that raises, with one error hook in each of the three scopes around it, inner first."""
     app = WebApp()
     middle = app.path("/a")
     inner = middle.path("/b")
@@ -1039,6 +988,7 @@ def test_body_that_a_hook_built_without_sending_wins_over_the_default():
         (lambda response: response.json({}), "{}"),
         (lambda response: response.stream([]), ""),
     ],
+    ids=["text", "null", "object", "stream"],
 )
 def test_empty_body_that_a_hook_built_is_a_body(build, body):
     """Contract 7.2 rule 3: `is None`, never truth."""
@@ -1048,7 +998,7 @@ def test_empty_body_that_a_hook_built_is_a_body(build, body):
 
 def test_no_error_hook_at_all_gives_the_default_response():
     """Contract 7.2, last paragraph."""
-    assert client(failing_app(ValueError())).get("/", headers=ACCEPT_JSON).json == {
+    assert answer(raiser(ValueError()), headers=ACCEPT_JSON).json == {
         "error": {"status": 500, "message": "Internal Server Error"}
     }
 
@@ -1161,14 +1111,16 @@ def test_headers_of_an_http_exception_may_be_those_of_its_class_and_broken_ones_
     class Broken(HttpException):
         headers = {"X": "a\r\nSet-Cookie: b"}
 
-    assert client(failing_app(Slow(429))).get("/").headers["Retry-After"] == "9"
-    response = client(failing_app(Broken(429))).get("/")
+    assert answer(raiser(Slow(429))).headers["Retry-After"] == "9"
+    with Log() as log:
+        response = answer(raiser(Broken(429)))
+    assert log.levels() == ["DEBUG", "ERROR"]
     assert (response.text, "X" in response.headers) == ("429 Too Many Requests", False)
 
 
 def test_headers_that_describe_a_body_do_not_survive_onto_the_default_body():
     error = HttpException(400, headers={"Content-Type": "application/problem+json", "Content-Length": "99999"})
-    headers = client(failing_app(error)).get("/").headers
+    headers = answer(raiser(error)).headers
     assert headers.getall("Content-Type") == [PLAIN]
     assert headers.getall("Content-Length") == ["15"]
 
@@ -1191,7 +1143,9 @@ def test_response_that_was_sent_before_the_exception_stands_and_no_error_hook_ru
     assert [(record.levelname, record.exc_info[0]) for record in log.records] == [("ERROR", ValueError)]
 
 
-@pytest.mark.parametrize("twice", [lambda context: context.response.send("b"), lambda context: "b"])
+@pytest.mark.parametrize(
+    "twice", [lambda context: context.response.send("b"), lambda context: "b"], ids=["send", "return"]
+)
 def test_second_send_changes_nothing_and_is_logged(twice):
     """Design 3.4: a second send raises RuntimeError."""
     app = WebApp()
@@ -1217,7 +1171,9 @@ def test_hook_whose_body_cannot_be_encoded_is_logged_like_a_failed_hook_and_the_
 
 
 @pytest.mark.parametrize("value", [object(), "a" * 5000], ids=["unencodable", "too long"])
-@pytest.mark.parametrize("build", [lambda response: None, lambda response: response.text("built")])
+@pytest.mark.parametrize(
+    "build", [lambda response: None, lambda response: response.text("built")], ids=["no body", "text"]
+)
 def test_hook_whose_session_cannot_be_saved_gives_the_default_body_and_no_cookie(value, build):
     """Design 4: whatever a hook does, something complete is sent."""
     app = failing_app(ValueError(), secret_key="k")
@@ -1247,7 +1203,15 @@ def test_head_204_205_and_304_get_no_body_and_the_right_length(method, status):
     assert ("Content-Type" in response.headers) == (status not in (204, 304))
 
 
-@pytest.mark.parametrize("build", [lambda r: r.text("x"), lambda r: r.json("a", 1), lambda r: r.stream(["x"])])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda response: response.text("x"),
+        lambda response: response.json("a", 1),
+        lambda response: response.stream("x"),
+    ],
+    ids=["text", "JSON", "stream"],
+)
 @pytest.mark.parametrize("status", [204, 205, 304])
 def test_body_that_a_hook_built_is_not_sent_with_a_status_that_has_none(status, build):
     response = nested_hooks(lambda context, *_: build(context.response.code(status)))
@@ -1411,7 +1375,7 @@ def test_5xx_is_logged_as_an_error_with_the_stack_trace_and_everything_else_for_
     """Contract 7.5, the table."""
     cause = HttpException(status, "what happened")
     with Log() as log:
-        client(failing_app(cause)).get("/")
+        answer(raiser(cause))
     [record] = log.records
     assert record.name == "webapp"
     if status >= 500:
@@ -1428,7 +1392,7 @@ def test_5xx_of_an_exception_that_counts_as_false_is_logged_with_the_stack_trace
     """Contract 7.5."""
     cause = type("Errors", (Exception,), {"__len__": length})()
     with Log() as log:
-        client(failing_app(cause)).get("/")
+        answer(raiser(cause))
     assert [(record.levelname, record.exc_info[1]) for record in log.records] == [("ERROR", cause)]
 
 
@@ -1609,6 +1573,7 @@ def test_look_of_a_422_is_changed_in_on_cancel():
         ({"validate": lambda self, context: self.add_error("a", "b") or context.request.json}, 415),
         ({}, 500),
     ],
+    ids=["no JSON", "exception", "in on_cancel", "after an error", "not written"],
 )
 def test_validation_that_raises_by_itself_takes_the_error_path(members, status):
     """Design 3.5: those are no validation failures."""
@@ -1683,7 +1648,6 @@ def test_exception_given_to_json_sends_its_type_message_and_stack_trace_with_its
 # ---- header values: Accept -------------------------------------------------------------------------------------------
 
 CHROMIUM = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8"
-
 RFC = "text/*;q=0.3, text/plain;q=0.7, text/plain;format=flowed, text/plain;format=fixed;q=0.4, */*;q=0.5"
 
 BEST = [
@@ -2038,7 +2002,6 @@ def test_parameters_quoted_by_the_email_package_come_back(parameters):
 # ---- fields and uploads: multipart forms -----------------------------------------------------------------------------
 
 BOUNDARY = b"frontier"
-
 FORM_LIMITS = {"max_fields": 20, "max_form_memory": 1000}
 
 
@@ -2141,14 +2104,17 @@ def test_part_with_a_file_name_is_a_file_of_its_bare_name(parameters, filename):
     assert parse(form(field(parameters, "text"))) == ([], [("f", filename, "", b"text", 4)])
 
 
-def test_type_of_a_file_is_the_media_type_alone_in_lower_case():
-    part = field("name=f; filename=x", more="Content-Type: Text/Plain; Charset=UTF-8\r\n")
-    assert parse(form(part))[1][0][2] == "text/plain"
-
-
-def test_file_input_left_empty_is_an_empty_file_without_a_name():
-    part = field('name="f"; filename=""', "", "Content-Type: application/octet-stream\r\n")
-    assert parse(form(part)) == ([], [("f", "", OCTETS, b"", 0)])
+@pytest.mark.parametrize(
+    "filename, content, content_type, expected",
+    [
+        ("x", "text", "Text/Plain; Charset=UTF-8", ("f", "x", "text/plain", b"text", 4)),
+        ("", "", OCTETS, ("f", "", OCTETS, b"", 0)),
+    ],
+    ids=["the media type alone, in lower case", "an input left empty"],
+)
+def test_file_has_the_type_of_its_part(filename, content, content_type, expected):
+    part = field(f'name="f"; filename="{filename}"', content, f"Content-Type: {content_type}\r\n")
+    assert parse(form(part)) == ([], [expected])
 
 
 def test_fields_and_files_of_one_name_keep_their_order():
@@ -2172,7 +2138,6 @@ def test_text_is_decoded_by_the_charset_of_its_part_else_of_the_form_else_as_utf
 
 
 FORM = form(field("name=a", "1"), field("name=f; filename=x", "23"))
-
 PARSED = ([("a", "1")], [("f", "x", "", b"23", 2)])
 
 
@@ -2366,9 +2331,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1).filt
 )
 
 LIKE_BOUNDARIES = [b"\r", b"\n", b"\r\n", b"-", b"--", b"frontier", b"\r\n--frontie", b"--frontier-", b"x"]
-
 CONTENTS = st.binary() | st.lists(st.sampled_from(LIKE_BOUNDARIES)).map(b"".join)
-
 PARTS = st.lists(st.tuples(NAMES, st.none() | NAMES, CONTENTS), max_size=4)
 
 
@@ -2525,22 +2488,18 @@ def test_what_is_no_json_is_a_400_and_never_a_500(body):
 
 
 def test_lone_surrogate_in_json_is_read_and_can_be_sent_back():
-    app = WebApp()
-    app.post("/")(lambda context: context.request.json)
     for document in (["\ud800"], {"\udfff": "a\ud800b"}):
-        assert client(app, raise_errors=True).post("/", json=document).json == document
+        assert answer(lambda context: context.request.json, "POST", json=document, raise_errors=True).json == document
 
 
 @pytest.mark.parametrize("left, right", [("[", "]"), ('{"a":', "}"), ('[{"a":1},', "]")])
-def test_json_may_nest_200_deep_and_what_is_taken_can_be_sent_back(left, right):
-    app = WebApp()
-    app.post("/")(lambda context: context.request.json)
-    depths = [1, 100, 200, 201, 900, 1500, 20_000]
-    bodies = (f"{left * depth}[1]{right * depth}" for depth in (depth - 1 for depth in depths))
-    statuses = [
-        client(app, raise_errors=True).post("/", headers={"Content-Type": JSON}, body=body).status for body in bodies
-    ]
-    assert statuses == [200, 200, 200, 400, 400, 400, 400]
+@pytest.mark.parametrize(
+    "depth, status", [(1, 200), (100, 200), (200, 200), *((n, 400) for n in (201, 900, 1500, 20_000))]
+)
+def test_json_may_nest_200_deep_and_what_is_taken_can_be_sent_back(left, right, depth, status):
+    body = left * (depth - 1) + "[1]" + right * (depth - 1)
+    request = {"headers": {"Content-Type": JSON}, "body": body, "raise_errors": True}
+    assert answer(lambda context: context.request.json, "POST", **request).status == status
 
 
 @given(st.binary(max_size=60))
@@ -2594,13 +2553,11 @@ def test_json_is_read_alike_with_and_without_a_look_at_each_number(text):
         return refuse(digits) if math.isinf(float(digits)) else float(digits)
 
     try:
-        expected = (200, json.loads(text, parse_constant=refuse, parse_int=whole, parse_float=real))
+        expected = (json.loads(text, parse_constant=refuse, parse_int=whole, parse_float=real),)
     except ValueError:
-        expected = (400, None)
-    app = WebApp()
-    app.post("/")(lambda context: context.response.json({"value": context.request.json}))
-    response = client(app).post("/", body=text, headers={"Content-Type": JSON})
-    assert (response.status, response.json["value"] if response.status == 200 else None) == expected
+        expected = 400
+    found = read(lambda request: (request.json,), headers={"Content-Type": JSON}, body=text)
+    assert found == expected
 
 
 # ---- JSON: what is written -------------------------------------------------------------------------------------------
@@ -2619,6 +2576,18 @@ def test_json_is_read_alike_with_and_without_a_look_at_each_number(text):
         (lambda response: response.json("a"), "a"),
         (lambda response: response.json(None), None),
         (lambda response: response.json("a", None), {"a": None}),
+    ],
+    ids=[
+        "two members",
+        "one name twice",
+        "member after document",
+        "document after member",
+        "member after array",
+        "member after text",
+        "text between members",
+        "text document",
+        "null document",
+        "null member",
     ],
 )
 def test_members_are_added_to_one_object_and_a_document_replaces_it(build, expected):
@@ -2678,11 +2647,12 @@ def test_iterator_encodes_as_an_array():
         looped,
         lambda: nested(99_999),
     ],
+    ids=["NaN", "infinity", "infinity in a set", "bytes", "object", "tuple as name", "loop", "too deep"],
 )
 def test_what_json_cannot_hold_is_an_ordinary_failure_and_never_a_broken_document(make):
-    app = WebApp()
-    app.get("/", lambda context: context.response.header("X-A", "1").json("document", make()).send())
-    response = client(app).get("/", headers=ACCEPT_JSON)
+    response = answer(
+        lambda context: context.response.header("X-A", "1").json("document", make()).send(), headers=ACCEPT_JSON
+    )
     assert (response.status, response.json["error"]["status"], "X-A" in response.headers) == (500, 500, False)
 
 
@@ -2758,10 +2728,8 @@ PLAIN_DOCUMENTS = st.recursive(
 @given(PLAIN_DOCUMENTS)
 def test_json_is_encoded_as_the_standard_encoder_does_it(document):
     """The encoder that is made once and kept gives what a new JSONEncoder gives for each document."""
-    app = WebApp()
-    app.get("/")(lambda context: context.response.json(document))
     expected = json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
-    assert client(app).get("/").body == expected
+    assert answer(lambda context: context.response.json(document)).body == expected
 
 
 def test_put_form_keeps_its_members_and_joins_them_to_the_json_document():
@@ -2787,6 +2755,14 @@ def test_put_form_keeps_its_members_and_joins_them_to_the_json_document():
         (lambda response: response.put_form({"c": 3}).json({"a": 1}), {"a": 1, "c": 3}),
         (lambda response: response.put_form({"validation": "typed"}).json("validation", {}), {"validation": {}}),
         (lambda response: response.json("validation", {}).put_form({"validation": "typed"}), {"validation": {}}),
+    ],
+    ids=[
+        "form alone",
+        "empty form",
+        "form after document",
+        "form before document",
+        "form before member",
+        "form after member",
     ],
 )
 def test_form_joins_a_document_whichever_comes_first_and_never_hides_a_member_of_it(build, expected):
@@ -2919,6 +2895,7 @@ COOKIES = [
     ("a=; b", {"a": "", "": "b"}),
     ("=b", {"": "b"}),
     ("b; =c", {"": "b"}),
+    (None, {}),
     ("", {}),
     (";; ;=; ", {}),
     (" \ta\t= 1 ; b = 2\t", {"a": "1", "b": "2"}),
@@ -2944,11 +2921,9 @@ COOKIES = [
 
 @pytest.mark.parametrize("sent, expected", COOKIES)
 def test_cookies_are_read_as_browsers_send_them(sent, expected):
-    assert read(lambda request: dict(request.cookies), environ={"HTTP_COOKIE": sent}) == expected
-
-
-def test_cookies_are_an_empty_mapping_without_a_cookie_header():
-    assert read(lambda request: dict(request.cookies)) == {}
+    assert (
+        read(lambda request: dict(request.cookies), environ={} if sent is None else {"HTTP_COOKIE": sent}) == expected
+    )
 
 
 def split_cookies(header):
@@ -3180,10 +3155,9 @@ def test_whoever_reads_a_broken_multipart_form_in_another_way_hears_the_same_4xx
 
 
 def test_handler_that_reads_nothing_costs_the_input_nothing():
-    app = WebApp()
-    app.post("/")(lambda context: "")
     unread = Input(OSError())
-    assert client(app, raise_errors=True).post("/", environ={"wsgi.input": unread, "CONTENT_LENGTH": "9"}).status == 200
+    environ = {"wsgi.input": unread, "CONTENT_LENGTH": "9"}
+    assert answer(lambda context: "", "POST", environ=environ, raise_errors=True).status == 200
     assert unread.asked == 0
 
 
@@ -3194,6 +3168,11 @@ TEXTS = [
     ('text/plain; Charset="UTF-8"', "ü".encode(), "ü"),
     ("text/plain; charset=iso-8859-1", b"\xfc", "ü"),
     ("text/plain;charset=Windows-1252;x=y", b"\x80", "€"),
+    ("text/plain; charset=ascii", b"cafe", "cafe"),
+    *(
+        (f"text/plain; charset={name}", "café".encode(name), "café")
+        for name in ("latin-1", "Latin1", "ISO-8859-1", "cp1252", "utf-16", "UTF-8", "utf8")
+    ),
     ("text/plain; charset=shift_jis", "日本".encode("shift_jis"), "日本"),
     ("text/plain", b"\xfc", 400),
     ("text/plain; charset=utf-8", b"\xed\xa0\x80", 400),
@@ -3208,15 +3187,6 @@ TEXTS = [
 @pytest.mark.parametrize("content_type, body, expected", TEXTS)
 def test_text_is_the_body_by_its_charset_and_utf_8_by_default(content_type, body, expected):
     assert read(lambda request: request.text, headers={"Content-Type": content_type}, body=body) == expected
-
-
-@pytest.mark.parametrize("charset", ["latin-1", "Latin1", "ISO-8859-1", "ascii", "cp1252", "utf-16", "UTF-8", "utf8"])
-def test_text_is_read_by_the_names_that_people_use_for_charsets(charset):
-    app = WebApp()
-    app.post("/")(lambda context: context.request.text)
-    text = "cafe" if charset == "ascii" else "caf\u00e9"
-    headers = {"Content-Type": f"text/plain; charset={charset}"}
-    assert client(app).post("/", body=text.encode(charset), headers=headers).text == text
 
 
 @pytest.mark.parametrize("charset", ["unicode_escape", "raw_unicode_escape", "idna", "punycode", "undefined", "utf-7"])
@@ -3414,6 +3384,7 @@ def test_returning_the_response_itself_sends_it_at_the_end_like_returning_nothin
         (lambda context: context.response.text(""), 200, "0"),
         (lambda context: context.response.send(), 204, None),
     ],
+    ids=["nothing", "header", "201", "200", "304", "404", "empty text", "sent"],
 )
 def test_nothing_built_and_no_code_set_is_204(handler, status, length):
     response = answer(handler)
@@ -3422,7 +3393,6 @@ def test_nothing_built_and_no_code_set_is_204(handler, status, length):
 
 
 CONTENT = bytes(range(256)) * 4
-
 IN_2001 = 1_000_000_000  # Sun, 09 Sep 2001 01:46:40 GMT
 
 
@@ -4022,7 +3992,7 @@ def test_on_close_callbacks_run_last_registered_first_and_their_failures_are_log
         ("a\nb\r\nc\rd", "data: a\ndata: b\ndata: c\ndata: d\n\n"),
         ("a\u2028b\x0bc", "data: a\u2028b\x0bc\n\n"),
         ("é", "data: é\n\n"),
-        ({"data": "x", "event": "progress", "id": "7", "retry": 1000}, None),
+        ({"data": "x", "event": "progress", "id": "7", "retry": 1000, "comment": "c"}, None),
         ({"data": {"done": 1}}, 'data: {"done": 1}\n\n'),
         ({"data": "a\n"}, "data: a\ndata: \n\n"),
         ({"id": ""}, "id: \n\n"),
@@ -4035,7 +4005,7 @@ def test_events_are_written_as_the_html_standard_has_them(event, written):
     assert response.headers["Content-Type"].partition(";")[0] == "text/event-stream"
     assert response.headers["Cache-Control"] == "no-cache"
     if written is None:
-        lines = {"data: x", "event: progress", "id: 7", "retry: 1000"}
+        lines = {"data: x", "event: progress", "id: 7", "retry: 1000", ": c"}
         assert (set(response.text.split("\n")), response.text[-2:]) == ({*lines, ""}, "\n\n")
     else:
         assert response.text == written
@@ -4107,6 +4077,18 @@ def test_browser_reads_every_event_as_it_was_given(events):
         (lambda context: context.request.accepts("a") and context.response.code(204), "Accept"),
         (lambda context: 1 / 0, "Accept"),
     ],
+    ids=[
+        "nothing",
+        "accept_json",
+        "accepts",
+        "session",
+        "session and Accept",
+        "own Vary",
+        "own Vary with the same",
+        "own Vary of everything",
+        "204",
+        "failure",
+    ],
 )
 def test_vary_names_what_was_negotiated(handler, vary):
     headers = answer(handler, options={"secret_key": "key"}).headers
@@ -4146,7 +4128,7 @@ def cancel_and_return(step, context):
 
 
 @pytest.mark.parametrize(
-    "does, calls, answer",
+    "does, calls, text",
     [
         ({}, ["a", "b", "handler"], "handled"),
         ({"a": lambda step, context: "from a"}, ["a"], "from a"),
@@ -4169,8 +4151,20 @@ def cancel_and_return(step, context):
         ),
         ({"a": lambda step, context: step.calls.append(step.canceled)}, ["a", False, "b", "handler"], "handled"),
     ],
+    ids=[
+        "nobody answers",
+        "first returns",
+        "second returns",
+        "first sends",
+        "first builds",
+        "first cancels",
+        "second cancels",
+        "on_cancel returns",
+        "an added one cancels",
+        "not canceled",
+    ],
 )
-def test_chain_runs_in_order_until_something_is_sent_or_an_executor_is_canceled(does, calls, answer):
+def test_chain_runs_in_order_until_something_is_sent_or_an_executor_is_canceled(does, calls, text):
     """Design 3.5."""
     app, called = WebApp(), []
 
@@ -4179,7 +4173,7 @@ def test_chain_runs_in_order_until_something_is_sent_or_an_executor_is_canceled(
         called.append("handler")
         return does.get("handler", "handled")
 
-    assert client(app).get("/").text == answer
+    assert client(app).get("/").text == text
     assert called == calls
 
 
@@ -4670,8 +4664,9 @@ def test_routes_are_listed_by_pattern_then_method_with_their_scope_and_handlers(
     ]
 
 
-def test_changing_the_list_of_routes_changes_no_route():
+def test_listing_the_routes_does_not_seal_and_changing_the_list_changes_no_route():
     app = WebApp()
+    app.routes()
     app.get("/")(lambda context: "a")
     app.routes().clear()
     assert (len(app.routes()), client(app).get("/").text) == (1, "a")
@@ -4803,7 +4798,6 @@ def test_head_route_goes_before_the_get_route_of_its_pattern_whichever_was_writt
 
 
 def test_get_route_of_the_best_pattern_answers_head_before_a_weaker_head_route():
-    assert "X-Weak" not in routed("GET /a", "HEAD /{x}").head("/a").headers
     app = WebApp()
     app.head("/{x}")(lambda context: context.response.header("X-Route", "weak").text(""))
     app.get("/a")(lambda context: context.response.header("X-Route", "best").text(""))
@@ -4873,9 +4867,7 @@ def test_pattern_of_many_parameters_matches():
 
 
 METHODS = st.sampled_from(["GET", "HEAD", "POST"])
-
 LEVELS = ["literal", "int", "name", "path"]
-
 SEGMENTS = st.sampled_from(["a", "b", "7", "-12", "ü", "a/b", "x y", "%", "1" * 19])
 
 PATTERN_SEGMENTS = st.one_of(
@@ -4943,17 +4935,15 @@ def test_router_chooses_what_trying_all_patterns_one_by_one_would_choose(routes,
             if method != "HEAD":
                 assert response.json == [name, written(pattern), fits(pattern, segments)]
             else:
-                expected = json_length([name, written(pattern), fits(pattern, segments)])
+                expected = len(
+                    json.dumps([name, written(pattern), fits(pattern, segments)], ensure_ascii=False).encode()
+                )
                 assert (response.headers["X-Route"], int(response.headers["Content-Length"])) == (f"{name} 1", expected)
         elif fitting:
             allowed = {name for name, _ in fitting} | {"HEAD" for name, _ in fitting if name == "GET"}
             assert (response.status, response.headers["Allow"]) == (405, ", ".join(sorted(allowed)))
         else:
             assert response.status == 404
-
-
-def json_length(document):
-    return len(json.dumps(document, ensure_ascii=False).encode())
 
 
 @pytest.mark.parametrize(
@@ -5001,13 +4991,6 @@ def test_declaring_after_the_first_request_is_a_runtime_error_and_changes_nothin
     with pytest.raises(RuntimeError, match=HERE):
         declare(app, inner, append)
     assert [(route.method, route.pattern, route.handlers) for route in app.routes()] == before
-
-
-def test_listing_the_routes_does_not_seal():
-    app = WebApp()
-    app.routes()
-    app.get("/")(lambda context: "ok")
-    assert client(app).get("/").text == "ok"
 
 
 def test_route_without_executor_or_handler_is_an_error_when_the_application_is_first_used():
@@ -5280,15 +5263,17 @@ def broken_stream():
     yield
 
 
-# Made anew for every example: an iterator can be drawn once, and a document be changed.
+# Made anew for every example: an iterator can be drawn once, and a document be changed. What no stream or event can
+# hold is the first of its iterator: after the first chunk a response is cut off, and not complete.
 ODD_VALUES = [
     lambda: None, lambda: "", lambda: "text", lambda: "\ud800\r\n\0", lambda: b"\xff", lambda: bytearray(b"a"),
-    lambda: 0, lambda: -1, lambda: True, lambda: 1e999, lambda: 200, lambda: 204, lambda: 304, lambda: 405, lambda: 600,
-    lambda: {}, lambda: {"a": {1: {2}}}, lambda: {(): 1}, lambda: {"a": object()}, lambda: [float("nan")], looped,
-    lambda: iter(()), lambda: iter(["", b"a", "\u20ac"]), broken_stream, lambda: iter([5]), lambda: ("a", "b"),
-    lambda: Markup("<p>{x}"), lambda: "{0.__class__}", lambda: "{", lambda: ValueError("x"), OddValue, lambda: WebApp,
-    lambda: type, lambda: "a/b", lambda: "application/json\r\nX: y", lambda: "Content-Length", lambda: "Set-Cookie",
-    lambda: "content-type", lambda: "Transfer-Encoding", lambda: "Vary", lambda: {"a", "b"}, lambda: "*",
+    lambda: 0, lambda: -1, lambda: True, lambda: 1e999, lambda: 200, lambda: 204, lambda: 304, lambda: 405,
+    lambda: 600, lambda: {}, lambda: {"a": {1: {2}}}, lambda: {(): 1}, lambda: {"a": object()}, lambda: [float("nan")],
+    looped, lambda: iter(()), lambda: iter(["", "a", "\u20ac"]), lambda: iter([b"a", "b"]), broken_stream,
+    lambda: iter([5]), lambda: ("a", "b"), lambda: Markup("<p>{x}"), lambda: "{0.__class__}", lambda: "{",
+    lambda: ValueError("x"), OddValue, lambda: WebApp, lambda: type, lambda: "a/b", lambda: "application/json\r\nX: y",
+    lambda: "Content-Length", lambda: "Set-Cookie", lambda: "content-type", lambda: "Transfer-Encoding",
+    lambda: "Vary", lambda: {"a", "b"}, lambda: "*",
 ]  # fmt: skip
 
 ODD_CAUSES = [
@@ -5323,7 +5308,6 @@ LIKELY_CALLS = st.sampled_from(
 )
 
 SOME_CALLS = st.tuples(st.sampled_from(METHODS_OF_RESPONSE), st.lists(VALUE_MAKERS, max_size=2))
-
 SESSION_VALUES = st.tuples(st.just("session"), st.lists(VALUE_MAKERS, min_size=1, max_size=1))
 
 DOINGS = st.tuples(
@@ -5902,36 +5886,31 @@ def test_static_serves_the_root_of_an_application_and_other_routes_go_before_it(
     assert texts == ["index.html", "route", "sub/b.txt"]
 
 
-@pytest.mark.parametrize("prefix", ["/s", "/"])
-@pytest.mark.parametrize("path", ["sub", "sub?a=b", "/sub", "inside"])
-@pytest.mark.parametrize("script_name", ["", "/app"])
-def test_directory_is_redirected_to_its_name_with_a_slash(site, prefix, path, script_name):
+@pytest.mark.parametrize(
+    "script_name, prefix, path, page",
+    [
+        *(
+            (script_name, prefix, f"{prefix.rstrip('/')}/{path}", "sub/index.html")
+            for script_name in ("", "/app")
+            for prefix in ("/s", "/")
+            for path in ("sub", "sub?a=b", "/sub", "inside")
+        ),
+        ("", "/s", "/s", "index.html"),
+        ("/app", "/", "", "index.html"),
+    ],
+)
+def test_directory_is_redirected_to_its_name_with_a_slash(site, script_name, prefix, path, page):
     """The links in its page are relative to that; and no path makes it a link to another host."""
-    url = urllib.parse.urljoin("http://localhost", script_name + "/".join((prefix.rstrip("/"), path)))
-    if script_name == "" and prefix == "/" and path == "/sub":
-        url = "http://localhost//sub"
-    outer = WebApp()
-    inner = WebApp()
+    inner, outer = WebApp(), WebApp()
     inner.static(prefix, site)
     outer.mount(script_name or "/", inner)
+    url = f"http://localhost{script_name}{path}"
     response = client(outer).get(url)
     assert response.status in (301, 302, 303, 307, 308)
     target = urllib.parse.urlsplit(urllib.parse.urljoin(url, response.headers["Location"]))
-    asked = urllib.parse.urlsplit(url)
     assert (target.scheme, target.netloc) == ("http", "localhost")
-    assert target.path.replace("//", "/") == asked.path.replace("//", "/") + "/"
-    assert client(outer).get(url, follow_redirects=True).text == "sub/index.html"
-
-
-@pytest.mark.parametrize("script_name", ["", "/app"])
-def test_directory_itself_is_redirected_too(site, script_name):
-    inner, outer = WebApp(), WebApp()
-    inner.static("/" if script_name else "/s", site)
-    outer.mount(script_name or "/", inner)
-    response = client(outer).get(script_name or "/s", follow_redirects=True)
-    location = client(outer).get(script_name or "/s").headers["Location"]
-    url = urllib.parse.urljoin("http://localhost" + (script_name or "/s"), location)
-    assert (response.text, url) == ("index.html", "http://localhost" + (script_name or "/s") + "/")
+    assert target.path.replace("//", "/") == urllib.parse.urlsplit(url).path.replace("//", "/") + "/"
+    assert client(outer).get(url, follow_redirects=True).text == page
 
 
 NEVER_TO_BE_SEEN = [
@@ -6420,9 +6399,7 @@ def test_url_takes_the_route_whose_parameters_it_was_given():
 
 
 URL_SEGMENTS = st.text(min_size=1).filter(lambda text: text not in (".", "..") and "/" not in text)
-
 URL_LITERALS = URL_SEGMENTS.filter(lambda text: not {"{", "}"} & set(text)).map(lambda text: (text, None))
-
 URL_PARAMETERS = st.one_of(URL_SEGMENTS, st.integers(-(10**17), 10**17))
 
 
@@ -7199,61 +7176,78 @@ def test_stream_without_length_is_sent_again_by_a_307():
 
 # ---- server: applications to be served -------------------------------------------------------------------------------
 
+SERVED = {}
+
+
+def served(function):
+    SERVED[function.__name__] = function
+    return function
+
 
 def application(environ, start_response):
-    """Answer by the path; what the tests need of an application."""
-    return ROUTES[environ["PATH_INFO"].split("/")[1]](environ, start_response)
+    """Answer by the first segment of the path; what the tests need of an application."""
+    return SERVED[environ["PATH_INFO"].split("/")[1] or "hello"](environ, start_response)
 
 
+@served
 def hello(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"Hello World"]
 
 
+@served
 def echo(environ, start_response):
     body = environ["wsgi.input"].read()
     start_response("200 OK", [])
     return [body]
 
 
+@served
 def show(environ, start_response):
     start_response("200 OK", [])
     keys = sorted(k for k in environ if k.isupper() or k in ("wsgi.multithread", "wsgi.url_scheme"))
     return ["".join(f"{k}={environ[k]}\n" for k in keys).encode("latin-1")]
 
 
+@served
 def stream(environ, start_response):
     start_response("200 OK", [])
     return iter([b"one", b"", b"two"])
 
 
+@served
 def write(environ, start_response):
     send = start_response("200 OK", [])
     send(b"one")
     return [b"two"]
 
 
+@served
 def early(environ, start_response):
     start_response("413 Content Too Large", [])
     return [b"too large"]
 
 
+@served
 def fail(environ, start_response):
     raise RuntimeError("secret")
 
 
+@served
 def fail_logged(environ, start_response):
     error = RuntimeError("secret")
     environ["webapp.errors"].append(error)
     raise error
 
 
+@served
 def fail_later(environ, start_response):
     start_response("200 OK", [])
     yield b"begun"
     raise RuntimeError("secret")
 
 
+@served
 def replace(environ, start_response):
     start_response("200 OK", [("X-Wrong", "1")])
     try:
@@ -7263,47 +7257,47 @@ def replace(environ, start_response):
     return [b"replaced"]
 
 
+@served
 def short(environ, start_response):
     start_response("200 OK", [("Content-Length", "10")])
     return [b"short"]
 
 
+@served
 def long(environ, start_response):
     start_response("200 OK", [("Content-Length", "1")])
     return [b"long"]
 
 
+@served
 def inject(environ, start_response):
     start_response("200 OK", [("X-A", "b\r\nSet-Cookie: c=d")])
     return [b""]
 
 
+@served
 def empty(environ, start_response):
     start_response(environ["QUERY_STRING"] + " Whatever", [])
     return []
 
 
+@served
 def file(environ, start_response):
     start_response("200 OK", [])
     return environ["wsgi.file_wrapper"](open(__file__, "rb"))
 
 
+@served
 def memory(environ, start_response):
     start_response("200 OK", [])
     return environ["wsgi.file_wrapper"](io.BytesIO(b"from memory"))
 
 
+@served
 def big(environ, start_response):
     start_response("200 OK", [])
     for _ in range(1000):
         yield bytes(64 * 1024)
-
-
-ROUTES = {
-    "": hello, "echo": echo, "show": show, "stream": stream, "write": write, "early": early, "fail": fail,
-    "fail_logged": fail_logged, "fail_later": fail_later, "replace": replace, "short": short, "long": long,
-    "inject": inject, "empty": empty, "file": file, "memory": memory, "big": big,
-}  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -8178,7 +8172,6 @@ def _urlencoded(field):
 
 
 CURL = argparse.ArgumentParser("curl", add_help=False, allow_abbrev=False)
-
 CURL.add_argument("url")
 
 for _name in ("-i --include", "-I --head", "-s --silent", "-N --no-buffer", "-L --location", "-G --get"):
@@ -8760,7 +8753,6 @@ def test_what_the_readme_names_exists():
 
 
 CONSOLE = "".join(blocks(README, "console")).replace("\\\n", "")
-
 COMMANDS = [line[2:] for line in CONSOLE.splitlines() if line[:2] == "$ "]
 
 
@@ -9026,7 +9018,6 @@ def test_rows_of_what_the_server_logs():
 # ---- README.rst: limits ----------------------------------------------------------------------------------------------
 
 LIMIT_ROWS = {title: row for title, *row in table(chapter("Limits"))}
-
 UNITS = {"MiB": 2**20, "KiB": 2**10, "days": 86400, "s": 1, "bytes": 1}
 
 
