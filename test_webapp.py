@@ -4073,6 +4073,7 @@ def test_browser_reads_every_event_as_it_was_given(events):
         (lambda context: str((context.session, context.request.accept_json())), "Accept, Cookie"),
         (lambda context: context.request.accepts("a") and context.response.header("Vary", "Origin"), "Origin, Accept"),
         (lambda context: context.request.accepts("a") and context.response.header("Vary", "accept"), "accept"),
+        (lambda context: context.request.accepts("a") and context.response.header("Vary", "ACCEPT"), "ACCEPT"),
         (lambda context: context.request.accepts("a") and context.response.header("Vary", "*"), "*"),
         (lambda context: context.request.accepts("a") and context.response.code(204), "Accept"),
         (lambda context: 1 / 0, "Accept"),
@@ -4085,6 +4086,7 @@ def test_browser_reads_every_event_as_it_was_given(events):
         "session and Accept",
         "own Vary",
         "own Vary with the same",
+        "own Vary in capitals",
         "own Vary of everything",
         "204",
         "failure",
@@ -4212,7 +4214,7 @@ def test_nonsense_given_to_add_executor_is_a_type_error_and_a_500(nonsense):
 
 def test_factory_is_called_for_every_request_and_must_make_an_executor():
     """Design 3.5."""
-    app, made = WebApp(), []
+    app, made, causes = WebApp(), [], []
 
     def factory():
         made.append(Step("made", [], {"made": lambda step, context: str(len(made))}))
@@ -4221,9 +4223,11 @@ def test_factory_is_called_for_every_request_and_must_make_an_executor():
     app.get("/", factory)
     app.get("/none", lambda: None)(lambda context: "not reached")
     app.get("/class", lambda: Step)
+    app.error(lambda context, cause, status: causes.append(type(cause)))
     browser = client(app)
     assert [browser.get("/").text for _ in range(3)] == ["1", "2", "3"]
     assert [browser.get(path).status for path in ("/none", "/class")] == [500, 500]
+    assert causes == [TypeError, TypeError]
 
 
 def test_step_of_executors_and_handler_is_undone_as_one():
