@@ -4478,6 +4478,7 @@ BAD_HANDLERS = {
 def test_pattern_in_another_frameworks_form_says_what_to_write():
     with pytest.raises(ValueError, match=r"\{name\}"):
         WebApp().get("/hello/<name>")
+    assert routed("/<a", "/b>").get("/b>").json == ["/b>", {}]  # one of the brackets alone is a literal
 
 
 def test_handler_may_have_parameters_of_its_own_with_defaults():
