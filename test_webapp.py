@@ -7552,7 +7552,7 @@ MALFORMED_REQUESTS = {
             b"x\r\n", b"\r\n", b"-1\r\n", b"0x1\r\na\r\n", b"+1\r\na\r\n", b"1 \r\na\r\n0\r\n\r\n", b" 1\r\na\r\n",
             b"1\na\r\n0\r\n\r\n", b"1\r\nab\r\n0\r\n\r\n", b"1\r\na\n0\r\n\r\n", b"1_0\r\n", b"1;\r\na\r\n0\r\n\r\n",
             b"1;a\nb\r\na\r\n0\r\n\r\n", b"1;a\rb\r\na\r\n0\r\n\r\n", b"11111111111111111\r\n",
-            b"0\r\nX : y\r\n\r\n", b"0\r\n x\r\n\r\n", b"1;a=" + b"b" * 5000,
+            b"0\r\nX : y\r\n\r\n", b"0\r\n x\r\n\r\n", b"0\r\n x: y\r\n\r\n", b"1;a=" + b"b" * 5000,
         ]
     },
 }  # fmt: skip
@@ -7725,6 +7725,22 @@ def test_header_has_a_deadline_however_often_a_byte_comes():
             except OSError:
                 connection.sock.sendall(b"x")
         assert data.startswith(b"HTTP/1.1 408 ")
+
+
+def test_empty_lines_are_no_beginning_of_a_header_and_keep_no_connection():
+    with serving(idle_timeout=0.2) as server, Connection(server) as connection:
+        connection.sock.settimeout(0.02)
+        started = time.monotonic()
+        while time.monotonic() - started < 5:
+            try:
+                assert connection.sock.recv(100) == b""
+                return
+            except ConnectionError:
+                return
+            except OSError:
+                with contextlib.suppress(ConnectionError):
+                    connection.sock.sendall(b"\r\n")
+        raise AssertionError("the connection is still open")
 
 
 @pytest.mark.parametrize("size", [100, 999_999])

@@ -3963,7 +3963,8 @@ class _IncomingBody(io.RawIOBase):
         trailers = 0
         while not self._chunked and (line := self._line()) != b"\r\n":
             trailers += len(line)
-            if trailers > _MAX_HEAD or not _FIELD(line.decode("latin-1")):
+            text = line.decode("latin-1")
+            if trailers > _MAX_HEAD or "".join(f"{name}:{value}\r\n" for name, value in _FIELD(text)) != text:
                 raise self._failed(400, "malformed trailer")
 
     def _line(self) -> bytes:
@@ -4602,7 +4603,7 @@ class Server:
         end = buffer.find(b"\r\n\r\n", max(0, connection.scanned - 3))
         if end < 0:
             _refuse_early(connection)
-            if connection.scanned == 0:
+            if connection.scanned == 0 and buffer:
                 connection.deadline = self._now + self.header_timeout
             connection.scanned = len(buffer)
             return
