@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
+import copy
 import dataclasses
 import datetime
 import decimal
@@ -868,11 +869,22 @@ def test_http_exception_with_no_status_of_a_response_is_refused_when_it_is_made(
         HttpException(status)
 
 
-@pytest.mark.parametrize("headers", [{"X": "a\r\nSet-Cookie: b"}, {"X y": "a"}, {"": "a"}, {"X": "\u20ac"}, {"X": 5}])
+@pytest.mark.parametrize(
+    "headers",
+    [{"X": "a\r\nSet-Cookie: b"}, {"X y": "a"}, {"": "a"}, {"X": "\u20ac"}, {"X": 5}, {"Content-Length": "ten"}],
+)
 def test_http_exception_with_a_broken_header_is_refused_when_it_is_made(headers):
     """Design 3.5."""
     with pytest.raises(ValueError):
         HttpException(400, headers=headers)
+
+
+def test_headers_of_an_http_exception_are_a_mapping_with_names_in_any_case_that_survives_a_copy():
+    error = HttpException(401, headers={"WWW-Authenticate": " Bearer ", "x-mine": "0", "X-Mine": "1"})
+    for one in (error, copy.copy(error)):
+        assert one.headers == {"WWW-Authenticate": "Bearer", "X-Mine": "1"}
+        assert (one.headers["www-authenticate"], one.headers.get("Allow")) == ("Bearer", None)
+    assert MethodNotAllowedException("PUT,GET").headers == {"Allow": "GET, PUT"}
 
 
 class Resolving(WebApp):
@@ -1915,6 +1927,9 @@ URLENCODED_TEXTS = [
     ("a+b=c+d%2B", [("a b", "c d+")]),
     ("a=1&b=2&a=3", [("a", "1"), ("a", "3"), ("b", "2")]),
     ("%61%3D=%26", [("a=", "&")]),
+    ("a%3db&c=d%26e", [("a=b", ""), ("c", "d&e")]),
+    ("%2526=%253D", [("%26", "%3D")]),
+    ("a=%2526&b=%26", [("a", "%26"), ("b", "&")]),
     ("a=%&b=%zz&c=%4&d=100%", [("a", "%"), ("b", "%zz"), ("c", "%4"), ("d", "100%")]),
     ("a=%C3%BC&b=\xc3\xbc&c=\xc3%BC", [("a", "ü"), ("b", "ü"), ("c", "ü")]),
     ("%EF%BB%BFa=1", [("\ufeffa", "1")]),
@@ -2533,6 +2548,10 @@ def test_json_numbers_are_ints_of_up_to_4300_digits_and_finite_floats(numbers, s
 @given(st.text('0123456789.eE+-[]", ', max_size=40) | st.from_regex(r"\[[0-9]{1,3}(e\+?[0-9]{1,4})?\]", fullmatch=True))
 @example("[1e308]")
 @example("[1e309]")
+@example("[-1E+309]")
+@example("[" + "9" * 209 + "e99]")
+@example("[" + "9" * 210 + "e+99]")
+@example("[" + "9" * 210 + ".9e99]")
 @example('["0e999"]')
 @example("[" + "9" * 309 + "]")
 @example("[" + "9" * 309 + ".0]")

@@ -165,7 +165,7 @@ class HttpException(Exception):
         self.status_code = _check_status(status_code)
         self.message = message
         if headers:
-            self.headers = {name: _check_header(name, value) for name, value in headers.items()}
+            self.headers = _check_headers(headers)
 
     def __str__(self) -> str:
         return self.message or _STATUS_LINES[self.status_code]
@@ -193,8 +193,7 @@ class MethodNotAllowedException(HttpException):
     status_code = 405
 
     def __init__(self, allow: Iterable[str]) -> None:
-        self.allow = tuple(sorted(allow.replace(",", " ").split() if isinstance(allow, str) else allow))
-        self.headers = {"Allow": _check_header("Allow", ", ".join(self.allow))}
+        self.allow, self.headers = _allow(tuple(allow.replace(",", " ").split() if isinstance(allow, str) else allow))
 
 
 class CodeException(Exception):
@@ -229,23 +228,31 @@ _NOT_OURS = frozenset(
 
 # An application has few header fields and repeats them: a look-up takes a tenth of the time of a check.
 @functools.lru_cache(maxsize=256)
-def _header_key(name: str) -> str:
-    """Return the header `name` in small letters, or raise ValueError."""
+def _header_name(name: str) -> tuple[str, str]:
+    """Return the name of a header field in small letters and as it is, or raise ValueError."""
     if not _TOKEN(name):
         raise ValueError(f"a header's name is a token, not {name!r}")
     if name.lower() in _NOT_OURS:
         raise ValueError(f"the header {name} is the server's to set")
-    return name.lower()
+    return name.lower(), str.__str__(name)
 
 
-def _check_header(name: str, value: str) -> str:
-    """Return `value` without spaces around it if `name: value` may stand in a response, else raise ValueError."""
+def _check_header(name: str, value: str) -> tuple[str, tuple[str, str]]:
+    """Return the key of a header field and the field itself; raise ValueError if it may not stand in a response."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
-    _header_key(name)
-    if _NOT_IN_VALUE(value):
+    key, name = _header_name(name)
+    # Nearly every value is plain ASCII, and str knows that without the expression.
+    if not (value.isascii() and value.isprintable()) and _NOT_IN_VALUE(value):
         raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
-    return value.strip(" ")
+    value = value.strip(" ")
+    if key == "content-length" and not (value.isascii() and value.isdigit()):
+        raise ValueError(f"Content-Length is a number of bytes, not {value!r}")
+    return key, (name, value)
+
+
+def _check_content_type(value: str) -> str:
+    return _check_header("Content-Type", value)[1][1]
 
 
 def _name(something: object) -> str:
@@ -264,9 +271,10 @@ class _Headers(Mapping[str, str]):
     """Header fields by name, in any case: `[name]` is the first value, `getall(name)` lists all of them."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._fields: dict[str, list[tuple[str, str]]] = {}
-        for name, value in pairs:
-            self._fields.setdefault(name.lower(), []).append((name, value))
+        self._fields: dict[str, tuple[tuple[str, str], ...]] = {}
+        for pair in pairs:
+            key = pair[0].lower()
+            self._fields[key] = (*self._fields.get(key, ()), pair)
 
     def getall(self, name: str) -> list[str]:
         """Return all values of `name` in order, `[]` if there is none."""
@@ -283,6 +291,18 @@ class _Headers(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({[pair for pairs in self._fields.values() for pair in pairs]!r})"
+
+
+def _check_headers(headers: Mapping[str, str]) -> _Headers:
+    """Return the header fields as ones that may stand in a response, or raise ValueError."""
+    return _Headers(dict(_check_header(name, value) for name, value in headers.items()).values())
+
+
+@functools.lru_cache(maxsize=64)  # an application has few sets of methods, and a 405 takes a sixth less
+def _allow(methods: tuple[str, ...]) -> tuple[tuple[str, ...], _Headers]:
+    """Return the methods sorted, and as an Allow header (RFC 9110 section 10.2.1)."""
+    methods = tuple(sorted(methods))
+    return methods, _check_headers({"Allow": ", ".join(methods)})
 
 
 # A piece of a list between separators, quoted strings whole; one that is never closed reaches to the end. Nothing
@@ -469,15 +489,23 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
             raise HttpException(status, f"More than {max_fields} fields")
     if not text.isascii():
         text = quote(text, _PRINTABLE_ASCII, "latin-1")
+    text = text.replace("+", " ")
+    # All at once takes half the time, but turns an escaped separator into one.
+    apart = "%26" in text or "%3D" in text or "%3d" in text
+    if not apart:
+        text = _unquote(text)
     fields: Fields[str] = Fields()
     # Straight into the dictionary: a list of pairs on the way costs a quarter more.
     values = fields._values
-    for piece in text.replace("+", " ").split("&"):
+    for piece in text.split("&"):
         if piece:
             name, _, value = piece.partition("=")
-            if "%" in piece:
+            if apart:
                 name, value = _unquote(name), _unquote(value)
-            values.setdefault(name, []).append(value)
+            if name in values:
+                values[name].append(value)
+            else:
+                values[name] = [value]
     return fields
 
 
@@ -780,14 +808,15 @@ _decode_strictly = json.JSONDecoder(
 ).raw_decode
 _decode_plainly = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 
-# Calling back for each number takes a document of floats four times as long. Only a number with an exponent or of very
-# many digits can be too large; in this translation, any such number shows as "0e" or as a long run of 0.
-_NUMBERS = bytes(0x30 if byte in b"0123456789" else 0x65 if byte in b"eE" else 0x20 for byte in range(256))
+# What the two limits are about, in one translation: brackets, digits, exponents. Asking it is faster than asking the
+# document, and calling back for each number would take a document of floats four times as long.
+_KINDS = {**dict.fromkeys(b"0123456789+", b"0"), **dict.fromkeys(b"eE", b"e"), **dict.fromkeys(b"[{", b"[")}
+_MARKS = b"".join(_KINDS.get(byte, b" ") for byte in range(256))
 
 
-def _may_overflow(body: bytes) -> bool:
-    marks = body.translate(_NUMBERS)
-    return b"0e" in marks or b"0" * 64 in marks
+def _may_overflow(marks: bytes) -> bool:
+    """Tell whether a number may be too large for a float: it has an exponent of some digits, or very many digits."""
+    return b"0e000" in marks or b"0" * 64 in marks
 
 
 def _deeper_than(document: object, limit: int) -> bool:
@@ -803,13 +832,14 @@ def _parse_json(body: bytes) -> Any:
     """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259)."""
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode().strip(" \t\r\n")
-        value, end = (_decode_strictly if _may_overflow(body) else _decode_plainly)(text)
+        marks = body.translate(_MARKS)
+        value, end = (_decode_strictly if _may_overflow(marks) else _decode_plainly)(text)
         if end != len(text):
             raise ValueError(f"more follows the document at character {end:,}")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
     # Only a document with that many brackets can be that deep.
-    if text.count("[") + text.count("{") > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
+    if marks.count(b"[") > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
         raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
     return value
 
@@ -982,7 +1012,14 @@ class _BodyInput:
             size = self.left
         if size == 0:
             return b""
-        data = self._read(size)
+        try:
+            data: bytes = self._source.read(size)
+        except HttpException:  # our own server's
+            raise
+        except Exception as error:  # another server's own classes, for a broken chunk or a closed connection
+            # socket.timeout became TimeoutError with Python 3.10.
+            stalls = isinstance(error, TimeoutError) or type(error).__name__ == "timeout"
+            raise HttpException(408 if stalls else 400, "the body could not be read") from error
         if self.left is not None:
             if not data:
                 raise HttpException(400, f"the body ended {self.left:,} bytes early")
@@ -992,17 +1029,6 @@ class _BodyInput:
             if self._limit < 0:
                 raise HttpException(413, "the body is larger than the application takes")
         return data
-
-    def _read(self, size: int) -> bytes:
-        try:
-            data: bytes = self._source.read(size)
-            return data
-        except HttpException:  # our own server's
-            raise
-        except Exception as error:  # another server's own classes, for a broken chunk or a closed connection
-            # socket.timeout became TimeoutError with Python 3.10.
-            stalls = isinstance(error, TimeoutError) or type(error).__name__ == "timeout"
-            raise HttpException(408 if stalls else 400, "the body could not be read") from error
 
 
 class _BodyStream(io.RawIOBase):
@@ -1107,22 +1133,24 @@ class Request:
         """Header fields, by name in any case. A server has joined repeated ones with commas."""
         return _RequestHeaders(self.environ)
 
-    @_once
-    def _media_type(self) -> tuple[str, dict[str, str]]:
-        return _parse_options(self.environ.get("CONTENT_TYPE") or "")
-
     @property
     def content_type(self) -> str:
         """The media type of the body, without parameters and in small letters; "" if none was sent."""
-        return self._media_type[0]
+        sent: str = self.environ.get("CONTENT_TYPE") or ""
+        return sent.partition(";")[0].strip().lower()
 
-    @_once
+    def _content_parameter(self, name: str, default: str) -> str:
+        return _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get(name, default)
+
+    @property
     def content_length(self) -> int | None:
         """Length of the body in bytes, None if none was sent. HttpException 400 if it is no number."""
-        sent = self.environ.get("CONTENT_LENGTH") or ""
-        if sent and not _CONTENT_LENGTH(sent):
+        sent: str = self.environ.get("CONTENT_LENGTH") or ""
+        if not sent:
+            return None
+        if not _CONTENT_LENGTH(sent):
             raise HttpException(400, f"Content-Length is not a number: {sent[:80]!r}")
-        return int(sent) if sent else None
+        return int(sent)
 
     @_once
     def cookies(self) -> Mapping[str, str]:
@@ -1211,7 +1239,7 @@ class Request:
     @_once
     def text(self) -> str:
         """Body as text, by the charset of its Content-Type (UTF-8 by default). 415: unknown charset; 400: not in it."""
-        charset = self._media_type[1].get("charset", "utf-8").lower()
+        charset = self._content_parameter("charset", "utf-8").lower()
         if charset not in _CHARSETS:
             raise HttpException(415, f"unknown charset: {charset[:80]!r}")
         return _decode(self.body, charset)
@@ -1231,7 +1259,7 @@ class Request:
         content_type = self.content_type
         return content_type in ("application/json", "text/json") or content_type.endswith("+json")
 
-    @_once
+    @property
     def form(self) -> Fields[str]:
         """The fields of a urlencoded or multipart form, without its files; empty for a body of another type.
 
@@ -1239,7 +1267,7 @@ class Request:
         """
         return self._parts[0]
 
-    @_once
+    @property
     def files(self) -> Fields[UploadedFile]:
         """The files of a multipart form (RFC 7578). Raises what `form` raises. They are closed with the response."""
         return self._parts[1]
@@ -1256,7 +1284,7 @@ class Request:
         return Fields(()), Fields(())
 
     def _multipart(self) -> tuple[Fields[str], Fields[UploadedFile]]:
-        boundary = self._media_type[1].get("boundary", "").encode("latin-1", "replace")
+        boundary = self._content_parameter("boundary", "").encode("latin-1", "replace")
         if not boundary:
             raise HttpException(400, "a multipart form without a boundary")
         app = self._app
@@ -1476,21 +1504,17 @@ class Response:
         ValueError unless `name` is a token and none of the connection's own, and `value` a str of latin-1 without
         controls. Content-Length is the framework's own; one that is set counts for a stream only.
         """
-        value = _check_header(name, value)
-        return self._replace_header(_header_key(name), (str.__str__(name), value))
+        return self._replace_header(*_check_header(name, value))
 
     def add_header(self, name: str, value: str) -> Response:
         """Append a header field to those of that name (Content-Type has one only). Raises what `header` raises."""
-        value = _check_header(name, value)
-        key = _header_key(name)
+        key, field = _check_header(name, value)
         earlier = () if key in ("content-type", "content-length") else self._headers.get(key, ())
-        return self._replace_header(key, *earlier, (str.__str__(name), value))
+        return self._replace_header(key, *earlier, field)
 
     def _replace_header(self, key: str, *pairs: tuple[str, str]) -> Response:
         if self._state == _HANDED_OVER:
             raise RuntimeError("the response was already handed over to the server: its header fields are final")
-        if key == "content-length" and not (pairs[-1][1].isascii() and pairs[-1][1].isdigit()):
-            raise ValueError(f"Content-Length is a number of bytes, not {pairs[-1][1]!r}")
         self._headers = {**self._headers, key: pairs}
         return self
 
@@ -1570,7 +1594,7 @@ class Response:
         """Build a body of bytes. TypeError for anything else, a str too."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"a body is bytes, not {type(data).__name__}; text() and html() take a str")
-        return self._build(bytes(data), _check_header("Content-Type", content_type))
+        return self._build(bytes(data), _check_content_type(content_type))
 
     def json(self, document: Any, value: Any = _NOTHING) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
@@ -1617,7 +1641,7 @@ class Response:
         The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
         breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
         """
-        return self._build_stream(iterable, _encode_chunk, _check_header("Content-Type", content_type))
+        return self._build_stream(iterable, _encode_chunk, _check_content_type(content_type))
 
     def events(self, iterable: Iterable[str | Mapping[str, Any]]) -> Response:
         """Build a stream of server-sent events, for a browser's EventSource (HTML standard, section 9.2).
@@ -1644,9 +1668,7 @@ class Response:
         there is no such file; PermissionError if it may not be read.
         """
         self._refuse_if_sent()
-        content_type = _check_header(
-            "Content-Type", content_type or _content_type(os.path.splitext(os.fspath(path))[1])
-        )
+        content_type = _check_content_type(content_type or _content_type(os.path.splitext(os.fspath(path))[1]))
         file = _open_file(path, filename)
         self._request._close_with(file.close)
         return self._build(file, content_type)
@@ -1663,7 +1685,7 @@ class Response:
         self._send(body, self.send)
         return self
 
-    def _send(self, value: Any, giver: object) -> None:
+    def _send(self, value: Any = None, giver: object = None) -> None:
         self._refuse_if_sent()
         if value is not None:
             self._put(value, giver)
@@ -1746,23 +1768,24 @@ class Response:
             headers.extend(pairs)
         return headers
 
-    def _note_variance(self, names: Sequence[str]) -> None:
+    def _note_variance(self, headers: list[tuple[str, str]], names: Sequence[str]) -> None:
         """Say in Vary which header fields of the request the response depends on (RFC 9110 section 12.5.5)."""
         if "vary" in self._headers:
             said = [value for _, value in self._headers["vary"]]
             known = [name.strip(" \t").lower() for name in ",".join(said).split(",")]
             names = said + [name for name in names if name.lower() not in known and "*" not in known]
-        self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
+            headers[:] = _without(headers, "vary")
+        headers.append(("Vary", ", ".join(names)))
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | _Stream | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
         request = self._request
-        if request._varies:
-            self._note_variance(request._varies)
         self._state = _HANDED_OVER
         status = self._status or 200
         body = b"" if self._body is None or status == 205 else self._body  # 205: RFC 9110 section 15.3.6
         headers = self._header_list() if self._headers else [("Content-Type", self._content_type)]
+        if request._varies:
+            self._note_variance(headers, request._varies)
         if status == 204 or status == 304:  # nor a Content-Type: RFC 9110 section 6.4.1
             body = b""
             headers = _without(headers, "content-type", "content-length")
@@ -1817,7 +1840,7 @@ class WebContext:
         self.request = request = Request(app, environ)
         self.response = Response(request)
         self.route: Route | None = None
-        self._values: tuple[Any, ...] = ()
+        self._values: Sequence[Any] = ()
         self._state: dict[Any, Any] | None = None
         self._queue: list[_Link] | None = None
         self._ended = False
@@ -2282,27 +2305,29 @@ class _Router:
     # written, however often it comes back, and by their depth when it does not; never by the number of routes beside
     # its way, nor by what the client sends (a path longer than every pattern ends at the deepest).
 
-    def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, tuple[Any, ...], set[str]]:
+    def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], set[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
         size = len(segments)
         methods: set[str] = set()
-        waiting: list[tuple[_Node, int, tuple[Any, ...], bool]] = [(self._root, 0, (), False)]
-        while waiting:
-            node, depth, values, takes_rest = waiting.pop()
-            while depth < size and not takes_rest:
+        waiting: list[tuple[_Node, int, list[Any], int | None]] = []
+        node, depth = self._root, 0
+        values: list[Any] = []
+        rest: int | None = None  # the first segment of what a {name:path} takes
+        while True:
+            while depth < size:
                 segment = segments[depth]
                 child = node.literals.get(segment)
                 if child is None and not node.has_choice:
                     child = node.name
-                    values = (*values, segment)
+                    values.append(segment)
                 elif node.has_parameters:
                     # The weakest choice is put down first, so that the best is taken up first.
                     if node.rest is not None:
-                        waiting.append((node.rest, depth, values, True))
+                        waiting.append((node.rest, size, values.copy(), depth))
                     if node.name is not None:
-                        waiting.append((node.name, depth + 1, (*values, segment), False))
+                        waiting.append((node.name, depth + 1, [*values, segment], None))
                     if node.integer is not None and _INTEGER(segment):
-                        waiting.append((node.integer, depth + 1, (*values, int(segment)), False))
+                        waiting.append((node.integer, depth + 1, [*values, int(segment)], None))
                 if child is None:
                     break
                 node = child
@@ -2310,9 +2335,13 @@ class _Router:
             else:
                 route = node.routes.get(method) or node.routes.get("*")
                 if route is not None:
-                    return route, (*values, "/".join(segments[depth:])) if takes_rest else values, methods
+                    if rest is not None:
+                        values.append("/".join(segments[rest:]))
+                    return route, values, methods
                 methods.update(node.routes)
-        return None, (), methods
+            if not waiting:
+                return None, (), methods
+            node, depth, values, rest = waiting.pop()
 
 
 def _disguised(segments: Iterable[tuple[str, str]]) -> str:
@@ -2764,9 +2793,9 @@ class WebApp(Scope):
                 if not ended:
                     if route is not None:
                         self._respond(context, route)
-                    else:
+                    elif miss is not None:
                         response._kept_headers = response._headers
-                        self._answer(context, hooks, cast(HttpException, miss))
+                        self._answer(context, hooks, miss)
             except Exception as cause:
                 self._answer(context, hooks, cause)
             if hooks.after and not ended:
@@ -2816,21 +2845,17 @@ class WebApp(Scope):
             if response._state != _OPEN:
                 return
         response._kept_headers = response._headers
-        self._run_links(context, route._links)
-        if context._queue is not None:
-            self._run_links(context, context._queue)  # which may grow while it runs
+        links: Sequence[_Link] | None = route._links
+        while links:
+            for link in links:
+                if response._state != _OPEN or context._ended:
+                    break
+                value = link(context)
+                if value is not None:
+                    response._return(value, link)
+            links, context._queue = context._queue, None  # one that is queued may queue more
         if response._state == _OPEN:
-            response.send()
-
-    def _run_links(self, context: WebContext, links: Iterable[_Link]) -> None:
-        """Run executors in order, until something is sent or one of them is canceled."""
-        response = context.response
-        for link in links:
-            if response._state != _OPEN or context._ended:
-                return
-            value = link(context)
-            if value is not None:
-                response._return(value, link)
+            response._send()
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. What
     # the failed step left behind is undone, so that no cookie or header of a handler that failed reaches the client.
@@ -2865,10 +2890,12 @@ class WebApp(Scope):
             return 500
 
     def _add_headers(self, response: Response, cause: HttpException) -> None:
+        headers = cause.headers
         try:
-            for name, value in cause.headers.items():
-                response.header(name, value)
-        except Exception as error:  # checked when it was made, but a subclass may have its own
+            if type(headers) is not _Headers:  # a subclass has its own, which nobody has checked
+                headers = _check_headers(headers)
+            response._headers = {**response._headers, **headers._fields}
+        except Exception as error:
             _report(logging.ERROR, "the headers of %s cannot be sent", _describe(cause), error=error)
 
     def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
@@ -2887,19 +2914,19 @@ class WebApp(Scope):
     def _send_answer(self, context: WebContext) -> bool:
         """Send what the hooks have built and return True; else, or if that fails, send the default body."""
         response = context.response
-        answered = response.has_body
+        answered = response._body is not None or response._document is not _NOTHING
         if not answered:
             response._build_default()
         headers = response._headers
         try:
-            response.send()
+            response._send()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session too large
             self._log_hook(context, "error", Response.send, error)
         response._headers = headers
         response._session = None
         response._build_default()
-        response.send()
+        response._send()
         return False
 
     def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
