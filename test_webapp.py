@@ -7318,6 +7318,12 @@ def memory(environ, start_response):
 
 
 @served
+def file_after_block(environ, start_response):
+    start_response("200 OK", [])(b"first, ")
+    return environ["wsgi.file_wrapper"](open(__file__, "rb"))
+
+
+@served
 def big(environ, start_response):
     start_response("200 OK", [])
     for _ in range(1000):
@@ -7476,6 +7482,7 @@ def test_files_are_sent_whole_and_memory_files_are_read(server):
     code, headers, body = ask(server, get("/file"))
     assert (code, headers["content-length"], body) == (200, str(len(expected)), expected)
     assert ask(server, get("/memory"))[2] == b"from memory"
+    assert ask(server, get("/file_after_block"))[2] == b"first, " + expected
 
 
 def test_environment_is_of_this_request_only(server, monkeypatch):
@@ -7630,6 +7637,15 @@ def test_100_continue_comes_only_when_the_application_reads(server):
         assert (code, headers["connection"]) == (413, "close")
 
 
+def test_body_that_is_never_sent_after_an_early_answer_keeps_no_thread():
+    fields = ("Expect: 100-continue", "Content-Length: 2")
+    with serving(threads=1, body_timeout=60) as server, contextlib.ExitStack() as stack:
+        for _ in range(8):
+            connection = stack.enter_context(Connection(server, get("/early", *fields, method="POST")))
+            assert connection.response()[0] == 413
+        assert ask(server, get())[0] == 200
+
+
 @pytest.mark.parametrize("fields, body", [(["Content-Length: 18"], get()[:18]), ([CHUNKED], b"1\r\nG\r\n0\r\n\r\n")])
 def test_unread_body_never_becomes_a_request(server, fields, body):
     with Connection(server, get("/", *fields, method="POST", body=body) + get("/show")) as connection:
@@ -7669,8 +7685,11 @@ def test_exception_is_a_bare_500_logged_once():
 
 @pytest.mark.parametrize("path", ["/fail_later", "/short"])
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_response_that_fails_half_way_is_cut(server, path, version):
-    with Connection(server, get(path, version=version)) as connection:
+@pytest.mark.parametrize("size", [0, 70_000], ids="body of {}".format)
+def test_response_that_fails_half_way_is_cut(server, path, version, size):
+    """Whether the client still sends its body, of which no more than the beginning arrives, or not."""
+    request = get(path, f"Content-Length: {size}", version=version, body=bytes(min(size, 66_000)))
+    with Connection(server, request) as connection:
         try:
             data = connection.file.read()
         except ConnectionResetError:

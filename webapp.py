@@ -3939,6 +3939,11 @@ class _IncomingBody(io.RawIOBase):
         self._timeout = self._patience = timeout
         self._pace = 0
 
+    @property
+    def ended(self) -> bool:
+        """Say whether all of it was read."""
+        return not (self._left or self._chunked or self._broken)
+
     def readable(self) -> bool:
         """Say that this is a stream to read from."""
         return True
@@ -3971,15 +3976,10 @@ class _IncomingBody(io.RawIOBase):
         """Read what the application left, up to a bound; say whether the next request can follow."""
         scratch = bytearray(_RECEIVE)
         taken = 0
-        try:
-            while taken <= _MAX_DRAIN and self._left <= _MAX_DRAIN:
-                count = self.readinto(scratch)
-                if count == 0:
-                    return True
-                taken += count
-        except HttpException:
-            pass
-        return False
+        with contextlib.suppress(HttpException):
+            while not self.ended and max(taken, self._left) <= _MAX_DRAIN:
+                taken += self.readinto(scratch)
+        return self.ended
 
     def _next_chunk(self) -> None:
         match = _CHUNK(self._line())
@@ -4073,6 +4073,8 @@ class _HandlerMixin(SimpleHandler):
         environ["REMOTE_ADDR"] = connection.address
         super().__init__(stdin, None, None, environ)  # type: ignore[arg-type]
         self.keep_alive = request.keep_alive
+        # The response broke off where nothing but the end of the connection could say so.
+        self.cut = False
         # The status code and the bytes of body sent, for the access line.
         self.code = 0
         self.sent = 0
@@ -4095,7 +4097,7 @@ class _HandlerMixin(SimpleHandler):
     def finish_response(self) -> None:
         """Send what the application returned, and close it however that ends."""
         try:
-            if not (self.result_is_file() and self.sendfile()):
+            if self.headers_sent or not (self.result_is_file() and self.sendfile()):
                 for data in self.result:
                     self.write(data)
                     # An endless stream must not be drawn for a HEAD.
@@ -4214,8 +4216,7 @@ class _HandlerMixin(SimpleHandler):
         if self.headers_sent or self.connection.lost:
             self.keep_alive = False
             # A body with chunks or a length shows by itself that it is not complete.
-            if not self._chunked and self._left is None and not self.connection.lost:
-                self.connection.cut()
+            self.cut = not self._chunked and self._left is None and not self.connection.lost
             return
         try:
             self.result = self.error_output(self.environ, self.start_response)
@@ -4757,15 +4758,20 @@ class Server:
         assert request is not None
         handler = self._handler(self, connection, request)
         handler.run(_answer_ping if request.target == "*" else self.app)
-        drained = connection.refusal is None and (handler.body is None or handler.body.drain())
         if not self.quiet:
             _access.info(
                 "%s %s %s %d %d %.1f ms", connection.address, request.method, _printable(request.target),
                 handler.code, handler.sent, (time.perf_counter() - started) * 1000,
             )  # fmt: skip
-        if handler.keep_alive and drained:
+        body = handler.body
+        if handler.keep_alive and (body is None or body.drain()):
             return _COLLECTING
-        return _LINGERING if not drained or connection.buffer else _CLOSING
+        if handler.cut:
+            connection.cut()
+            return _CLOSING
+        # What arrives is thrown away without a thread, and what has arrived unread would make a reset of the close.
+        unread = connection.refusal or connection.buffer or not (body is None or body.ended)
+        return _LINGERING if unread else _CLOSING
 
     def _wake(self) -> None:
         """Make the leader look at what was returned, or at `stopping`."""
