@@ -3686,7 +3686,7 @@ _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024
 
 _REQUEST_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])").fullmatch
-_FIELD = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([^\x00-\x08\x0a-\x1f\x7f]*)\r\n").findall
+_FIELD_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*").fullmatch
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)").fullmatch
 _AUTHORITY = re.compile(
     r"(?:(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?"
@@ -3718,8 +3718,8 @@ class _RequestHead:
 
 
 def _parse_head(head: str) -> _RequestHead:
-    """Understand a request head, its last CRLF included; HttpException 4xx or 5xx if it is malformed."""
-    line, _, block = head.partition("\r\n")
+    """Understand a request head, given without the empty line; HttpException 4xx or 5xx if it is malformed."""
+    line, *fields = head.split("\r\n")
     if len(line) > _MAX_REQUEST_LINE:
         raise HttpException(414)
     match = _REQUEST_LINE(line)
@@ -3728,7 +3728,9 @@ def _parse_head(head: str) -> _RequestHead:
     method, target, major, minor = match.groups()
     if major != "1":
         raise HttpException(505)
-    request = _RequestHead(method, target, _parse_fields(block), minor != "0")
+    if len(fields) > _MAX_FIELDS or len(head) - len(line) > _MAX_HEAD:
+        raise HttpException(431)
+    request = _RequestHead(method, target, _parse_fields(fields), minor != "0")
     request.environ["REQUEST_METHOD"] = method
     request.environ["SERVER_PROTOCOL"] = "HTTP/1.1" if request.modern else "HTTP/1.0"
     _read_target(request)
@@ -3736,34 +3738,32 @@ def _parse_head(head: str) -> _RequestHead:
     return request
 
 
-def _parse_fields(block: str) -> dict[str, Any]:
-    """Make environment entries of header fields; a name with an underscore could forge one, so drop it."""
+def _parse_fields(fields: Iterable[str]) -> dict[str, Any]:
+    """Make environment entries of header fields; HttpException 400 or 431."""
     environ: dict[str, Any] = {}
-    fields = _FIELD(block)
-    if len(fields) > _MAX_FIELDS or len(block) > _MAX_HEAD:
-        raise HttpException(431)
-    used = 0
-    for name, value in fields:
-        size = len(name) + len(value) + 3
-        used += size
-        if size > _MAX_FIELD:
+    for field in fields:
+        if len(field) + 2 > _MAX_FIELD:  # with its line end
             raise HttpException(431)
-        if "_" in name:
-            continue
+        name, colon, value = field.partition(":")
         key = _environ_key(name)
+        # Hardly any value holds a tab or more than ASCII, and only such a one is worth the expression.
+        if key is None or not colon or not (value.isprintable() or _FIELD_VALUE(value)):
+            raise HttpException(400, "malformed header field")
         value = value.strip(" \t")
         if key in environ:
-            value = environ[key] + ("; " if key == "HTTP_COOKIE" else ", ") + value
-        environ[key] = value
-    # findall skips what it does not understand, so a malformed line shows as missing characters.
-    if used != len(block):
-        raise HttpException(400, "malformed header field")
+            environ[key] += ("; " if key == "HTTP_COOKIE" else ", ") + value
+        elif key:
+            environ[key] = value
     return environ
 
 
 @functools.lru_cache(maxsize=512)
-def _environ_key(name: str) -> str:
-    """Give the WSGI key of a header field."""
+def _environ_key(name: str) -> str | None:
+    """Give the WSGI key of a header field: None if it is no token, "" if its underscore could forge another."""
+    if not _TOKEN(name):
+        return None
+    if "_" in name:
+        return ""
     key = name.upper().replace("-", "_")
     return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
 
@@ -3990,9 +3990,12 @@ class _IncomingBody(io.RawIOBase):
         trailers = 0
         while not self._chunked and (line := self._line()) != b"\r\n":
             trailers += len(line)
-            text = line.decode("latin-1")
-            if trailers > _MAX_HEAD or "".join(f"{name}:{value}\r\n" for name, value in _FIELD(text)) != text:
-                raise self._failed(400, "malformed trailer")
+            try:
+                if trailers > _MAX_HEAD:
+                    raise HttpException(431)
+                _parse_fields([line[:-2].decode("latin-1")])
+            except HttpException:
+                raise self._failed(400, "malformed trailer") from None
 
     def _line(self) -> bytes:
         """Take one line with its end, which must be CRLF."""
@@ -4286,7 +4289,8 @@ class _Crew:
         self._lendable = limit * _LENDABLE
         self.waiting: deque[_Connection] = deque()
         self.threads: list[threading.Thread] = []
-        self.leader: threading.Thread | None = None
+        # The identifier of the thread that leads.
+        self.leader = 0
         # Since when nobody collects, _NEVER if somebody does.
         self._away = 0.0
         self._resting = 0
@@ -4294,7 +4298,9 @@ class _Crew:
         self._dozing = False
         self._ended = False
         self._watch = threading.Lock()
-        self._changed = threading.Condition(threading.Lock())
+        # The lock of all this, and the condition on it; entering a condition takes five times as long as a lock.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     @property
     def full(self) -> bool:
@@ -4311,17 +4317,17 @@ class _Crew:
     @contextlib.contextmanager
     def lend_a_hand(self) -> Iterator[None]:
         """Let another thread answer while this one waits for its client."""
-        with self._changed:
+        with self._lock:
             lent = self._lendable > 0
             self._lendable -= lent
             self._free += lent
-            if self.leader is threading.current_thread():
+            if self.leader == threading.get_ident():
                 self._away = 0.0
                 self._changed.notify()
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._lendable += lent
                 self._free -= lent
 
@@ -4339,7 +4345,7 @@ class _Crew:
 
     def _work(self) -> None:
         while self._take_over():
-            while self.leader is threading.current_thread():
+            while self.leader == threading.get_ident():
                 try:
                     self._collect()
                 except Exception:
@@ -4350,13 +4356,13 @@ class _Crew:
                 if self.waiting:
                     self._leave()
                     self._answer_waiting()
-                    with self._changed:
-                        if self.leader is threading.current_thread():
+                    with self._lock:
+                        if self.leader == threading.get_ident():
                             self._away = _NEVER
 
     def _take_over(self) -> bool:
         """Rest until it is this thread's turn to watch, and watch until it is to lead; False at the end."""
-        with self._changed:
+        with self._lock:
             self._resting += 1
         in_time = False
         with self._watch, self._changed:
@@ -4364,7 +4370,7 @@ class _Crew:
                 # Never sooner than after a nap: to wake this thread for each request would cost as much as it.
                 self._dozing = in_time and self._away == _NEVER
                 in_time = not self._changed.wait(None if self._dozing else _PATIENCE)
-            self.leader, self._away = threading.current_thread(), _NEVER
+            self.leader, self._away = threading.get_ident(), _NEVER
             self._resting -= 1
             if self._ended:
                 return False
@@ -4376,7 +4382,7 @@ class _Crew:
         return True
 
     def _leave(self) -> None:
-        with self._changed:
+        with self._lock:
             self._away = time.monotonic()
             if self._dozing:
                 self._dozing = False
@@ -4384,7 +4390,7 @@ class _Crew:
 
     def _answer_waiting(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 if self._ended or self.full or not self.waiting:
                     return
                 self._free -= 1
@@ -4392,7 +4398,7 @@ class _Crew:
             try:
                 self._answer(connection)
             finally:
-                with self._changed:
+                with self._lock:
                     self._free += 1
 
 
@@ -4452,6 +4458,7 @@ class Server:
         self._selector = self._held.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
         self._selector.register(self._bell, _READ)
+        self._tries = _BURST  # connections that the next look at the listener may accept
         self._finished = threading.Event()
         self._signals: set[int] = set()
         self.stopping = False
@@ -4565,10 +4572,15 @@ class Server:
             self._drop(connection)
 
     def _accept(self) -> None:
-        for _ in range(_BURST):
+        """Accept what is there, but only one where the last look found one alone."""
+        tries, self._tries = self._tries, _BURST
+        for accepted in range(tries):
             try:
                 sock, address = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
+                # To ask for one that is not there costs half of accepting one, and who comes alone does so again.
+                if accepted == 1:
+                    self._tries = 1
                 return
             except OSError as error:
                 # Most likely out of descriptors: look again at the next sweep instead of spinning.
@@ -4636,7 +4648,7 @@ class Server:
             connection.scanned = len(buffer)
             return
         connection.scanned = 0
-        connection.request = _parse_head(buffer[: end + 2].decode("latin-1"))
+        connection.request = _parse_head(buffer[:end].decode("latin-1"))
         connection.deadline = self._now + self.body_timeout
         del buffer[: end + 4]
 
@@ -4746,7 +4758,7 @@ class Server:
             _log.info("%s went away before the answer was complete", connection.address)
         self._returned.append(connection)
         # The leader looks by itself. If another thread has just become it, it has looked after that.
-        if self._crew.leader is not threading.current_thread():
+        if self._crew.leader != threading.get_ident():
             self._wake()
         if self._finished.is_set():
             self._close_returned()
