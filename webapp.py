@@ -193,7 +193,8 @@ class MethodNotAllowedException(HttpException):
     status_code = 405
 
     def __init__(self, allow: Iterable[str]) -> None:
-        self.allow, self.headers = _allow(tuple(allow.replace(",", " ").split() if isinstance(allow, str) else allow))
+        methods = allow.replace(",", " ").split() if isinstance(allow, str) else allow
+        self.allow, self.headers = _allow_header(tuple(methods))
 
 
 class CodeException(Exception):
@@ -299,9 +300,9 @@ def _check_headers(headers: Mapping[str, str]) -> _Headers:
 
 
 @functools.lru_cache(maxsize=64)  # an application has few sets of methods, and a 405 takes a sixth less
-def _allow(methods: tuple[str, ...]) -> tuple[tuple[str, ...], _Headers]:
-    """Return the methods sorted, and as an Allow header (RFC 9110 section 10.2.1)."""
-    methods = tuple(sorted(methods))
+def _allow_header(methods: tuple[str, ...]) -> tuple[tuple[str, ...], _Headers]:
+    """Return the methods sorted, each once, and as an Allow header (RFC 9110 section 10.2.1)."""
+    methods = tuple(sorted(set(methods)))
     return methods, _check_headers({"Allow": ", ".join(methods)})
 
 
@@ -2309,10 +2310,10 @@ class _Router:
     # written, however often it comes back, and by their depth when it does not; never by the number of routes beside
     # its way, nor by what the client sends (a path longer than every pattern ends at the deepest).
 
-    def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], set[str]]:
+    def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
         size = len(segments)
-        methods: set[str] = set()
+        methods: list[str] = []
         waiting: list[tuple[_Node, int, list[Any], int | None]] = []
         node, depth = self._root, 0
         values: list[Any] = []
@@ -2342,7 +2343,7 @@ class _Router:
                     if rest is not None:
                         values.append("/".join(segments[rest:]))
                     return route, values, methods
-                methods.update(node.routes)
+                methods += node.routes
             if not waiting:
                 return None, (), methods
             node, depth, values, rest = waiting.pop()
@@ -2958,8 +2959,8 @@ class WebApp(Scope):
         try:
             methods = self._router.match(_path_segments(environ, environ.get("PATH_INFO", ""), target), "")[2]
         except UnicodeError:
-            methods = set()
-        context.response.header("Allow", ", ".join(sorted(methods)))
+            methods = ()
+        context.response.header("Allow", _allow_header(tuple(methods))[1]["Allow"])
 
     def _streamed(self, context: WebContext, body: _Stream | _FileBody) -> Iterable[bytes]:
         """Return the iterable of a body that is not in memory; its close() completes the request."""
