@@ -8103,19 +8103,21 @@ def test_second_ctrl_c_ends_at_once(tmp_path):
         (["nowhere.py"], "no file"),
         (["site1:nothing"], "nothing"),
         (["broken"], "broken.py"),
-        (["raising"], "raising.py, line 1"),
-        (["site1", "--port", "{taken}"], "in use"),
-        (["site1", "--host", "192.0.2.1"], "192.0.2.1"),
+        (["raising"], "division by zero ({folder}/raising.py:1)\n"),
+        (["misspelt"], "not <a> ({folder}/misspelt.py:3)\n"),
+        (["site1", "--port", "{taken}"], "127.0.0.1 port {taken}: Address already in use; choose another"),
+        (["site1", "--host", "192.0.2.1"], "192.0.2.1 port 8000: "),
         (["site1", "--port", "99999"], "99999"),
     ],
 )
 def test_what_cannot_start_says_so_on_one_line(program, server, arguments, words):
     (program.parent / "broken.py").write_text("def\n")
     (program.parent / "raising.py").write_text("1 / 0\n")
+    (program.parent / "misspelt.py").write_text("import webapp\napp = webapp.WebApp()\napp.get('/<a>')\n")
     process = start(*[a.format(taken=server.port) for a in arguments], cwd=program.parent)
     _, errors = process.communicate(timeout=10)
     assert (process.returncode, errors.count("\n")) == (1, 1)
-    assert words in errors
+    assert words.format(taken=server.port, folder=program.parent) in errors
 
 
 def test_version_tells_the_digest_of_the_file(tmp_path):

@@ -4900,7 +4900,9 @@ def _run(
     try:
         server = Server(app, host, port, quiet=quiet, **options)
     except (OSError, OverflowError) as error:
-        _say(f"webapp: cannot listen on {host} port {port} ({error}); choose another address or port")
+        # The socket module repeats the address: "Address already in use (while attempting to bind on address ...)".
+        reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
+        _say(f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port")
         sys.exit(_CANNOT_LISTEN if reload else 1)
     if not quiet:
         _say(f"webapp: serving on {server.url} (Ctrl-C stops)")
@@ -5069,9 +5071,9 @@ def _one_line(error: BaseException) -> str:
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if file != __file__ and not file.startswith("<frozen"):
-            place = f" ({file}, line {trace.tb_lineno})"
+            place = f" ({file}:{trace.tb_lineno})"
         trace = trace.tb_next
-    if isinstance(error, (SyntaxError, ImportError)):
+    if isinstance(error, (SyntaxError, ImportError)) or place in text:
         place = ""
     return f"{type(error).__name__}: {text}{place}"
 
