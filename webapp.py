@@ -3691,7 +3691,7 @@ _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket 
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024
 
-_REQUEST_LINE = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])").fullmatch
+_REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])").fullmatch
 _FIELD_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*").fullmatch
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)").fullmatch
 _AUTHORITY = re.compile(
@@ -3826,9 +3826,8 @@ _MAX_DRAIN = 256 * 1024  # bytes of unread body that are cheaper to read than a 
 _MAX_CHUNK_LINE = 4 * 1024
 
 _CHUNK = re.compile(
-    rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-    rb"(?:[ \t]*=[ \t]*(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-    rb"|\"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t -~\x80-\xff])*\"))?)*\r\n"
+    rf"([0-9A-Fa-f]{{1,15}})(?:[ \t]*;[ \t]*{_TCHAR}+"
+    rf"(?:[ \t]*=[ \t]*(?:{_TCHAR}+|\"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t -~\x80-\xff])*\"))?)*"
 ).fullmatch
 
 # What a connection is doing. While _ANSWERING it belongs to the thread that answers, else to the one that leads.
@@ -3969,7 +3968,7 @@ class _IncomingBody(io.RawIOBase):
         view[:count] = self._buffer[:count]
         del self._buffer[:count]
         self._left -= count
-        if self._left == 0 and self._chunked and self._line() != b"\r\n":
+        if self._left == 0 and self._chunked and self._line():
             raise self._failed(400, "chunk longer than its size")
         return count
 
@@ -3994,24 +3993,24 @@ class _IncomingBody(io.RawIOBase):
         self._left = int(match[1], 16)
         self._chunked = self._left > 0
         trailers = 0
-        while not self._chunked and (line := self._line()) != b"\r\n":
+        while not self._chunked and (line := self._line()):
             trailers += len(line)
             try:
                 if trailers > _MAX_HEAD:
                     raise HttpException(431)
-                _parse_fields([line[:-2].decode("latin-1")])
+                _parse_fields([line])
             except HttpException:
                 raise self._failed(400, "malformed trailer") from None
 
-    def _line(self) -> bytes:
-        """Take one line with its end, which must be CRLF."""
+    def _line(self) -> str:
+        """Take one line, without its end, which must be CRLF."""
         while (end := self._buffer.find(b"\n")) < 0 and len(self._buffer) <= _MAX_CHUNK_LINE:
             self._fill()
         line = bytes(self._buffer[: end + 1])
         if not line.endswith(b"\r\n") or end > _MAX_CHUNK_LINE:
             raise self._failed(400, "a line of a chunked body that has no end, or a bare line feed")
         del self._buffer[: end + 1]
-        return line
+        return line[:-2].decode("latin-1")
 
     def _fill(self) -> None:
         """Wait for more. Only the time spent waiting counts, and only _PACE bytes buy new patience."""
