@@ -37,6 +37,7 @@ import signal
 import socket
 import ssl
 import string
+import struct
 import subprocess
 import sys
 import tempfile
@@ -879,12 +880,35 @@ def test_http_exception_with_a_broken_header_is_refused_when_it_is_made(headers)
         HttpException(400, headers=headers)
 
 
-def test_headers_of_an_http_exception_are_a_mapping_with_names_in_any_case_that_survives_a_copy():
+def test_headers_of_an_http_exception_may_be_changed_before_it_is_raised_and_survive_a_copy():
     error = HttpException(401, headers={"WWW-Authenticate": " Bearer ", "x-mine": "0", "X-Mine": "1"})
-    for one in (error, copy.copy(error)):
-        assert one.headers == {"WWW-Authenticate": "Bearer", "X-Mine": "1"}
-        assert (one.headers["www-authenticate"], one.headers.get("Allow")) == ("Bearer", None)
+    changed = MethodNotAllowedException("PUT,GET")
+    changed.headers.update({"X-Mine": "2", "X-Broken": "\n"})
+    assert error.headers == copy.copy(error).headers == {"WWW-Authenticate": "Bearer", "X-Mine": "1"}
     assert MethodNotAllowedException("PUT,GET").headers == {"Allow": "GET, PUT"}
+    with Log():
+        for one, mine in [(error, "1"), (copy.copy(error), "1"), (changed, "2")]:
+            response = answer(raiser(one))
+            assert (response.headers["X-Mine"], "X-Broken" in response.headers) == (mine, False)
+            assert response.headers.get("Allow", "") == ("GET, PUT" if mine == "2" else "")
+
+
+def test_methods_of_an_allow_header_are_plain_text_whoever_asked_first():
+    methods = enum.Enum("Methods", {"MOVE": "MOVE", "LOCK": "LOCK"}, type=str)
+    for allow in ([methods.MOVE, methods.LOCK], ["MOVE", "LOCK", "MOVE"], iter("LOCK MOVE".split()), "MOVE, LOCK"):
+        error = MethodNotAllowedException(allow)
+        assert (error.allow, [*map(type, error.allow)], error.headers["Allow"]) == (
+            ("LOCK", "MOVE"), [str, str], "LOCK, MOVE",
+        )  # fmt: skip
+
+
+def test_exception_whose_headers_cannot_be_had_is_answered_without_them():
+    class Headless(HttpException):
+        headers = property(lambda self: 1 / 0, lambda self, value: None)
+
+    with Log() as log:
+        response = answer(raiser(Headless(409)))
+    assert (response.status, response.text, log.levels()) == (409, "409 Conflict", ["DEBUG", "ERROR"])
 
 
 class Resolving(WebApp):
@@ -7318,6 +7342,47 @@ def memory(environ, start_response):
 
 
 @served
+def pipe(environ, start_response):
+    start_response("200 OK", [])
+    reading, writing = os.pipe()
+    with open(writing, "wb") as file:
+        file.write(b"from a pipe")
+    return environ["wsgi.file_wrapper"](open(reading, "rb"))
+
+
+@served
+def beginning(environ, start_response):
+    start_response("200 OK", [("Content-Length", "10000")])
+    kind = io.BytesIO if environ["QUERY_STRING"] == "memory" else open
+    return environ["wsgi.file_wrapper"](io.BytesIO(bytes(20_000)) if kind is io.BytesIO else open(__file__, "rb"))
+
+
+@served
+def own_fields(environ, start_response):
+    start_response("200 OK", [("DATE", "Mon, 01 Jan 2024 00:00:00 GMT"), ("server", "mine")])
+    return []
+
+
+class FailsToClose(list):
+    def close(self):
+        raise RuntimeError("closing")
+
+
+@served
+def fails_to_close(environ, start_response):
+    start_response("200 OK", [("X-Mine", "1")])
+    return FailsToClose([b"whole"])
+
+
+@served
+def twice(environ, start_response):
+    write = start_response("200 OK", [("X-Mine", "1")])
+    write(b"one")
+    write(b"two")
+    return []
+
+
+@served
 def file_after_block(environ, start_response):
     start_response("200 OK", [])(b"first, ")
     return environ["wsgi.file_wrapper"](open(__file__, "rb"))
@@ -7482,7 +7547,77 @@ def test_files_are_sent_whole_and_memory_files_are_read(server):
     code, headers, body = ask(server, get("/file"))
     assert (code, headers["content-length"], body) == (200, str(len(expected)), expected)
     assert ask(server, get("/memory"))[2] == b"from memory"
+    assert ask(server, get("/pipe"))[2] == b"from a pipe"
     assert ask(server, get("/file_after_block"))[2] == b"first, " + expected
+
+
+def test_file_ends_where_its_content_length_says(server):
+    """PEP 3333: "until Content-Length bytes have been written"."""
+    with Connection(server, get("/beginning") + get("/beginning?memory") + get("/show")) as connection:
+        assert connection.response()[2] == pathlib.Path(__file__).read_bytes()[:10_000]
+        assert connection.response()[2] == bytes(10_000)
+        assert b"PATH_INFO=/show" in connection.response()[2]
+
+
+def test_date_and_server_of_the_application_are_the_only_ones(server):
+    with Connection(server, get("/own_fields", "Connection: close")) as connection:
+        lines = connection.file.read().decode().splitlines()
+    assert [line for line in lines if line.lower().startswith(("date:", "server:"))] == [
+        "DATE: Mon, 01 Jan 2024 00:00:00 GMT", "server: mine",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_close_that_fails_after_a_complete_answer_is_logged_and_changes_nothing(server, method):
+    with Log() as log, Connection(server, get("/fails_to_close", method=method) + get()) as connection:
+        assert connection.response(head=method == "HEAD")[1]["x-mine"] == "1"
+        assert connection.response()[2] == b"Hello World"
+    assert [str(record.exc_info[1]) for record in log.records] == ["closing"]
+
+
+def test_write_of_an_earlier_request_is_refused():
+    kept = []
+
+    def app(environ, start_response):
+        kept.append(start_response("200 OK", []))
+        if len(kept) == 2:
+            with pytest.raises(AssertionError):
+                kept[0](b"smuggled")
+        return [b"answer"]
+
+    with serving(app) as server, Connection(server, get() + get()) as connection:
+        assert [connection.response()[2], connection.response()[2]] == [b"answer", b"answer"]
+
+
+@pytest.mark.parametrize("later", [b"\r\n", get()], ids=["an empty line", "a request"])
+def test_what_comes_after_the_last_request_does_not_destroy_its_answer(later):
+    begun, told = threading.Event(), threading.Event()
+    body = os.urandom(1_000_000)
+
+    def app(environ, start_response):
+        begun.set()
+        told.wait(5)
+        start_response("200 OK", [])
+        return [body]
+
+    with serving(app, quiet=False) as server, Log("webapp.access") as log:
+        with Connection(server, get("/", "Connection: close")) as connection:
+            begun.wait(5)
+            connection.sock.sendall(later)
+            told.set()
+            log.wait()
+            assert connection.response()[2] == body
+
+
+def test_body_that_is_there_but_unread_does_not_keep_a_connection_that_is_to_be_closed():
+    with serving(body_timeout=60, stop_timeout=60) as server, contextlib.ExitStack() as stack:
+        for fields, body in [(["Content-Length: 5"], b"01234"), ([CHUNKED], b"1\r\na\r\n0\r\n\r\n")]:
+            request = get("/", "Connection: close", *fields, method="POST", body=body)
+            connection = stack.enter_context(Connection(server, request))
+            assert connection.response()[2] == b"Hello World" and connection.closed()
+        started = time.monotonic()
+        server.stop()
+        assert time.monotonic() - started < 30
 
 
 def test_environment_is_of_this_request_only(server, monkeypatch):
@@ -7765,20 +7900,22 @@ def test_header_has_a_deadline_however_often_a_byte_comes():
         assert data.startswith(b"HTTP/1.1 408 ")
 
 
-def test_empty_lines_are_no_beginning_of_a_header_and_keep_no_connection():
-    with serving(idle_timeout=0.2) as server, Connection(server) as connection:
+@pytest.mark.parametrize("pieces", [[b"\r\n"], [b"\r", b"\n"], [b"\r\n\r\n", b"\r", b"\n"]], ids=repr)
+def test_empty_lines_are_no_beginning_of_a_header_and_keep_no_connection(pieces):
+    limits = {"idle_timeout": 0.2, "header_timeout": 0.5 if len(pieces) > 2 else 10}
+    with serving(**limits) as server, Connection(server) as connection:
         connection.sock.settimeout(0.02)
         started = time.monotonic()
-        while time.monotonic() - started < 5:
+        for piece in itertools.cycle(pieces):
+            assert time.monotonic() - started < 5, "the connection is still open"
             try:
-                assert connection.sock.recv(100) == b""
+                assert connection.sock.recv(100)[:13] in (b"", b"HTTP/1.1 408 ")
                 return
             except ConnectionError:
                 return
             except OSError:
                 with contextlib.suppress(ConnectionError):
-                    connection.sock.sendall(b"\r\n")
-        raise AssertionError("the connection is still open")
+                    connection.sock.sendall(piece)
 
 
 @pytest.mark.parametrize("size", [100, 999_999])
@@ -8003,6 +8140,42 @@ def test_tls_and_a_client_that_never_shakes_hands(certificate):
             connection.sock.sendall(get("/file") + get("/show"))
             assert connection.response()[0] == 200
             assert b"wsgi.url_scheme=https" in connection.response()[2]
+            connection.sock.sendall(get("/twice", method="HEAD") + get("/beginning") + get("/beginning?memory"))
+            assert connection.response(head=True)[1]["x-mine"] == "1"
+            assert [len(connection.response()[2]) for _ in "12"] == [10_000, 10_000]
+
+
+@pytest.mark.parametrize(
+    "path, fields",
+    [("/stream", ["Connection: close"]), ("/stream", []), ("/early", ["Content-Length: 99999"]), ("/fail_later", [])],
+)
+def test_tls_tells_a_complete_answer_from_one_that_was_cut(certificate, path, fields):
+    """RFC 9112 section 9.8."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    trust = ssl.create_default_context(cafile=certificate)
+    with serving(ssl_context=context) as server, Log():
+        plain = socket.create_connection((server.host, server.port), timeout=8)
+        with trust.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as sock:
+            sock.sendall(get(path, *fields, version="1.0", body=bytes(70_000) if path == "/early" else b""))
+            try:
+                while sock.recv(1000):
+                    pass
+            except OSError:
+                assert path == "/fail_later"
+            else:
+                assert path != "/fail_later"
+
+
+def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with serving(ssl_context=context) as server, Log() as log:
+        for data in (b"", b"\x16\x03"):
+            for _ in range(20):
+                with Connection(server, data) as connection:
+                    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert [record.getMessage() for record in log.records if record.levelname != "INFO"] == []
 
 
 # ---- server: access lines --------------------------------------------------------------------------------------------
@@ -8035,10 +8208,71 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path):
     assert 1000 < log.records[0].args[4] < 20_000_000
 
 
-def test_no_stderr_is_no_failure(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", None)
-    with serving(quiet=False) as server:
-        assert ask(server, get())[0] == 200
+class BrokenStream:
+    def write(self, text):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    flush = None
+
+
+class BrokenHandler(logging.Handler):
+    def emit(self, record):
+        raise OSError("no space left")
+
+
+@pytest.mark.parametrize("stderr", [None, BrokenStream()], ids=["none", "one that has gone away"])
+def test_no_stderr_is_no_failure(monkeypatch, stderr):
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with serving(quiet=False) as server, Connection(server, get() + get()) as connection:
+        assert [connection.response()[0], connection.response()[0]] == [200, 200]
+
+
+def test_log_handler_that_fails_costs_no_client_its_answer():
+    broken = BrokenHandler()
+    loggers = [logging.getLogger(name) for name in ("webapp", "webapp.access")]
+    with Log(), serving(quiet=False, stop_timeout=60) as server:
+        for logger in loggers:
+            logger.addHandler(broken)
+        try:
+            with Connection(server, get("/fail") + get()) as connection:
+                assert [connection.response()[0], connection.response()[0]] == [500, 200]
+            with Connection(server, get("/big")) as connection:
+                connection.sock.recv(1)
+            with Connection(server, get("/echo", "Content-Length: 999999", method="POST")):
+                pass
+            assert ask(server, get())[0] == 200
+            server.stop()
+        finally:
+            for logger in loggers:
+                logger.removeHandler(broken)
+
+
+def test_thread_that_cannot_be_started_is_tried_again(monkeypatch):
+    real, started, again = threading.Thread.start, [], threading.Event()
+
+    def start(thread):
+        started.append(thread)
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        real(thread)
+        if len(started) == 3:
+            again.set()
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    release = threading.Event()
+
+    def app(environ, start_response):
+        if environ["PATH_INFO"] == "/slow":
+            release.wait(20)
+        return hello(environ, start_response)
+
+    with Log() as log, serving(app, idle_timeout=0.2) as server:
+        assert again.wait(10)
+        with Connection(server, get("/slow")) as slow:
+            assert ask(server, get())[0] == 200
+            release.set()
+            assert slow.response()[0] == 200
+    assert log.levels() == ["WARNING"]
 
 
 # ---- command line ----------------------------------------------------------------------------------------------------
@@ -8124,6 +8358,21 @@ def test_version_tells_the_digest_of_the_file(tmp_path):
     output, _ = start("--version", cwd=tmp_path).communicate(timeout=5)
     with open(webapp.__file__, "rb") as file:
         assert hashlib.sha256(file.read()).hexdigest() in output
+
+
+def test_application_cannot_frame_its_answer_under_python_o_either(program, monkeypatch):
+    """wsgiref refuses such fields by an assert statement."""
+    program.with_name("framing.py").write_text(
+        "def app(environ, start_response):\n"
+        "    start_response('200 OK', [(environ['PATH_INFO'][1:], 'chunked')])\n    return [b'a']\n"
+    )
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    process = start("framing", "--port", "0", cwd=program.parent)
+    at = port_of(process)
+    codes = [ask(at, get(f"/{name}"))[0] for name in ("Transfer-Encoding", "connection", "X-Mine")]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=5)
+    assert codes == [500, 500, 200]
 
 
 def test_routes_are_printed(program):

@@ -110,6 +110,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_Fields = dict[str, tuple[tuple[str, str], ...]]  # header fields: small-letter name to (name, value) pairs
 _Environ = dict[str, Any]
 _StartResponse = Callable[..., Any]
 _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
@@ -159,13 +160,16 @@ class HttpException(Exception):
     status_code: int = 500
     message: str = ""
     headers: Mapping[str, str] = {}
+    # The headers that were found good, so that the error path need not look again if they are still the same.
+    _checked: tuple[dict[str, str], _Fields] | None = None
 
     def __init__(self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None) -> None:
         # BaseException.__new__ has set args to what this very class was called with, as copy and pickle need it.
         self.status_code = _check_status(status_code)
         self.message = message
         if headers:
-            self.headers = _check_headers(headers)
+            self._checked = _check_headers(headers)
+            self.headers = self._checked[0].copy()
 
     def __str__(self) -> str:
         return self.message or _STATUS_LINES[self.status_code]
@@ -194,7 +198,8 @@ class MethodNotAllowedException(HttpException):
 
     def __init__(self, allow: Iterable[str]) -> None:
         methods = allow.replace(",", " ").split() if isinstance(allow, str) else allow
-        self.allow, self.headers = _allow_header(tuple(methods))
+        self.allow, self._checked = _allow_header(tuple(methods))
+        self.headers = self._checked[0].copy()
 
 
 class CodeException(Exception):
@@ -272,7 +277,7 @@ class _Headers(Mapping[str, str]):
     """Header fields by name, in any case: `[name]` is the first value, `getall(name)` lists all of them."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._fields: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._fields: _Fields = {}
         for pair in pairs:
             key = pair[0].lower()
             self._fields[key] = (*self._fields.get(key, ()), pair)
@@ -294,15 +299,16 @@ class _Headers(Mapping[str, str]):
         return f"{type(self).__name__}({[pair for pairs in self._fields.values() for pair in pairs]!r})"
 
 
-def _check_headers(headers: Mapping[str, str]) -> _Headers:
-    """Return the header fields as ones that may stand in a response, or raise ValueError."""
-    return _Headers(dict(_check_header(name, value) for name, value in headers.items()).values())
+def _check_headers(headers: Mapping[str, str]) -> tuple[dict[str, str], _Fields]:
+    """Return header fields as they may stand in a response, plainly and as it keeps them; or raise ValueError."""
+    fields = dict(_check_header(name, value) for name, value in headers.items())
+    return dict(fields.values()), {key: (field,) for key, field in fields.items()}
 
 
 @functools.lru_cache(maxsize=64)  # an application has few sets of methods, and a 405 takes a sixth less
-def _allow_header(methods: tuple[str, ...]) -> tuple[tuple[str, ...], _Headers]:
+def _allow_header(methods: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[dict[str, str], _Fields]]:
     """Return the methods sorted, each once, and as an Allow header (RFC 9110 section 10.2.1)."""
-    methods = tuple(sorted(set(methods)))
+    methods = tuple(sorted(set(map(str.__str__, methods))))
     return methods, _check_headers({"Allow": ", ".join(methods)})
 
 
@@ -1337,7 +1343,7 @@ _HTML = "text/html; charset=UTF-8"
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
 _NOTHING: Any = object()  # where None is a document
-_NO_HEADERS: dict[str, tuple[tuple[str, str], ...]] = {}
+_NO_HEADERS: _Fields = {}
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 
 
@@ -1438,7 +1444,7 @@ class Response:
         "_content_type",  # of the body; a Content-Type header that the application set goes before it
         "_document",  # the JSON document to encode when sending, else _NOTHING
         "_form",  # members of put_form; they join the document when it is an object
-        "_headers",  # small-letter name to (name, value) pairs; replaced, never changed
+        "_headers",  # replaced, never changed
         "_kept_headers",  # the headers from before the running step, for the dispatcher to go back to
         "_request",
         "_session",  # the session's dict once the application asked for it
@@ -2877,7 +2883,7 @@ class WebApp(Scope):
         if response._state == _OPEN:
             response._undo_step()
             response._status = status
-            if isinstance(cause, HttpException) and cause.headers:
+            if isinstance(cause, HttpException):
                 self._add_headers(response, cause)
             for hook in hooks.error:
                 self._run_hook(context, hook, cause, status)
@@ -2896,11 +2902,13 @@ class WebApp(Scope):
             return 500
 
     def _add_headers(self, response: Response, cause: HttpException) -> None:
-        headers = cause.headers
         try:
-            if type(headers) is not _Headers:  # a subclass has its own, which nobody has checked
-                headers = _check_headers(headers)
-            response._headers = {**response._headers, **headers._fields}
+            checked = cause._checked
+            if checked is not None and cause.headers == checked[0]:
+                response._headers = {**response._headers, **checked[1]}
+                return
+            for name, value in cause.headers.items():
+                response.header(name, value)
         except Exception as error:
             _report(logging.ERROR, "the headers of %s cannot be sent", _describe(cause), error=error)
 
@@ -2960,7 +2968,7 @@ class WebApp(Scope):
             methods = self._router.match(_path_segments(environ, environ.get("PATH_INFO", ""), target), "")[2]
         except UnicodeError:
             methods = ()
-        context.response.header("Allow", _allow_header(tuple(methods))[1]["Allow"])
+        context.response.header("Allow", _allow_header(tuple(methods))[1][0]["Allow"])
 
     def _streamed(self, context: WebContext, body: _Stream | _FileBody) -> Iterable[bytes]:
         """Return the iterable of a body that is not in memory; its close() completes the request."""
@@ -3911,10 +3919,30 @@ class _Connection:
             finally:
                 self.socket.settimeout(0)
 
-    def shut_down(self, writing_only: bool = False) -> None:
-        """Tell the client that nothing follows; if it is not for writing only, operations of other threads fail."""
+    @property
+    def unread(self) -> bool:
+        """Say whether bytes have arrived that nobody took."""
+        import socket
+
+        try:
+            # Not by the method of an SSLSocket, which cannot look without reading.
+            return bool(self.buffer or socket.socket.recv(self.socket, 1, socket.MSG_PEEK))
+        except OSError:
+            return False
+
+    def end_output(self) -> None:
+        """Tell the client that nothing follows: over TLS in its own words (RFC 9112 section 9.8) first."""
+        with contextlib.suppress(OSError, ValueError):
+            if self.secure:
+                # Raises SSLWantReadError when it has said so, for the client has not answered yet.
+                cast("ssl.SSLSocket", self.socket).unwrap()
         with contextlib.suppress(OSError):
-            self.socket.shutdown(1 if writing_only else 2)
+            self.socket.shutdown(1)
+
+    def shut_down(self) -> None:
+        """Make the operations of other threads fail."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(2)
 
     def cut(self) -> None:
         """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
@@ -3977,8 +4005,10 @@ class _IncomingBody(io.RawIOBase):
         never_asked_for, self._expected = self._expected, False
         return not (never_asked_for or self._broken or self._left > _MAX_DRAIN)
 
-    def drain(self) -> bool:
-        """Read what the application left, up to a bound; say whether the next request can follow."""
+    def drain(self, wait: bool) -> bool:
+        """Read what the application left, up to a bound, or only what has arrived; say whether it has ended."""
+        if not wait:
+            self._patience = 0
         scratch = bytearray(_RECEIVE)
         taken = 0
         with contextlib.suppress(HttpException):
@@ -4088,6 +4118,8 @@ class _HandlerMixin(SimpleHandler):
         self.sent = 0
         # How the body is framed: none at all, by chunks, or by Content-Length (bytes that are left of it).
         self._bodiless = self._chunked = False
+        # All of it has been sent.
+        self._complete = False
         self._left: int | None = None
 
     def run(self, application: _WSGIApplication) -> None:
@@ -4101,15 +4133,17 @@ class _HandlerMixin(SimpleHandler):
             self.finish_response()
         except BaseException:
             self.handle_error()
+        self._complete = True
 
     def finish_response(self) -> None:
         """Send what the application returned, and close it however that ends."""
         try:
-            if self.headers_sent or not (self.result_is_file() and self.sendfile()):
+            is_file = self.result_is_file()
+            if self.headers_sent or not (is_file and self.sendfile()):
                 for data in self.result:
                     self.write(data)
-                    # An endless stream must not be drawn for a HEAD.
-                    if self._bodiless:
+                    # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
+                    if self._bodiless or is_file and self._left == 0:
                         break
             self.finish_content()
         finally:
@@ -4125,6 +4159,8 @@ class _HandlerMixin(SimpleHandler):
         """Send one block, the head before the first (PEP 3333)."""
         if type(data) is not bytes:
             raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
+        if self._complete:
+            raise AssertionError("write() after the end of the response")
         if data:
             single = hasattr(self.result, "__len__") and len(self.result) == 1
             self._send(b"" if self.headers_sent else self._head(len(data), single), data)
@@ -4137,6 +4173,7 @@ class _HandlerMixin(SimpleHandler):
             self.connection.send(b"0\r\n\r\n", self.server.write_timeout)
         elif self._left and not self._bodiless:
             raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
+        self._complete = True
 
     def sendfile(self) -> bool:
         """Send a real file without reading it; False leaves it to be read like any other response."""
@@ -4144,9 +4181,12 @@ class _HandlerMixin(SimpleHandler):
         # Only plain files: the descriptor of a gzip file, for one, gives other bytes than its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO) or self.connection.secure:
             return False
-        facts, offset = os.fstat(file.fileno()), file.tell()
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            return False
+        offset = file.tell()
         count = facts.st_size - offset
-        if not stat.S_ISREG(facts.st_mode) or count <= 0:
+        if count <= 0:
             return False
         self._send(self._head(count, True), b"")
         if not self._bodiless:
@@ -4164,19 +4204,25 @@ class _HandlerMixin(SimpleHandler):
             data = b""
         elif self._left is not None:
             if len(data) > self._left:
-                raise ValueError("the response is longer than its Content-Length")
+                if not self.result_is_file():
+                    raise ValueError("the response is longer than its Content-Length")
+                data = data[: self._left]
             self._left -= len(data)
         self.headers_sent = True
         self.sent += len(data)
         if self._chunked and data:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        self.connection.send(head + data, self.server.write_timeout)
+        if head or data:
+            self.connection.send(head + data, self.server.write_timeout)
 
     def _head(self, size: int, complete: bool) -> bytes:
         """Format the head, given the size of the first block and whether that is all of the body."""
         if not self.status:
             raise AssertionError("write() before start_response()")
         self.code = int(self.status[:3])
+        names = {name.lower() for name, _ in self.headers}
+        if "connection" in names or "transfer-encoding" in names:  # wsgiref only asserts it: not under python -O
+            raise ValueError("the connection and its framing are the server's")
         lines = [f"HTTP/1.1 {self.status}", *self._framing(size if complete else None)]
         lines += [f"{name}: {value}" for name, value in self.headers]
         if self.server.stopping or self.body and not self.body.reusable():
@@ -4189,7 +4235,10 @@ class _HandlerMixin(SimpleHandler):
         # A line end inside of a name or value would let a client write header fields of its own.
         if not head.count("\n") == head.count("\r") == len(lines) - 1 or "\0" in head:
             raise ValueError("a control character in the status or in a header field")
-        return f"{head}\r\n{_common_fields(int(time.time()))}\r\n".encode("latin-1")
+        common = _common_fields(int(time.time()))
+        if "date" in names or "server" in names:  # the application has its own
+            common = "".join(line for line in common.splitlines(True) if line.partition(":")[0].lower() not in names)
+        return f"{head}\r\n{common}\r\n".encode("latin-1")
 
     def _framing(self, size: int | None) -> list[str]:
         """Decide how the body is framed (RFC 9112 section 6.3); return the field that has to say so."""
@@ -4221,6 +4270,8 @@ class _HandlerMixin(SimpleHandler):
     def handle_error(self) -> None:
         """Log the exception under way and answer it; a response that has begun is cut so that it shows."""
         self.log_exception(sys.exc_info())
+        if self._complete:
+            return
         if self.headers_sent or self.connection.lost:
             self.keep_alive = False
             # A body with chunks or a length shows by itself that it is not complete.
@@ -4239,7 +4290,7 @@ class _HandlerMixin(SimpleHandler):
         refused = isinstance(error, HttpException) and (error is refusal or error.status_code < 500)
         if not (refused or self.connection.lost or any(error is logged for logged in self.logged)):
             target = _printable(self.request.target)
-            _log.error("%s %s failed", self.request.method, target, exc_info=exc_info)
+            _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
 
     def error_output(self, environ: Any, start_response: Any) -> list[bytes]:
         """Answer an exception with its status and nothing else: what happened is for the log."""
@@ -4319,6 +4370,14 @@ class _Crew:
         thread.start()
         self.threads.append(thread)
 
+    def reinforce(self) -> None:
+        """See to it that a thread rests that could take over."""
+        if not self._resting:
+            try:
+                self.hire()
+            except RuntimeError as error:
+                _report(logging.WARNING, "no thread that could take over: %s", error)
+
     @contextlib.contextmanager
     def lend_a_hand(self) -> Iterator[None]:
         """Let another thread answer while this one waits for its client."""
@@ -4353,8 +4412,8 @@ class _Crew:
             while self.leader == threading.get_ident():
                 try:
                     self._collect()
-                except Exception:
-                    _log.exception("the server failed, and goes on")
+                except Exception as error:
+                    _report(logging.ERROR, "the server failed, and goes on", error=error)
                     time.sleep(_PATIENCE)
                 if self._ended:
                     return
@@ -4379,11 +4438,7 @@ class _Crew:
             self._resting -= 1
             if self._ended:
                 return False
-        if not self._resting:
-            try:
-                self.hire()
-            except RuntimeError as error:
-                _log.warning("no thread that could take over: %s", error)
+        self.reinforce()
         return True
 
     def _leave(self) -> None:
@@ -4572,8 +4627,8 @@ class Server:
         """Take a step with a connection; a fault of ours costs that connection, and not the server."""
         try:
             step(connection)
-        except Exception:
-            _log.exception("the server failed with the connection of %s", connection.address)
+        except Exception as error:
+            _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
             self._drop(connection)
 
     def _accept(self) -> None:
@@ -4589,7 +4644,7 @@ class Server:
                 return
             except OSError as error:
                 # Most likely out of descriptors: look again at the next sweep instead of spinning.
-                _log.warning("cannot accept a connection: %s", error)
+                _report(logging.WARNING, "cannot accept a connection: %s", error)
                 self._selector.unregister(self._listener)
                 return
             connection = _Connection(sock, address[0], self._crew, self._would_block)
@@ -4601,9 +4656,14 @@ class Server:
         connection.socket.setblocking(False)
         if self._ssl_context:
             # The handshake happens in the first reads, a step whenever the client has sent one.
-            connection.socket = self._ssl_context.wrap_socket(
-                connection.socket, server_side=True, do_handshake_on_connect=False
-            )
+            try:
+                connection.socket.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
+                connection.socket = self._ssl_context.wrap_socket(
+                    connection.socket, server_side=True, do_handshake_on_connect=False
+                )
+            except OSError:
+                self._drop(connection)
+                return
         # The request is often there already, and then a connection for one request is never registered.
         self._readable(connection)
         if connection.stage == _COLLECTING and connection in self._connections:
@@ -4623,7 +4683,7 @@ class Server:
             data = b""
         if not data:
             if connection.stage == _COLLECTING and (connection.request or connection.buffer):
-                _log.info("%s went away in the middle of a request", connection.address)
+                _report(logging.INFO, "%s went away in the middle of a request", connection.address)
             self._drop(connection)
         elif connection.stage == _COLLECTING:
             connection.buffer += data
@@ -4648,7 +4708,9 @@ class Server:
         end = buffer.find(b"\r\n\r\n", max(0, connection.scanned - 3))
         if end < 0:
             _refuse_early(connection)
-            if connection.scanned == 0 and buffer:
+            if bytes(buffer[:2]) in (b"", b"\r"):  # no more than an empty line, and that begins nothing
+                return
+            if connection.scanned == 0:
                 connection.deadline = self._now + self.header_timeout
             connection.scanned = len(buffer)
             return
@@ -4682,9 +4744,9 @@ class Server:
         if not connection.selected:
             self._select(connection)
         if connection.stage == _LINGERING:
-            # To close now would reset the connection and destroy the answer under way: read on for a while.
+            # What still comes is thrown away, for a while and without a thread.
             connection.deadline = self._now + self.body_timeout
-            connection.shut_down(writing_only=True)
+            connection.end_output()
         else:
             connection.deadline = self._now + self.idle_timeout
             if connection.buffer:
@@ -4705,8 +4767,9 @@ class Server:
         connection.socket.close()
 
     def _sweep(self) -> None:
-        """Answer or close what has run out of time."""
+        """Answer or close what has run out of time, and try again what could not be had."""
         self._swept = self._now
+        self._crew.reinforce()
         for connection in list(self._connections):
             if connection.stage != _ANSWERING and self._now >= connection.deadline:
                 self._guard(self._time_out, connection)
@@ -4717,6 +4780,7 @@ class Server:
         if connection.stage == _COLLECTING and (connection.request or connection.buffer):
             self._refuse(connection, HttpException(408, "the request came too slowly"))
         else:
+            connection.end_output()
             self._drop(connection)
 
     def _may_end(self) -> bool:
@@ -4757,10 +4821,10 @@ class Server:
         connection.then = _CLOSING
         try:
             connection.then = self._run_application(connection)
-        except Exception:
-            _log.exception("the server failed with the connection of %s", connection.address)
+        except Exception as error:
+            _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
         if connection.lost:
-            _log.info("%s went away before the answer was complete", connection.address)
+            _report(logging.INFO, "%s went away before the answer was complete", connection.address)
         self._returned.append(connection)
         # The leader looks by itself. If another thread has just become it, it has looked after that.
         if self._crew.leader != threading.get_ident():
@@ -4776,19 +4840,24 @@ class Server:
         handler = self._handler(self, connection, request)
         handler.run(_answer_ping if request.target == "*" else self.app)
         if not self.quiet:
-            _access.info(
-                "%s %s %s %d %d %.1f ms", connection.address, request.method, _printable(request.target),
-                handler.code, handler.sent, (time.perf_counter() - started) * 1000,
-            )  # fmt: skip
-        body = handler.body
-        if handler.keep_alive and (body is None or body.drain()):
-            return _COLLECTING
+            with contextlib.suppress(Exception):  # of a handler that the application has set up
+                _access.info(
+                    "%s %s %s %d %d %.1f ms", connection.address, request.method, _printable(request.target),
+                    handler.code, handler.sent, (time.perf_counter() - started) * 1000,
+                )  # fmt: skip
         if handler.cut:
             connection.cut()
             return _CLOSING
-        # What arrives is thrown away without a thread, and what has arrived unread would make a reset of the close.
-        unread = connection.refusal or connection.buffer or not (body is None or body.ended)
-        return _LINGERING if unread else _CLOSING
+        body = handler.body
+        ended = connection.refusal is None and (body is None or body.drain(wait=handler.keep_alive))
+        if ended and handler.keep_alive:
+            return _COLLECTING
+        # A close with unread bytes resets the connection, and that would destroy the answer under way.
+        if not ended or connection.unread:
+            return _LINGERING
+        if connection.secure:
+            connection.end_output()
+        return _CLOSING
 
     def _wake(self) -> None:
         """Make the leader look at what was returned, or at `stopping`."""
@@ -4859,10 +4928,11 @@ def _set_up_access_log() -> None:
 
 
 def _say(text: str) -> None:
-    """Print for the person at the terminal, if there is one."""
+    """Print for the person at the terminal, if there is one and still is."""
     if sys.stderr is not None:
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
 
 
 @contextlib.contextmanager
