@@ -7796,6 +7796,16 @@ def test_early_413_reaches_a_client_that_sends_5_mib(server):
         assert (code, headers["connection"], body) == (413, "close", b"too large")
 
 
+def test_early_413_reaches_a_client_whose_upload_takes_longer_than_body_timeout():
+    with serving(body_timeout=0.2) as server:
+        with Connection(server, get("/early", "Content-Length: 9999999", method="POST")) as connection:
+            started = time.monotonic()
+            while time.monotonic() - started < 0.4:
+                connection.sock.sendall(bytes(70_000))
+                time.sleep(0.02)
+            assert connection.response()[2] == b"too large"
+
+
 def test_large_upload_arrives_whole(server):
     body = os.urandom(3 * 2**20)
     assert ask(server, get("/echo", f"Content-Length: {len(body)}", method="POST", body=body))[2] == body

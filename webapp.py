@@ -3832,6 +3832,8 @@ _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout:
 _PREFETCH = 64 * 1024  # bytes of body that are awaited before a thread is taken
 _MAX_DRAIN = 256 * 1024  # bytes of unread body that are cheaper to read than a new connection
 _MAX_CHUNK_LINE = 4 * 1024
+_PEEK = 2  # socket.MSG_PEEK
+_LINGER = 3  # times body_timeout, for a client that still sends after the last answer; nginx takes 30 seconds too
 
 _CHUNK = re.compile(
     rf"([0-9A-Fa-f]{{1,15}})(?:[ \t]*;[ \t]*{_TCHAR}+"
@@ -3922,11 +3924,9 @@ class _Connection:
     @property
     def unread(self) -> bool:
         """Say whether bytes have arrived that nobody took."""
-        import socket
-
         try:
-            # Not by the method of an SSLSocket, which cannot look without reading.
-            return bool(self.buffer or socket.socket.recv(self.socket, 1, socket.MSG_PEEK))
+            # By the method of the class below, since that of an SSLSocket cannot look without reading.
+            return bool(self.buffer or super(type(self.socket), self.socket).recv(1, _PEEK))
         except OSError:
             return False
 
@@ -4744,8 +4744,8 @@ class Server:
         if not connection.selected:
             self._select(connection)
         if connection.stage == _LINGERING:
-            # What still comes is thrown away, for a while and without a thread.
-            connection.deadline = self._now + self.body_timeout
+            # What still comes is thrown away, without a thread and for a while: an upload may be slow.
+            connection.deadline = self._now + self.body_timeout * _LINGER
             connection.end_output()
         else:
             connection.deadline = self._now + self.idle_timeout
