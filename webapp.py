@@ -1750,7 +1750,10 @@ class Response:
 
     def _undo_step(self) -> None:
         """Go back to the headers from before the failed step; body, form and session changes go altogether."""
-        self._restore((None, self._kept_headers, None, _TEXT, _NOTHING, None, None))
+        self._status = self._body = self._form = self._session = None
+        self._headers = self._kept_headers
+        self._content_type = _TEXT
+        self._document = _NOTHING
 
     def _snapshot(self) -> tuple[Any, ...]:
         session = None
@@ -1768,7 +1771,9 @@ class Response:
         if "content-type" in self._headers:
             self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
         as_json = self._request.accept_json()
-        self._build(_default_body(self.status, as_json), _JSON if as_json else _TEXT)
+        self._body = _default_body(self._status or 200, as_json)
+        self._content_type = _JSON if as_json else _TEXT
+        self._document = _NOTHING
 
     def _header_list(self) -> list[tuple[str, str]]:
         own = ("Content-Type", _JSON if self._document is not _NOTHING else self._content_type)
