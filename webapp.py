@@ -4830,6 +4830,9 @@ class Server:
             _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
         if connection.lost:
             _report(logging.INFO, "%s went away before the answer was complete", connection.address)
+        if connection.then == _CLOSING and not connection.selected:
+            # Not when the leader gets to it: a client that closes first has to wait for its port (TIME_WAIT).
+            connection.socket.close()
         self._returned.append(connection)
         # The leader looks by itself. If another thread has just become it, it has looked after that.
         if self._crew.leader != threading.get_ident():
