@@ -3838,7 +3838,7 @@ _PREFETCH = 64 * 1024  # bytes of body that are awaited before a thread is taken
 _MAX_DRAIN = 256 * 1024  # bytes of unread body that are cheaper to read than a new connection
 _MAX_CHUNK_LINE = 4 * 1024
 _PEEK = 2  # socket.MSG_PEEK
-_LINGER = 3  # times body_timeout, for a client that still sends after the last answer; nginx takes 30 seconds too
+_LINGER = 3  # times body_timeout, for a client that still uploads after the last answer; nginx takes 30 seconds too
 
 _CHUNK = re.compile(
     rf"([0-9A-Fa-f]{{1,15}})(?:[ \t]*;[ \t]*{_TCHAR}+"
@@ -4749,8 +4749,8 @@ class Server:
         if not connection.selected:
             self._select(connection)
         if connection.stage == _LINGERING:
-            # What still comes is thrown away, without a thread and for a while: an upload may be slow.
-            connection.deadline = self._now + self.body_timeout * _LINGER
+            # What still comes is thrown away, without a thread and for a while: longer if it may be a slow upload.
+            connection.deadline = self._now + self.body_timeout * (1 if connection.refusal else _LINGER)
             connection.end_output()
         else:
             connection.deadline = self._now + self.idle_timeout
