@@ -4228,7 +4228,7 @@ class _HandlerMixin(SimpleHandler):
         names = {name.lower() for name, _ in self.headers}
         if "connection" in names or "transfer-encoding" in names:  # wsgiref only asserts it: not under python -O
             raise ValueError("the connection and its framing are the server's")
-        lines = [f"HTTP/1.1 {self.status}", *self._framing(size if complete else None)]
+        lines = [f"HTTP/1.1 {self.status}", *self._framing(names, size if complete else None)]
         lines += [f"{name}: {value}" for name, value in self.headers]
         if self.server.stopping or self.body and not self.body.reusable():
             self.keep_alive = False
@@ -4245,20 +4245,23 @@ class _HandlerMixin(SimpleHandler):
             common = "".join(line for line in common.splitlines(True) if line.partition(":")[0].lower() not in names)
         return f"{head}\r\n{common}\r\n".encode("latin-1")
 
-    def _framing(self, size: int | None) -> list[str]:
-        """Decide how the body is framed (RFC 9112 section 6.3); return the field that has to say so."""
+    def _framing(self, names: set[str], size: int | None) -> list[str]:
+        """Decide how the body is framed (RFC 9112 section 6.3); return the field that has to say so.
+
+        `names` are those of the fields, `size` is that of the body, None if it is not known.
+        """
         self._chunked, self._left = False, None
         if self.code < 200:
             raise ValueError("an application cannot send an interim response")
         self._bodiless = self.request.method == "HEAD" or self.code in (204, 304)
-        declared = [pair for pair in self.headers if pair[0].lower() == "content-length"]
         if self.code == 204:
             # RFC 9110 section 8.6: not even Content-Length: 0.
-            self.headers = [pair for pair in self.headers if pair not in declared]
-        elif declared:
-            if len(declared) > 1 or not _CONTENT_LENGTH(declared[0][1]):
+            self.headers = _without(self.headers, "content-length")
+        elif "content-length" in names:
+            declared = [value for name, value in self.headers if name.lower() == "content-length"]
+            if len(declared) > 1 or not _CONTENT_LENGTH(declared[0]):
                 raise ValueError("malformed Content-Length")
-            self._left = int(declared[0][1])
+            self._left = int(declared[0])
         elif size is not None and self.code != 304:
             self._left = size
             return [f"Content-Length: {size}"]
@@ -4359,7 +4362,7 @@ class _Crew:
         self._dozing = False
         self._ended = False
         self._watch = threading.Lock()
-        # The lock of all this, and the condition on it; entering a condition takes five times as long as a lock.
+        # The lock of all this, and the condition on it; entering a condition takes twice as long as its lock.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
