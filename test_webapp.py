@@ -7,6 +7,7 @@ models written independently of the code.
 from __future__ import annotations
 
 import argparse
+import ast
 import base64
 import contextlib
 import copy
@@ -8984,6 +8985,68 @@ def test_deploying_believes_as_many_proxies_as_it_is_told(proxies, address, url,
     response = client(module.app).get("/whoami", headers=headers, environ={"REMOTE_ADDR": "127.0.0.1"})
     parts = urllib.parse.urlsplit(url)
     assert response.json == {"remote_address": address, "scheme": parts.scheme, "host": parts.netloc, "url": url}
+
+
+# ---- the file itself: from top to bottom -----------------------------------------------------------------------------
+
+# A name that a section may use although a later one defines it, with the reason.
+DEFINED_BELOW = {
+    "_run": "WebApp.run is a convenience of the application, and serving is the last thing a reader needs to know",
+}
+
+
+def sections(source):
+    """Give the sections of a file with what each defines, and the names that its code reads."""
+    rulers = [(number, line) for number, line in enumerate(source.splitlines(), 1) if line.startswith("# ---- ")]
+    titles = [line.strip("# -") for _, line in rulers]
+    defined, read = {}, []
+    for node in ast.parse(source).body:
+        section = sum(number <= node.lineno for number, _ in rulers) - 1
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        names = [name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)]
+        for name in [*names, *(part.name for part in ast.walk(node) if getattr(part, "name", None) and part is node)]:
+            defined.setdefault(name, section)
+        # What a type checker reads, no reader has to know beforehand.
+        annotations = {id(part) for each in ast.walk(node) for part in annotated(each)}
+        read += [
+            (section, part.id, part.lineno)
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and id(part) not in annotations
+        ]
+    return titles, defined, read
+
+
+def annotated(node):
+    notes = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+    return [part for note in notes if note is not None for part in ast.walk(note)]
+
+
+def test_no_section_uses_a_name_that_a_later_one_defines():
+    titles, defined, read = sections((ROOT / "webapp.py").read_text(encoding="utf-8"))
+    forward = {
+        (name, f"{titles[section]} (line {line}) reads it, {titles[defined[name]]} defines it")
+        for section, name, line in read
+        if defined.get(name, -1) > section
+    }
+    assert {name: where for name, where in forward if name not in DEFINED_BELOW} == {}
+    assert {name for name, _ in forward} == set(DEFINED_BELOW)  # no exception that nothing needs
+
+
+def test_the_order_test_sees_a_name_used_too_early():
+    titles, defined, read = sections(
+        "# ---- a ---\ndef f(x: B) -> B:\n    return g()\n# ---- b ---\ndef g(): ...\nclass B: ...\n"
+    )
+    assert [(titles[section], name) for section, name, _ in read if defined.get(name, -1) > section] == [("a", "g")]
+
+
+def test_the_table_of_contents_names_the_sections_in_their_order():
+    titles, _, _ = sections((ROOT / "webapp.py").read_text(encoding="utf-8"))
+    contents = re.findall(r"(?m)^    ([a-zA-Z][a-zA-Z ]+?)  +\S.*$", webapp.__doc__)
+    assert contents == [title for title in titles if title not in PARTS_OF_THE_SERVER]
+
+
+# One line of the contents stands for them.
+PARTS_OF_THE_SERVER = ("the head of a request", "a connection and the body of a request", "one run of the application")
 
 
 # ---- README.rst: reading it ------------------------------------------------------------------------------------------

@@ -18,19 +18,22 @@ complete response, and nothing internal is in it unless the application puts it 
 
 The file reads from top to bottom, each thing after what it is made of:
 
+    saying what happened            to the developer: names, places, the log
+    header values                   tokens, parameters, Accept, dates, cookies
     statuses and exceptions         what can go wrong, and how HTTP calls it
-    header values                   tokens, parameters, Accept, dates
     fields and uploads              query strings, forms, multipart/form-data
     JSON                            strict when reading, valid when writing
     the request                     `Request`
-    the response                    `Response`
-    the context                     `WebContext`
-    executors                       `Executor`, `ValidationExecutor`
-    routes and scopes               `Route`, `Scope`: patterns, the tree that matches them, blocks and hooks
-    the application                 `WebApp`: the dispatcher, which is the conclusion of all above
-    files                           `Response.file`, `Scope.static`
-    mounts, links and origins       `Scope.mount`, `WebContext.url`, `same_origin`
+    contents                        what a response sends: text, HTML, documents, streams, files
     sessions                        `WebContext.session`: JSON in a signed cookie
+    the response                    `Response`
+    executors and links             `Executor`, `ValidationExecutor`, and what the dispatcher calls
+    the context                     `WebContext`
+    patterns and routes             `Route`, and the tree that finds it
+    files and mounts                `Scope.static`, `Scope.mount`
+    scopes                          `Scope`: blocks of routes and hooks
+    the application                 `WebApp`: the dispatcher, which is the conclusion of all above
+    origins                         `same_origin`
     the test client                 `TestClient`
     the server                      `Server`, on wsgiref's classes, in four parts; another WSGI server never pays for it
     the command line                `python -m webapp module:app`
@@ -115,105 +118,58 @@ _Environ = dict[str, Any]
 _StartResponse = Callable[..., Any]
 _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
+
+# ---- saying what happened --------------------------------------------------------------------------------------------
+#
+# To the person who writes the application, or watches over it: places, names, log records. Nothing here ever reaches a
+# client, and no text of a client gets into a record unescaped.
+
 # Gets no handler from this file and propagates, as a library's logger should.
 _log = logging.getLogger("webapp")
 
 
-# ---- statuses and exceptions -----------------------------------------------------------------------------------------
-#
-# Phrases are RFC 9110's (section 15), or those of IANA's registry for codes of other documents. http.HTTPStatus has
-# them, but for a few that RFC 9110 changed and Python did later, or not at all. 418 is reserved without a meaning.
-
-_PHRASES = {int(status): status.phrase for status in HTTPStatus if status != 418}
-_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
-_PHRASES.update({422: "Unprocessable Content"})
-_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+def _name(something: object) -> str:
+    """Return a name for a function, class or object that its author recognises."""
+    return getattr(something, "__qualname__", None) or f"an object of {type(something).__qualname__}"
 
 
-def _reason(status: int) -> str:
-    """Return the reason phrase of `status`; for a code that nobody registered, the name of its class."""
-    return _PHRASES.get(status) or _CLASSES[status // 100]
+def _printable(text: str) -> str:
+    """Return `text` with whatever is not printable escaped, so that a client cannot forge a line of the log."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
-# Also the body of the default error response in its text form.
-_STATUS_LINES = {status: f"{status} {_reason(status)}" for status in range(200, 600)}
+def _place() -> str:
+    """Return file and line of the nearest caller outside this file."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals is globals():
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def _check_status(status: object) -> int:
-    """Return `status` as a plain int if a response may have it, else raise ValueError."""
-    if type(status) is int and 200 <= status <= 599:
-        return status
-    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
-        return int(status)  # HTTPStatus, for one
-    raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
+def _below(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where it has left this file: what matters at two in the morning is the application."""
+    below = trace
+    while below is not None and below.tb_frame.f_globals is globals():
+        below = below.tb_next
+    return below or trace
 
 
-class HttpException(Exception):
-    """Answer the request with a status: raised by applications and by this file, answered by the error path.
-
-    `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body never shows it.
-    `headers` (name to value) go onto the response before the first error hook runs. A status or header that no response
-    may have is a ValueError, here and now.
-    """
-
-    # Defaults on the class, so that a subclass that forgets super().__init__() still has an answer.
-    status_code: int = 500
-    message: str = ""
-    headers: Mapping[str, str] = {}
-    # The headers that were found good, so that the error path need not look again if they are still the same.
-    _checked: tuple[dict[str, str], _Fields] | None = None
-
-    def __init__(self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None) -> None:
-        # BaseException.__new__ has set args to what this very class was called with, as copy and pickle need it.
-        self.status_code = _check_status(status_code)
-        self.message = message
-        if headers:
-            self._checked = _check_headers(headers)
-            self.headers = self._checked[0].copy()
-
-    def __str__(self) -> str:
-        return self.message or _STATUS_LINES[self.status_code]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.status_code}, {self.message!r})"
+def _report(level: int, message: str, *arguments: object, error: BaseException | None = None, **extra: object) -> None:
+    """Log, and never raise: a broken log handler must not cost the client its response."""
+    try:
+        trace = None if error is None else (type(error), error, _below(error.__traceback__))
+        _log.log(level, message, *arguments, exc_info=trace, extra=extra)
+    except Exception:
+        return
 
 
-class NotFoundException(HttpException):
-    """Answer 404: raised by applications, and by the dispatcher when no route matches the path."""
-
-    status_code = 404
-
-    def __init__(self, message: str = "") -> None:
-        self.message = message
-
-
-class MethodNotAllowedException(HttpException):
-    """Answer 405 with an Allow header (RFC 9110 section 15.5.6): the path exists, but not for this method.
-
-    `allow` is an iterable of methods, or a str such as "GET, HEAD"; they are kept, sorted, in the attribute of that
-    name, a tuple. ValueError for what no Allow header may hold.
-    """
-
-    status_code = 405
-
-    def __init__(self, allow: Iterable[str]) -> None:
-        methods = allow.replace(",", " ").split() if isinstance(allow, str) else allow
-        self.allow, self._checked = _allow_header(tuple(methods))
-        self.headers = self._checked[0].copy()
-
-
-class CodeException(Exception):
-    """Carry an application's own error `code`, from a database or a validator, with a `message`.
-
-    It says nothing about HTTP: an application that lets it escape answers 500, like any other exception.
-    """
-
-    def __init__(self, code: object, message: str = "") -> None:
-        self.code = code
-        self.message = message
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.message}" if self.message else str(self.code)
+def _describe(cause: BaseException) -> str:
+    try:
+        return _printable(repr(cause))
+    except Exception:
+        return f"<{type(cause).__name__}, whose repr() fails>"
 
 
 # ---- header values ---------------------------------------------------------------------------------------------------
@@ -261,18 +217,6 @@ def _check_content_type(value: str) -> str:
     return _check_header("Content-Type", value)[1][1]
 
 
-def _name(something: object) -> str:
-    """Return a name for a function, class or object that its author recognises."""
-    return getattr(something, "__qualname__", None) or f"an object of {type(something).__qualname__}"
-
-
-def _printable(text: str) -> str:
-    """Return `text` with whatever is not printable escaped, so that a client cannot forge a line of the log."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
-
-
 class _Headers(Mapping[str, str]):
     """Header fields by name, in any case: `[name]` is the first value, `getall(name)` lists all of them."""
 
@@ -297,6 +241,10 @@ class _Headers(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({[pair for pairs in self._fields.values() for pair in pairs]!r})"
+
+
+def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in headers if name.lower() not in names]
 
 
 def _check_headers(headers: Mapping[str, str]) -> tuple[dict[str, str], _Fields]:
@@ -432,6 +380,109 @@ def _cookie_pair(name: str, value: str) -> str:
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
         value = f'"{value}"'  # whoever reads it removes one pair of quotes, and the spaces around it
     return f"{name}={_cookie_text(value)}"
+
+
+def _cookie_key(name: str, domain: str | None, path: str) -> str:
+    # One key per cookie makes a later one replace it; the space keeps it apart from every header's.
+    return f"set-cookie {name};{domain};{path}"
+
+
+# ---- statuses and exceptions -----------------------------------------------------------------------------------------
+#
+# What can go wrong, and how HTTP calls it. Phrases are RFC 9110's (section 15), or those of IANA's registry for codes
+# of other documents. http.HTTPStatus has them, but for a few that RFC 9110 changed and Python did later, or not at all.
+# 418 is reserved without a meaning.
+
+_PHRASES = {int(status): status.phrase for status in HTTPStatus if status != 418}
+_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
+_PHRASES.update({422: "Unprocessable Content"})
+_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+
+
+def _reason(status: int) -> str:
+    """Return the reason phrase of `status`; for a code that nobody registered, the name of its class."""
+    return _PHRASES.get(status) or _CLASSES[status // 100]
+
+
+# Also the body of the default error response in its text form.
+_STATUS_LINES = {status: f"{status} {_reason(status)}" for status in range(200, 600)}
+
+
+def _check_status(status: object) -> int:
+    """Return `status` as a plain int if a response may have it, else raise ValueError."""
+    if type(status) is int and 200 <= status <= 599:
+        return status
+    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
+        return int(status)  # HTTPStatus, for one
+    raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
+
+
+class HttpException(Exception):
+    """Answer the request with a status: raised by applications and by this file, answered by the error path.
+
+    `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body never shows it.
+    `headers` (name to value) go onto the response before the first error hook runs. A status or header that no response
+    may have is a ValueError, here and now.
+    """
+
+    # Defaults on the class, so that a subclass that forgets super().__init__() still has an answer.
+    status_code: int = 500
+    message: str = ""
+    headers: Mapping[str, str] = {}
+    # The headers that were found good, so that the error path need not look again if they are still the same.
+    _checked: tuple[dict[str, str], _Fields] | None = None
+
+    def __init__(self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None) -> None:
+        # BaseException.__new__ has set args to what this very class was called with, as copy and pickle need it.
+        self.status_code = _check_status(status_code)
+        self.message = message
+        if headers:
+            self._checked = _check_headers(headers)
+            self.headers = self._checked[0].copy()
+
+    def __str__(self) -> str:
+        return self.message or _STATUS_LINES[self.status_code]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.status_code}, {self.message!r})"
+
+
+class NotFoundException(HttpException):
+    """Answer 404: raised by applications, and by the dispatcher when no route matches the path."""
+
+    status_code = 404
+
+    def __init__(self, message: str = "") -> None:
+        self.message = message
+
+
+class MethodNotAllowedException(HttpException):
+    """Answer 405 with an Allow header (RFC 9110 section 15.5.6): the path exists, but not for this method.
+
+    `allow` is an iterable of methods, or a str such as "GET, HEAD"; they are kept, sorted, in the attribute of that
+    name, a tuple. ValueError for what no Allow header may hold.
+    """
+
+    status_code = 405
+
+    def __init__(self, allow: Iterable[str]) -> None:
+        methods = allow.replace(",", " ").split() if isinstance(allow, str) else allow
+        self.allow, self._checked = _allow_header(tuple(methods))
+        self.headers = self._checked[0].copy()
+
+
+class CodeException(Exception):
+    """Carry an application's own error `code`, from a database or a validator, with a `message`.
+
+    It says nothing about HTTP: an application that lets it escape answers 500, like any other exception.
+    """
+
+    def __init__(self, code: object, message: str = "") -> None:
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}" if self.message else str(self.code)
 
 
 # ---- fields and uploads ----------------------------------------------------------------------------------------------
@@ -1330,21 +1381,17 @@ class Request:
         return found
 
 
-# ---- the response ----------------------------------------------------------------------------------------------------
+# ---- contents --------------------------------------------------------------------------------------------------------
 #
-# A response is built, then sent, then handed over to the server. Building can be undone, and the dispatcher does undo
-# what a failed step built; for that, headers live in a dict that is replaced and never changed: to keep a state is to
-# keep a reference. A step is what is undone as one: on_request, a single before hook, or a route's executors and
-# handler together. Sending fixes status and body. Headers may still be added until the hand-over; that is what after
-# hooks are for. Files and sessions have parts of their own below; what this part needs of them it calls by name.
+# What a response consists of: text, documents, streams, files. A content is ready before anything is said about it, so
+# that what is said is true of what is sent; a file is opened for that, and of a stream the first chunk is drawn. What
+# goes wrong up to there is an ordinary failure. Nothing here decides on a status, but for the ranges and conditions of
+# a file.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
-_NOTHING: Any = object()  # where None is a document
-_NO_HEADERS: _Fields = {}
-_OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 
 
 class Markup(str):
@@ -1430,6 +1477,243 @@ def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
             raise ValueError(f"the retry of an event is a whole number of milliseconds, not {text!r:.80}")
         prefix = "" if name == "comment" else name
         yield from (f"{prefix}: {line}\n" for line in lines)
+
+
+@functools.cache  # two for each status that an application answers with
+def _default_body(status: int, as_json: bool) -> bytes:
+    """Return the body of an error response that nobody built: the status and its phrase, and nothing else."""
+    if as_json:
+        return _encode_json({"error": {"status": status, "message": _reason(status)}})
+    return _STATUS_LINES[status].encode()
+
+
+# The web's usual files by extension. The standard library's table differs between its versions, and its global
+# functions ask the machine's registry, which differs more.
+_CONTENT_TYPES = {
+    extension: content_type
+    for extension, _, content_type in (
+        pair.partition("=")
+        for pair in (
+            ".avif=image/avif .css=text/css .csv=text/csv .gz=application/gzip .html=text/html .ico=image/x-icon "
+            ".js=text/javascript .json=application/json .md=text/markdown .mjs=text/javascript .mp4=video/mp4 "
+            ".otf=font/otf .svg=image/svg+xml .ttf=font/ttf .txt=text/plain .wasm=application/wasm .webm=video/webm "
+            ".webmanifest=application/manifest+json .webp=image/webp .woff=font/woff .woff2=font/woff2 "
+            ".xml=application/xml"
+        ).split()
+    )
+}
+
+
+@functools.lru_cache(maxsize=256)
+def _content_type(extension: str) -> str:
+    """Return the content type for a file's extension, application/octet-stream for an unknown one."""
+    from mimetypes import MimeTypes
+
+    found = _CONTENT_TYPES.get(extension.lower())
+    if found is None:
+        guess, encoding = MimeTypes().guess_type("file" + extension)
+        found = guess if guess and not encoding else "application/octet-stream"
+    return found + "; charset=UTF-8" if found.startswith("text/") else found
+
+
+class _FileBody(io.FileIO):
+    """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
+
+    def __init__(self, path: str | os.PathLike[str], filename: str | None) -> None:
+        super().__init__(os.fspath(path))
+        self.filename = filename  # the name of a download, None for what is no download
+        self.info = os.fstat(self.fileno())
+        self.size = self._left = self.info.st_size  # of what is sent, and of that what is still to be read
+        self.on_close: Callable[[], None] | None = None
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def whole(self) -> bool:
+        return self.size == self.info.st_size
+
+    def limit(self, start: int, end: int) -> None:
+        """Send only the bytes from `start` up to `end`."""
+        self.seek(start)
+        self.size = self._left = end - start
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next bytes; raise OSError if the file has become shorter than the response has promised."""
+        size = self._left if size is None or size < 0 else min(size, self._left)
+        data = super().read(size) or b""
+        if size and not data:
+            raise OSError(f"{self.name!r} ended {self._left:,} bytes early: it was cut while it was sent")
+        self._left -= len(data)
+        return data
+
+    def __iter__(self) -> Iterator[bytes]:
+        while data := self.read(_PIECE):
+            yield data
+
+    def close(self) -> None:
+        """Close the file, then call `on_close` once."""
+        super().close()
+        callback, self.on_close = self.on_close, None
+        if callback is not None:
+            callback()
+
+
+def _open_file(path: str | os.PathLike[str], filename: str | None) -> _FileBody:
+    """Open a regular file; raise NotFoundException if there is none. Opening anything else might wait for ever."""
+    try:
+        if stat.S_ISREG(os.stat(path).st_mode):
+            return _FileBody(path, filename)
+    except PermissionError:  # the application's mistake, unless it says otherwise
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise NotFoundException(str(error)) from error
+    raise NotFoundException(f"not a regular file: {os.fspath(path)!r}")
+
+
+def _conclude_file(response: Response, body: _FileBody) -> None:
+    """Describe a file in the header fields, and decide how much of it is sent."""
+    request, size = response._request, body.info.st_size
+    etag, modified = f'"{body.info.st_mtime_ns:x}-{size:x}"', _http_date(body.info.st_mtime)
+    if response.status == 200 and request.method in ("GET", "HEAD"):
+        if _is_unchanged(request, etag, body.info.st_mtime):
+            response.code(304)
+        else:
+            wanted = _parse_range(request, etag, modified, size)
+            if wanted is not None:
+                body.limit(*wanted)
+                response.code(206).header("Content-Range", f"bytes {wanted[0]}-{wanted[1] - 1}/{size}")
+    response.header("ETag", etag).header("Last-Modified", modified).header("Accept-Ranges", "bytes")
+    if body.filename is not None:
+        response.header("Content-Disposition", _attachment(body.filename))
+
+
+def _attachment(filename: str) -> str:
+    """Return Content-Disposition for a download (RFC 6266): an ASCII name, and the name itself if it is another."""
+    plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename)
+    if plain == filename:
+        return f'attachment; filename="{filename}"'
+    encoded = quote(filename, safe="!#$&+^`|", errors="replace")
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"
+
+
+_ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")').findall
+
+
+def _is_unchanged(request: Request, etag: str, mtime: float) -> bool:
+    """Evaluate If-None-Match, or without it If-Modified-Since (RFC 9110 section 13.2.2)."""
+    known = request.environ.get("HTTP_IF_NONE_MATCH")
+    if known is not None:
+        return known.strip(" \t") == "*" or etag in _ENTITY_TAG(known)
+    since = _parse_http_date(request.environ.get("HTTP_IF_MODIFIED_SINCE", ""))
+    return since is not None and int(mtime) <= since
+
+
+_RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))[ \t]*", re.IGNORECASE).fullmatch
+
+
+def _parse_range(request: Request, etag: str, modified: str, size: int) -> tuple[int, int] | None:
+    """Return start and end of the single range that a GET asks for, None to send all; raise HttpException 416.
+
+    Several ranges, or what is none, may be ignored (RFC 9110 section 14.2), and are.
+    """
+    match = _RANGE(request.environ.get("HTTP_RANGE", ""))
+    if not match or request.method != "GET" or request.environ.get("HTTP_IF_RANGE", etag) not in (etag, modified):
+        return None
+    first, last, suffix = match.groups()
+    start = max(0, size - int(suffix)) if suffix else int(first)
+    end = min(size, int(last) + 1) if last else size
+    if last and int(last) < int(first):
+        return None  # not a valid range
+    if start >= size:
+        raise HttpException(416, headers={"Content-Range": f"bytes */{size}"})
+    return start, end
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+#
+# A session is JSON in a cookie: readable for the client, signed against change. document.time.signature, the document
+# in base64url, the time in seconds, the signature an HMAC-SHA256 over both.
+
+_MAX_COOKIE = 4093  # bytes, the whole Set-Cookie value: the smallest limit among browsers
+
+
+def _session_keys(secret_key: str | bytes | Sequence[str | bytes] | None) -> list[bytes]:
+    if secret_key is None:
+        return []
+    secrets = [secret_key] if isinstance(secret_key, (str, bytes)) else secret_key
+    keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
+    if not keys or not all(isinstance(key, bytes) and key for key in keys):
+        raise ValueError("secret_key is a str or bytes that is not empty, or a list of them")
+    return keys
+
+
+def _sign(key: bytes, text: str) -> str:
+    import hmac
+    from base64 import urlsafe_b64encode
+
+    # A key of its own for this purpose, so that a signature made with the secret for another one is worth nothing here.
+    purpose = hmac.digest(key, b"webapp session", "sha256")
+    return urlsafe_b64encode(hmac.digest(purpose, text.encode(), "sha256")).decode().rstrip("=")
+
+
+def _verified(app: WebApp, cookie: str) -> str:
+    """Return the JSON in a session cookie; "{}" if it was not signed by us, or too long ago."""
+    from base64 import urlsafe_b64decode
+    from hmac import compare_digest
+
+    signed, _, signature = cookie.rpartition(".")
+    encoded, _, stamp = signed.rpartition(".")
+    valid = [compare_digest(_sign(key, signed).encode(), signature.encode()) for key in app._session_keys]
+    # What we have signed has a number for its stamp.
+    if not any(valid) or time.time() - int(stamp) > app._session_max_age:
+        return "{}"
+    return urlsafe_b64decode(encoded + "==").decode()
+
+
+def _open_session(context: WebContext) -> dict[str, Any]:
+    response, app = context.response, context.app
+    if response._session is None:
+        if not app._session_keys:
+            raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
+        response._session_loaded = _verified(app, context.request.cookies.get(app._session_cookie, ""))
+        response._session = json.loads(response._session_loaded)
+        context.request._vary_on("Cookie")
+    return cast("dict[str, Any]", response._session)
+
+
+def _save_session(response: Response) -> None:
+    """Set, or delete, the session's cookie if the session has changed."""
+    from base64 import urlsafe_b64encode
+
+    app = response._request._app
+    document = json.dumps(response._session, separators=(",", ":"), allow_nan=False)
+    if document == response._session_loaded:
+        return
+    if not response._session:
+        response.delete_cookie(app._session_cookie)
+        return
+    signed = f"{urlsafe_b64encode(document.encode()).decode().rstrip('=')}.{int(time.time())}"
+    headers = response._headers
+    response.cookie(
+        app._session_cookie, f"{signed}.{_sign(app._session_keys[0], signed)}", max_age=app._session_max_age
+    )
+    if len(response._headers[_cookie_key(app._session_cookie, None, "/")][0][1]) > _MAX_COOKIE:
+        response._headers = headers
+        raise ValueError(f"the session needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere")
+
+
+# ---- the response ----------------------------------------------------------------------------------------------------
+#
+# A response is built, then sent, then handed over to the server. Building can be undone, and the dispatcher does undo
+# what a failed step built; for that, headers live in a dict that is replaced and never changed: to keep a state is to
+# keep a reference. A step is what is undone as one: on_request, a single before hook, or a route's executors and
+# handler together. Sending fixes status and body. Headers may still be added until the hand-over; that is what after
+# hooks are for.
+
+_NOTHING: Any = object()  # where None is a document
+_NO_HEADERS: _Fields = {}
+_OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 
 
 class Response:
@@ -1811,21 +2095,203 @@ class Response:
         return b"" if request.method == "HEAD" else body
 
 
-def _cookie_key(name: str, domain: str | None, path: str) -> str:
-    # One key per cookie makes a later one replace it; the space keeps it apart from every header's.
-    return f"set-cookie {name};{domain};{path}"
+# ---- executors and links ---------------------------------------------------------------------------------------------
+#
+# What runs for a route, one after the other, until something is sent or one of them is canceled. A route names
+# classes or factories, never instances: an instance would carry one request's errors into the next. A function is
+# called a handler. A link is an executor made ready for the dispatcher: a call with the context. What cannot be
+# called is refused when it is declared, with the file and line that wrote it.
 
 
-def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in headers if name.lower() not in names]
+class Executor:
+    """Part of a route's work, before its handler. Made anew for every request.
+
+    Subclasses write `execute`, and `on_cancel` if they cancel. `canceled` tells whether `cancel` was called.
+    """
+
+    canceled = False
+
+    def execute(self, context: WebContext) -> object:
+        """Do the work. What it returns is sent, unless it is None or the executor was canceled."""
+
+    def cancel(self) -> None:
+        """Drop the executors behind this one, and have `on_cancel` run once `execute` has returned."""
+        self.canceled = True
+
+    def on_cancel(self, context: WebContext) -> object:
+        """Answer for a canceled executor. What it returns is sent, unless it is None."""
 
 
-@functools.cache  # two for each status that an application answers with
-def _default_body(status: int, as_json: bool) -> bytes:
-    """Return the body of an error response that nobody built: the status and its phrase, and nothing else."""
-    if as_json:
-        return _encode_json({"error": {"status": status, "message": _reason(status)}})
-    return _STATUS_LINES[status].encode()
+class ValidationExecutor(Executor):
+    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for what is wrong.
+
+    Any error cancels the executor and answers 422. No error hook runs, for nothing failed: to change how a 422 looks,
+    override `on_cancel`.
+    """
+
+    _errors: dict[str, list[str]] | None = None  # not made in __init__, which a subclass may write without super()
+
+    @property
+    def errors(self) -> dict[str, list[str]]:
+        """The messages so far, by field."""
+        if self._errors is None:
+            self._errors = {}
+        return self._errors
+
+    def add_error(self, field: str, message: str) -> None:
+        """Say what is wrong with an input field, in words for the person who filled it in."""
+        self.errors.setdefault(field, []).append(message)
+        self.cancel()
+
+    def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
+        """Add the messages of a mapping of field to message, or messages."""
+        for field, messages in errors.items():
+            for message in [messages] if isinstance(messages, str) else messages:
+                self.add_error(field, message)
+
+    def validate(self, context: WebContext) -> object:
+        """Check the input. To be written by the application."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
+
+    def execute(self, context: WebContext) -> object:
+        """Run `validate`."""
+        return self.validate(context)
+
+    def on_cancel(self, context: WebContext) -> object:
+        """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
+
+        Input that cannot be read is left out. Does nothing if `validate` has sent a response itself.
+        """
+        if not context.response.sent:
+            context.response.put_form(context.request._all_input(HttpException, RuntimeError))
+            context.response.json("validation", self.errors).code(422)
+        return None
+
+
+def _run_executor(executor: Executor, context: WebContext) -> object:
+    value = executor.execute(context)
+    if executor.canceled:
+        context._ended = True
+        return executor.on_cancel(context)
+    return value
+
+
+def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
+    """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` ones."""
+    import inspect
+
+    sides = (function, type(function).__call__)
+    if any(inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side) for side in sides):
+        raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
+    try:
+        return inspect.signature(function, follow_wrapped=follow_wrapped)
+    except ValueError:
+        return None
+
+
+def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object) -> bool:
+    try:
+        if signature is not None:
+            signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+_Link = Callable[["WebContext"], object]  # a handler, hook or executor as the dispatcher calls it
+
+_FUNCTION = type(_place)
+_NOT_PLAIN = 0x04 | 0x08 | 0x80 | 0x200  # CO_VARARGS, CO_VARKEYWORDS, CO_COROUTINE, CO_ASYNC_GENERATOR
+
+
+def _is_plain(function: Any) -> bool:
+    """Tell whether the code object says all about the signature of a function.
+
+    Most functions are such, and asking `inspect` instead would cost 5 ms for its import and 10 µs for each of them.
+    """
+    if type(function) is not _FUNCTION or hasattr(function, "__wrapped__"):
+        return False
+    code = function.__code__
+    return not (code.co_flags & _NOT_PLAIN or code.co_kwonlyargcount or function.__defaults__)
+
+
+def _link(executor: object, names: Sequence[str], decorated: bool = False) -> _Link:
+    """Return the call that runs an executor of a route whose pattern has the parameters `names`.
+
+    A decorated function is a handler; of the others, one that needs no argument is a factory.
+    """
+    if isinstance(executor, Executor):
+        raise TypeError(
+            f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
+            f"give the class, or a function that makes one ({_place()})"
+        )
+    if isinstance(executor, type):
+        if not issubclass(executor, Executor):
+            raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
+        if not _takes(_signature(executor)):
+            raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
+    elif not callable(executor):
+        raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_place()})")
+    elif decorated or _needs_argument(executor):
+        return _handler_link(executor, names)
+    return _named(functools.partial(_run_made, executor), executor)
+
+
+def _needs_argument(function: Callable[..., object]) -> bool:
+    """Tell a handler from a factory. One that takes `*args` is a handler in a decorator that hides its signature."""
+    if _is_plain(function):
+        return bool(function.__code__.co_argcount)
+    signature = _signature(function)
+    if signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
+        return True
+    return not _takes(signature)
+
+
+def _run_made(factory: Callable[[], object], context: WebContext) -> object:
+    executor = factory()
+    if not isinstance(executor, Executor):
+        raise TypeError(f"the factory {_name(factory)} made {type(executor).__name__}, which is no Executor")
+    return _run_executor(executor, context)
+
+
+def _named(link: _Link, executor: Callable[..., object]) -> _Link:
+    return functools.update_wrapper(link, executor, updated=())
+
+
+def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link:
+    """Return the call of a handler: `(context)` for any pattern, or `(context, ...)` with the names of its pattern.
+
+    It may have further parameters with defaults: `lambda context, n=n: ...` in a loop cannot be called wrongly.
+    Anything else is a TypeError.
+    """
+    # `def hello(name)` for /hello/{name} has forgotten the context, and would be given it as the name.
+    mistakable = set(names) - {"context"}
+    if _is_plain(handler):
+        code = handler.__code__
+        found = code.co_varnames[1 : code.co_argcount]
+        if code.co_argcount and not found and code.co_varnames[0] not in mistakable:
+            return handler
+        if code.co_argcount and found == tuple(names):
+            if len(names) == 1:  # the usual case, and without unpacking it takes half the time
+                return _named(lambda context: handler(context, context._values[0]), handler)
+            return _named(lambda context: handler(context, *context._values), handler)
+    # A decorator made with functools.wraps shows the names of what it wraps, and takes them as it does.
+    signature, outside = _signature(handler), _signature(handler, follow_wrapped=False)
+    parameters = [] if signature is None else list(signature.parameters.values())[1:]
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if {p.name for p in named if p.default is p.empty} <= set(names):
+        # def user(context, id), in any order or with defaults; def user(context, **params)
+        if all(_takes(side, None, **dict.fromkeys(names)) for side in (signature, outside)):
+            return _named(lambda context: handler(context, **context.params), handler) if names else handler
+        # def user(context, id, /), and a decorator that shows nothing but *args
+        in_order = [p.name for p in named] in ([], list(names))
+        if in_order and all(_takes(side, None, *names) for side in (signature, outside)):
+            return _named(lambda context: handler(context, *context._values), handler)
+        # def page(context)
+        if not named and _takes(signature, None) and not (signature and mistakable & set(signature.parameters)):
+            return handler
+    takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
+    raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
 
 
 # ---- the context -----------------------------------------------------------------------------------------------------
@@ -1909,234 +2375,14 @@ class WebContext:
         LookupError if no route has that handler with these parameters, ValueError for a value its pattern would not
         match.
         """
-        return _build_url(self, handler, params)
+        script_name = self.request.environ.get("SCRIPT_NAME", "").encode("latin-1")
+        return quote(script_name, _PATH_SAFE) + self.app._path_of(handler, params)
 
 
-# ---- executors -------------------------------------------------------------------------------------------------------
+# ---- patterns and routes ---------------------------------------------------------------------------------------------
 #
-# What runs for a route, one after the other, until something is sent or one of them is canceled. A route names
-# classes or factories, never instances: an instance would carry one request's errors into the next.
-
-
-class Executor:
-    """Part of a route's work, before its handler. Made anew for every request.
-
-    Subclasses write `execute`, and `on_cancel` if they cancel. `canceled` tells whether `cancel` was called.
-    """
-
-    canceled = False
-
-    def execute(self, context: WebContext) -> object:
-        """Do the work. What it returns is sent, unless it is None or the executor was canceled."""
-
-    def cancel(self) -> None:
-        """Drop the executors behind this one, and have `on_cancel` run once `execute` has returned."""
-        self.canceled = True
-
-    def on_cancel(self, context: WebContext) -> object:
-        """Answer for a canceled executor. What it returns is sent, unless it is None."""
-
-
-class ValidationExecutor(Executor):
-    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for what is wrong.
-
-    Any error cancels the executor and answers 422. No error hook runs, for nothing failed: to change how a 422 looks,
-    override `on_cancel`.
-    """
-
-    _errors: dict[str, list[str]] | None = None  # not made in __init__, which a subclass may write without super()
-
-    @property
-    def errors(self) -> dict[str, list[str]]:
-        """The messages so far, by field."""
-        if self._errors is None:
-            self._errors = {}
-        return self._errors
-
-    def add_error(self, field: str, message: str) -> None:
-        """Say what is wrong with an input field, in words for the person who filled it in."""
-        self.errors.setdefault(field, []).append(message)
-        self.cancel()
-
-    def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
-        """Add the messages of a mapping of field to message, or messages."""
-        for field, messages in errors.items():
-            for message in [messages] if isinstance(messages, str) else messages:
-                self.add_error(field, message)
-
-    def validate(self, context: WebContext) -> object:
-        """Check the input. To be written by the application."""
-        raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
-
-    def execute(self, context: WebContext) -> object:
-        """Run `validate`."""
-        return self.validate(context)
-
-    def on_cancel(self, context: WebContext) -> object:
-        """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
-
-        Input that cannot be read is left out. Does nothing if `validate` has sent a response itself.
-        """
-        if not context.response.sent:
-            context.response.put_form(context.request._all_input(HttpException, RuntimeError))
-            context.response.json("validation", self.errors).code(422)
-        return None
-
-
-def _run_executor(executor: Executor, context: WebContext) -> object:
-    value = executor.execute(context)
-    if executor.canceled:
-        context._ended = True
-        return executor.on_cancel(context)
-    return value
-
-
-# ---- routes and scopes -----------------------------------------------------------------------------------------------
-#
-# A route is a method and a pattern with its executors, which run in order: classes, factories, and functions, which are
-# called handlers. A scope is a block of routes and of hooks, which apply to the routes in the block. A link is an
-# executor made ready for the dispatcher: a call with the context.
-#
-# Everything that can be known before a request is worked out when it is declared, mistakes included. Every message
-# about a declaration ends with the file and line that wrote it.
-
-
-def _place() -> str:
-    """Return file and line of the nearest caller outside this file."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals is globals():
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
-    """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` ones."""
-    import inspect
-
-    sides = (function, type(function).__call__)
-    if any(inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side) for side in sides):
-        raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
-    try:
-        return inspect.signature(function, follow_wrapped=follow_wrapped)
-    except ValueError:
-        return None
-
-
-def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object) -> bool:
-    try:
-        if signature is not None:
-            signature.bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
-
-
-_Link = Callable[[WebContext], object]  # a handler, hook or executor as the dispatcher calls it
-
-
-_FUNCTION = type(_place)
-_NOT_PLAIN = 0x04 | 0x08 | 0x80 | 0x200  # CO_VARARGS, CO_VARKEYWORDS, CO_COROUTINE, CO_ASYNC_GENERATOR
-
-
-def _is_plain(function: Any) -> bool:
-    """Tell whether the code object says all about the signature of a function.
-
-    Most functions are such, and asking `inspect` instead would cost 5 ms for its import and 10 µs for each of them.
-    """
-    if type(function) is not _FUNCTION or hasattr(function, "__wrapped__"):
-        return False
-    code = function.__code__
-    return not (code.co_flags & _NOT_PLAIN or code.co_kwonlyargcount or function.__defaults__)
-
-
-def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
-    """Raise TypeError unless `hook` can be called with that many positional arguments."""
-    count = arguments.count(",") + 1
-    if not callable(hook):
-        raise TypeError(f"{kind}() takes a function ({arguments}), not {hook!r} ({_place()})")
-    if _is_plain(hook) and hook.__code__.co_argcount == count:
-        return
-    if not _takes(_signature(hook), *range(count)):
-        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
-
-
-def _link(executor: object, names: Sequence[str], decorated: bool = False) -> _Link:
-    """Return the call that runs an executor of a route whose pattern has the parameters `names`.
-
-    A decorated function is a handler; of the others, one that needs no argument is a factory.
-    """
-    if isinstance(executor, Executor):
-        raise TypeError(
-            f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
-            f"give the class, or a function that makes one ({_place()})"
-        )
-    if isinstance(executor, type):
-        if not issubclass(executor, Executor):
-            raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
-        if not _takes(_signature(executor)):
-            raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
-    elif not callable(executor):
-        raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_place()})")
-    elif decorated or _needs_argument(executor):
-        return _handler_link(executor, names)
-    return _named(functools.partial(_run_made, executor), executor)
-
-
-def _needs_argument(function: Callable[..., object]) -> bool:
-    """Tell a handler from a factory. One that takes `*args` is a handler in a decorator that hides its signature."""
-    if _is_plain(function):
-        return bool(function.__code__.co_argcount)
-    signature = _signature(function)
-    if signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
-        return True
-    return not _takes(signature)
-
-
-def _run_made(factory: Callable[[], object], context: WebContext) -> object:
-    executor = factory()
-    if not isinstance(executor, Executor):
-        raise TypeError(f"the factory {_name(factory)} made {type(executor).__name__}, which is no Executor")
-    return _run_executor(executor, context)
-
-
-def _named(link: _Link, executor: Callable[..., object]) -> _Link:
-    return functools.update_wrapper(link, executor, updated=())
-
-
-def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link:
-    """Return the call of a handler: `(context)` for any pattern, or `(context, ...)` with the names of its pattern.
-
-    It may have further parameters with defaults: `lambda context, n=n: ...` in a loop cannot be called wrongly.
-    Anything else is a TypeError.
-    """
-    # `def hello(name)` for /hello/{name} has forgotten the context, and would be given it as the name.
-    mistakable = set(names) - {"context"}
-    if _is_plain(handler):
-        code = handler.__code__
-        found = code.co_varnames[1 : code.co_argcount]
-        if code.co_argcount and not found and code.co_varnames[0] not in mistakable:
-            return handler
-        if code.co_argcount and found == tuple(names):
-            if len(names) == 1:  # the usual case, and without unpacking it takes half the time
-                return _named(lambda context: handler(context, context._values[0]), handler)
-            return _named(lambda context: handler(context, *context._values), handler)
-    # A decorator made with functools.wraps shows the names of what it wraps, and takes them as it does.
-    signature, outside = _signature(handler), _signature(handler, follow_wrapped=False)
-    parameters = [] if signature is None else list(signature.parameters.values())[1:]
-    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if {p.name for p in named if p.default is p.empty} <= set(names):
-        # def user(context, id), in any order or with defaults; def user(context, **params)
-        if all(_takes(side, None, **dict.fromkeys(names)) for side in (signature, outside)):
-            return _named(lambda context: handler(context, **context.params), handler) if names else handler
-        # def user(context, id, /), and a decorator that shows nothing but *args
-        in_order = [p.name for p in named] in ([], list(names))
-        if in_order and all(_takes(side, None, *names) for side in (signature, outside)):
-            return _named(lambda context: handler(context, *context._values), handler)
-        # def page(context)
-        if not named and _takes(signature, None) and not (signature and mistakable & set(signature.parameters)):
-            return handler
-    takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
-    raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
+# A route is a method and a pattern with its executors. A pattern is a list of segments; patterns live in a tree, in
+# which a path finds the route that answers it. Nothing here knows of requests or responses: paths and methods are text.
 
 
 class Route:
@@ -2400,6 +2646,168 @@ def _raw_path(target: str, script_name: bytes, path: bytes) -> bytes | None:
     return raw if path in decoded else None
 
 
+def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
+    """Return the path that `pattern` matches with `params`; raise ValueError for a value that it would not match."""
+    return "".join("/" + _write_segment(kind, text, params) for kind, text in _parse_pattern(pattern)) or "/"
+
+
+def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
+    if kind == _LITERAL:
+        return quote(text, _PATH_SAFE.replace("/", ""))
+    value = str(params[text])
+    segments = value.split("/") if kind == _REST else [value]
+    # Browsers resolve dot segments away, however they are encoded.
+    if any(segment in ("", ".", "..") for segment in segments) or (kind == _INT and not _INTEGER(value)):
+        raise ValueError(f"{value!r} does not fit the parameter {text!r}")
+    return "/".join(quote(segment, _PATH_SAFE.replace("/", "")) for segment in segments)
+
+
+# ---- files and mounts ------------------------------------------------------------------------------------------------
+#
+# Routes whose handlers are not the application's: the files below a directory, and other WSGI applications. They serve
+# what the router matched, and never anything outside of a directory that was named; what a client asks for is never a
+# 500.
+
+
+def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
+    root = os.path.realpath(directory)
+    if not os.path.isdir(root):
+        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory ({_place()})")
+
+    def serve_file(context: WebContext) -> Response:
+        path = context.params.get("path", "")
+        file = _safe_path(root, path)
+        if not os.path.isdir(file):
+            return _send_file(context, file)
+        index = _safe_path(root, path + "/index.html")
+        if os.path.isfile(index) and not context.request.path.endswith("/"):
+            # Links in the page are relative to what the browser takes for its directory.
+            return context.response.redirect(_with_slash(context.request), 301)
+        return _send_file(context, index)
+
+    # A page that the application writes for the directory itself goes before its index.html.
+    scope._register(("GET",), prefix, (serve_file,), gives_way=True)
+    scope.get(prefix + "/{path:path}", serve_file)
+
+
+def _send_file(context: WebContext, path: str) -> Response:
+    try:
+        return context.response.file(path)
+    except PermissionError as error:
+        raise NotFoundException(str(error)) from error
+
+
+def _safe_path(root: str, path: str) -> str:
+    """Return the real path of what `path` names below `root`; raise NotFoundException if it would be anywhere else."""
+    names = [name for name in path.split("/") if name]
+    if any(name.startswith(".") or "\\" in name or "\0" in name or os.path.splitdrive(name)[0] for name in names):
+        raise NotFoundException(f"not a name to serve: {path!r}")
+    real = os.path.realpath(os.path.join(root, *names))
+    if real != root and not real.startswith(root.rstrip(os.sep) + os.sep):
+        raise NotFoundException(f"a link that leads out of {root!r}: {path!r}")
+    return real
+
+
+def _with_slash(request: Request) -> str:
+    """Return a reference to the path of the request with a slash behind it; relative, so it can name no other host."""
+    path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
+    name = path.encode("latin-1", "replace").rpartition(b"/")[2]
+    return f"./{quote(name, _PATH_SAFE)}/" + (request.query_string and "?" + request.query_string)
+
+
+def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
+    if not callable(wsgi_app):
+        raise TypeError(f"mount() takes a WSGI application, not {wsgi_app!r} ({_place()})")
+    depth = len(scope._whole(prefix)[0])
+
+    def run_mounted(context: WebContext) -> None:
+        _Mounted(context.response).run(wsgi_app, _shifted(context.request.environ, depth))
+
+    scope._register(("*",), prefix, (run_mounted,))
+    scope._register(("*",), prefix + "/{path:path}", (run_mounted,))
+
+
+def _shifted(environ: _Environ, depth: int) -> _Environ:
+    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME."""
+    path = environ.get("PATH_INFO", "")
+    end = 0
+    for _ in range(depth):
+        while path.startswith("/", end):
+            end += 1
+        end = path.find("/", end) if "/" in path[end:] else len(path)
+    return {**environ, "SCRIPT_NAME": environ.get("SCRIPT_NAME", "") + path[:end], "PATH_INFO": path[end:]}
+
+
+class _Mounted:
+    """One run of a mounted application: the server's side of PEP 3333, which writes into our response."""
+
+    def __init__(self, response: Response) -> None:
+        self._response = response
+        self._start: tuple[str, list[tuple[str, str]]] | None = None
+        self._written: list[bytes] = []
+        self._begun = False
+
+    def run(self, wsgi_app: _WSGIApplication, environ: _Environ) -> None:
+        result = wsgi_app(environ, self._start_response)
+        close = getattr(result, "close", None)
+        if close is not None:
+            self._response._request._close_with(close)
+        chunks = self._chunks(result)
+        first = next(chunks, b"")  # an application may wait with start_response until its first chunk is asked for
+        if self._start is None:
+            raise RuntimeError("the mounted application did not call start_response")
+        status, headers = self._start
+        self._response.code(int(status[:3]))
+        for name, value in headers:
+            if name.lower() not in _NOT_OURS:  # old applications say Connection: close, and mean no harm
+                self._response.add_header(name, value)
+        self._response.stream(itertools.chain((first,), chunks))
+        self._begun = True
+
+    def _chunks(self, result: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in result:
+            yield from self._take_written()
+            if chunk:
+                yield chunk
+        yield from self._take_written()
+
+    def _take_written(self) -> list[bytes]:
+        written = self._written.copy()
+        self._written.clear()  # the same list, for write() appends to it
+        return written
+
+    def _start_response(
+        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
+    ) -> Callable[[bytes], None]:
+        try:
+            if exc_info and self._begun:
+                raise exc_info[1].with_traceback(exc_info[2])
+            if self._start is not None and not exc_info:
+                raise AssertionError("start_response was called twice without exc_info")
+        finally:
+            exc_info = None  # it refers to this frame
+        self._start = status, headers
+        return self._written.append
+
+
+# ---- scopes ----------------------------------------------------------------------------------------------------------
+#
+# A scope is a block of routes and of hooks, which apply to the routes in the block. Everything that can be known before
+# a request is worked out when it is declared, mistakes included. Every message about a declaration ends with the file
+# and line that wrote it.
+
+
+def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
+    """Raise TypeError unless `hook` can be called with that many positional arguments."""
+    count = arguments.count(",") + 1
+    if not callable(hook):
+        raise TypeError(f"{kind}() takes a function ({arguments}), not {hook!r} ({_place()})")
+    if _is_plain(hook) and hook.__code__.co_argcount == count:
+        return
+    if not _takes(_signature(hook), *range(count)):
+        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
+
+
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
@@ -2595,30 +3003,6 @@ class Scope:
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
 
 
-def _below(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from where it has left this file: what matters at two in the morning is the application."""
-    below = trace
-    while below is not None and below.tb_frame.f_globals is globals():
-        below = below.tb_next
-    return below or trace
-
-
-def _report(level: int, message: str, *arguments: object, error: BaseException | None = None, **extra: object) -> None:
-    """Log, and never raise: a broken log handler must not cost the client its response."""
-    try:
-        trace = None if error is None else (type(error), error, _below(error.__traceback__))
-        _log.log(level, message, *arguments, exc_info=trace, extra=extra)
-    except Exception:
-        return
-
-
-def _describe(cause: BaseException) -> str:
-    try:
-        return _printable(repr(cause))
-    except Exception:
-        return f"<{type(cause).__name__}, whose repr() fails>"
-
-
 class _SentStream:
     """A streamed body as the server iterates over it. Closing it completes the request, however far it came."""
 
@@ -2662,6 +3046,12 @@ def _note_unanswered(request: Request, cause: Exception) -> None:
     noted = request.environ.get("webapp.errors")
     if noted is not None:
         noted.append(cause)
+
+
+def _check_limit(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} is a whole number, not {value!r}")
+    return value
 
 
 class WebApp(Scope):
@@ -2752,6 +3142,15 @@ class WebApp(Scope):
     def routes(self) -> list[Route]:
         """Return the registered routes, sorted by pattern, then method."""
         return sorted(self._routes, key=lambda route: (route.pattern, route.method))
+
+    def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
+        """Return path and query of the route that `handler` answers; raise what `WebContext.url` raises."""
+        routes = [r for r in self._routes if handler in r.handlers and set(r._names) <= set(params)]
+        if not routes:
+            raise LookupError(f"no route of {_name(handler)} takes the parameters {sorted(params)}")
+        route = max(routes, key=lambda route: len(route._names))
+        query = urlencode({name: value for name, value in params.items() if name not in route._names}, doseq=True)
+        return _write_pattern(route.pattern, params) + (query and "?" + query)
 
     def run(
         self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
@@ -3011,304 +3410,9 @@ _FINAL = frozenset(
 ) - set(_OVERRIDABLE)
 
 
-def _check_limit(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} is a whole number, not {value!r}")
-    return value
-
-
-# ---- files -----------------------------------------------------------------------------------------------------------
+# ---- origins ---------------------------------------------------------------------------------------------------------
 #
-# A file is opened before anything is said about it, so that what is said is true of what is sent. Nothing outside of a
-# directory that was named is ever served, and what a client asks for is never a 500.
-
-# The web's usual files by extension. The standard library's table differs between its versions, and its global
-# functions ask the machine's registry, which differs more.
-_CONTENT_TYPES = {
-    extension: content_type
-    for extension, _, content_type in (
-        pair.partition("=")
-        for pair in (
-            ".avif=image/avif .css=text/css .csv=text/csv .gz=application/gzip .html=text/html .ico=image/x-icon "
-            ".js=text/javascript .json=application/json .md=text/markdown .mjs=text/javascript .mp4=video/mp4 "
-            ".otf=font/otf .svg=image/svg+xml .ttf=font/ttf .txt=text/plain .wasm=application/wasm .webm=video/webm "
-            ".webmanifest=application/manifest+json .webp=image/webp .woff=font/woff .woff2=font/woff2 "
-            ".xml=application/xml"
-        ).split()
-    )
-}
-
-
-@functools.lru_cache(maxsize=256)
-def _content_type(extension: str) -> str:
-    """Return the content type for a file's extension, application/octet-stream for an unknown one."""
-    from mimetypes import MimeTypes
-
-    found = _CONTENT_TYPES.get(extension.lower())
-    if found is None:
-        guess, encoding = MimeTypes().guess_type("file" + extension)
-        found = guess if guess and not encoding else "application/octet-stream"
-    return found + "; charset=UTF-8" if found.startswith("text/") else found
-
-
-class _FileBody(io.FileIO):
-    """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
-
-    def __init__(self, path: str | os.PathLike[str], filename: str | None) -> None:
-        super().__init__(os.fspath(path))
-        self.filename = filename  # the name of a download, None for what is no download
-        self.info = os.fstat(self.fileno())
-        self.size = self._left = self.info.st_size  # of what is sent, and of that what is still to be read
-        self.on_close: Callable[[], None] | None = None
-
-    def __len__(self) -> int:
-        return self.size
-
-    @property
-    def whole(self) -> bool:
-        return self.size == self.info.st_size
-
-    def limit(self, start: int, end: int) -> None:
-        """Send only the bytes from `start` up to `end`."""
-        self.seek(start)
-        self.size = self._left = end - start
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Return the next bytes; raise OSError if the file has become shorter than the response has promised."""
-        size = self._left if size is None or size < 0 else min(size, self._left)
-        data = super().read(size) or b""
-        if size and not data:
-            raise OSError(f"{self.name!r} ended {self._left:,} bytes early: it was cut while it was sent")
-        self._left -= len(data)
-        return data
-
-    def __iter__(self) -> Iterator[bytes]:
-        while data := self.read(_PIECE):
-            yield data
-
-    def close(self) -> None:
-        """Close the file, then call `on_close` once."""
-        super().close()
-        callback, self.on_close = self.on_close, None
-        if callback is not None:
-            callback()
-
-
-def _open_file(path: str | os.PathLike[str], filename: str | None) -> _FileBody:
-    """Open a regular file; raise NotFoundException if there is none. Opening anything else might wait for ever."""
-    try:
-        if stat.S_ISREG(os.stat(path).st_mode):
-            return _FileBody(path, filename)
-    except PermissionError:  # the application's mistake, unless it says otherwise
-        raise
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise NotFoundException(str(error)) from error
-    raise NotFoundException(f"not a regular file: {os.fspath(path)!r}")
-
-
-def _conclude_file(response: Response, body: _FileBody) -> None:
-    """Describe a file in the header fields, and decide how much of it is sent."""
-    request, size = response._request, body.info.st_size
-    etag, modified = f'"{body.info.st_mtime_ns:x}-{size:x}"', _http_date(body.info.st_mtime)
-    if response.status == 200 and request.method in ("GET", "HEAD"):
-        if _is_unchanged(request, etag, body.info.st_mtime):
-            response.code(304)
-        else:
-            wanted = _parse_range(request, etag, modified, size)
-            if wanted is not None:
-                body.limit(*wanted)
-                response.code(206).header("Content-Range", f"bytes {wanted[0]}-{wanted[1] - 1}/{size}")
-    response.header("ETag", etag).header("Last-Modified", modified).header("Accept-Ranges", "bytes")
-    if body.filename is not None:
-        response.header("Content-Disposition", _attachment(body.filename))
-
-
-def _attachment(filename: str) -> str:
-    """Return Content-Disposition for a download (RFC 6266): an ASCII name, and the name itself if it is another."""
-    plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename)
-    if plain == filename:
-        return f'attachment; filename="{filename}"'
-    encoded = quote(filename, safe="!#$&+^`|", errors="replace")
-    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"
-
-
-_ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")').findall
-
-
-def _is_unchanged(request: Request, etag: str, mtime: float) -> bool:
-    """Evaluate If-None-Match, or without it If-Modified-Since (RFC 9110 section 13.2.2)."""
-    known = request.environ.get("HTTP_IF_NONE_MATCH")
-    if known is not None:
-        return known.strip(" \t") == "*" or etag in _ENTITY_TAG(known)
-    since = _parse_http_date(request.environ.get("HTTP_IF_MODIFIED_SINCE", ""))
-    return since is not None and int(mtime) <= since
-
-
-_RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))[ \t]*", re.IGNORECASE).fullmatch
-
-
-def _parse_range(request: Request, etag: str, modified: str, size: int) -> tuple[int, int] | None:
-    """Return start and end of the single range that a GET asks for, None to send all; raise HttpException 416.
-
-    Several ranges, or what is none, may be ignored (RFC 9110 section 14.2), and are.
-    """
-    match = _RANGE(request.environ.get("HTTP_RANGE", ""))
-    if not match or request.method != "GET" or request.environ.get("HTTP_IF_RANGE", etag) not in (etag, modified):
-        return None
-    first, last, suffix = match.groups()
-    start = max(0, size - int(suffix)) if suffix else int(first)
-    end = min(size, int(last) + 1) if last else size
-    if last and int(last) < int(first):
-        return None  # not a valid range
-    if start >= size:
-        raise HttpException(416, headers={"Content-Range": f"bytes */{size}"})
-    return start, end
-
-
-def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
-    root = os.path.realpath(directory)
-    if not os.path.isdir(root):
-        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory ({_place()})")
-
-    def serve_file(context: WebContext) -> Response:
-        path = context.params.get("path", "")
-        file = _safe_path(root, path)
-        if not os.path.isdir(file):
-            return _send_file(context, file)
-        index = _safe_path(root, path + "/index.html")
-        if os.path.isfile(index) and not context.request.path.endswith("/"):
-            # Links in the page are relative to what the browser takes for its directory.
-            return context.response.redirect(_with_slash(context.request), 301)
-        return _send_file(context, index)
-
-    # A page that the application writes for the directory itself goes before its index.html.
-    scope._register(("GET",), prefix, (serve_file,), gives_way=True)
-    scope.get(prefix + "/{path:path}", serve_file)
-
-
-def _send_file(context: WebContext, path: str) -> Response:
-    try:
-        return context.response.file(path)
-    except PermissionError as error:
-        raise NotFoundException(str(error)) from error
-
-
-def _safe_path(root: str, path: str) -> str:
-    """Return the real path of what `path` names below `root`; raise NotFoundException if it would be anywhere else."""
-    names = [name for name in path.split("/") if name]
-    if any(name.startswith(".") or "\\" in name or "\0" in name or os.path.splitdrive(name)[0] for name in names):
-        raise NotFoundException(f"not a name to serve: {path!r}")
-    real = os.path.realpath(os.path.join(root, *names))
-    if real != root and not real.startswith(root.rstrip(os.sep) + os.sep):
-        raise NotFoundException(f"a link that leads out of {root!r}: {path!r}")
-    return real
-
-
-def _with_slash(request: Request) -> str:
-    """Return a reference to the path of the request with a slash behind it; relative, so it can name no other host."""
-    path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
-    name = path.encode("latin-1", "replace").rpartition(b"/")[2]
-    return f"./{quote(name, _PATH_SAFE)}/" + (request.query_string and "?" + request.query_string)
-
-
-# ---- mounts, links and origins ---------------------------------------------------------------------------------------
-
-
-def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
-    if not callable(wsgi_app):
-        raise TypeError(f"mount() takes a WSGI application, not {wsgi_app!r} ({_place()})")
-    depth = len(scope._whole(prefix)[0])
-
-    def run_mounted(context: WebContext) -> None:
-        _Mounted(context.response).run(wsgi_app, _shifted(context.request.environ, depth))
-
-    scope._register(("*",), prefix, (run_mounted,))
-    scope._register(("*",), prefix + "/{path:path}", (run_mounted,))
-
-
-def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME."""
-    path = environ.get("PATH_INFO", "")
-    end = 0
-    for _ in range(depth):
-        while path.startswith("/", end):
-            end += 1
-        end = path.find("/", end) if "/" in path[end:] else len(path)
-    return {**environ, "SCRIPT_NAME": environ.get("SCRIPT_NAME", "") + path[:end], "PATH_INFO": path[end:]}
-
-
-class _Mounted:
-    """One run of a mounted application: the server's side of PEP 3333, which writes into our response."""
-
-    def __init__(self, response: Response) -> None:
-        self._response = response
-        self._start: tuple[str, list[tuple[str, str]]] | None = None
-        self._written: list[bytes] = []
-        self._begun = False
-
-    def run(self, wsgi_app: _WSGIApplication, environ: _Environ) -> None:
-        result = wsgi_app(environ, self._start_response)
-        close = getattr(result, "close", None)
-        if close is not None:
-            self._response._request._close_with(close)
-        chunks = self._chunks(result)
-        first = next(chunks, b"")  # an application may wait with start_response until its first chunk is asked for
-        if self._start is None:
-            raise RuntimeError("the mounted application did not call start_response")
-        status, headers = self._start
-        self._response.code(int(status[:3]))
-        for name, value in headers:
-            if name.lower() not in _NOT_OURS:  # old applications say Connection: close, and mean no harm
-                self._response.add_header(name, value)
-        self._response.stream(itertools.chain((first,), chunks))
-        self._begun = True
-
-    def _chunks(self, result: Iterable[bytes]) -> Iterator[bytes]:
-        for chunk in result:
-            yield from self._take_written()
-            if chunk:
-                yield chunk
-        yield from self._take_written()
-
-    def _take_written(self) -> list[bytes]:
-        written = self._written.copy()
-        self._written.clear()  # the same list, for write() appends to it
-        return written
-
-    def _start_response(
-        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
-    ) -> Callable[[bytes], None]:
-        try:
-            if exc_info and self._begun:
-                raise exc_info[1].with_traceback(exc_info[2])
-            if self._start is not None and not exc_info:
-                raise AssertionError("start_response was called twice without exc_info")
-        finally:
-            exc_info = None  # it refers to this frame
-        self._start = status, headers
-        return self._written.append
-
-
-def _build_url(context: WebContext, handler: object, params: Mapping[str, object]) -> str:
-    routes = [r for r in context.app._routes if handler in r.handlers and set(r._names) <= set(params)]
-    if not routes:
-        raise LookupError(f"no route of {_name(handler)} takes the parameters {sorted(params)}")
-    route = max(routes, key=lambda route: len(route._names))
-    path = "".join("/" + _write_segment(kind, text, params) for kind, text in _parse_pattern(route.pattern))
-    query = urlencode({name: value for name, value in params.items() if name not in route._names}, doseq=True)
-    script_name = quote(context.request.environ.get("SCRIPT_NAME", "").encode("latin-1"), _PATH_SAFE)
-    return script_name + (path or "/") + (query and "?" + query)
-
-
-def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
-    if kind == _LITERAL:
-        return quote(text, _PATH_SAFE.replace("/", ""))
-    value = str(params[text])
-    segments = value.split("/") if kind == _REST else [value]
-    # Browsers resolve dot segments away, however they are encoded.
-    if any(segment in ("", ".", "..") for segment in segments) or (kind == _INT and not _INTEGER(value)):
-        raise ValueError(f"{value!r} does not fit the parameter {text!r}")
-    return "/".join(quote(segment, _PATH_SAFE.replace("/", "")) for segment in segments)
+# A hook that is ready to be attached.
 
 
 def same_origin(context: WebContext) -> None:
@@ -3335,79 +3439,6 @@ def _origin(url: str) -> str:
     default_port = {"http": ":80", "https": ":443"}.get(url.partition("://")[0].lower(), "")
     url = url.strip(" \t").lower()
     return url[: -len(default_port)] if default_port and url.endswith(default_port) else url
-
-
-# ---- sessions --------------------------------------------------------------------------------------------------------
-#
-# A session is JSON in a cookie: readable for the client, signed against change. document.time.signature, the document
-# in base64url, the time in seconds, the signature an HMAC-SHA256 over both.
-
-_MAX_COOKIE = 4093  # bytes, the whole Set-Cookie value: the smallest limit among browsers
-
-
-def _session_keys(secret_key: str | bytes | Sequence[str | bytes] | None) -> list[bytes]:
-    if secret_key is None:
-        return []
-    secrets = [secret_key] if isinstance(secret_key, (str, bytes)) else secret_key
-    keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
-    if not keys or not all(isinstance(key, bytes) and key for key in keys):
-        raise ValueError("secret_key is a str or bytes that is not empty, or a list of them")
-    return keys
-
-
-def _sign(key: bytes, text: str) -> str:
-    import hmac
-    from base64 import urlsafe_b64encode
-
-    # A key of its own for this purpose, so that a signature made with the secret for another one is worth nothing here.
-    purpose = hmac.digest(key, b"webapp session", "sha256")
-    return urlsafe_b64encode(hmac.digest(purpose, text.encode(), "sha256")).decode().rstrip("=")
-
-
-def _verified(app: WebApp, cookie: str) -> str:
-    """Return the JSON in a session cookie; "{}" if it was not signed by us, or too long ago."""
-    from base64 import urlsafe_b64decode
-    from hmac import compare_digest
-
-    signed, _, signature = cookie.rpartition(".")
-    encoded, _, stamp = signed.rpartition(".")
-    valid = [compare_digest(_sign(key, signed).encode(), signature.encode()) for key in app._session_keys]
-    # What we have signed has a number for its stamp.
-    if not any(valid) or time.time() - int(stamp) > app._session_max_age:
-        return "{}"
-    return urlsafe_b64decode(encoded + "==").decode()
-
-
-def _open_session(context: WebContext) -> dict[str, Any]:
-    response, app = context.response, context.app
-    if response._session is None:
-        if not app._session_keys:
-            raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
-        response._session_loaded = _verified(app, context.request.cookies.get(app._session_cookie, ""))
-        response._session = json.loads(response._session_loaded)
-        context.request._vary_on("Cookie")
-    return cast("dict[str, Any]", response._session)
-
-
-def _save_session(response: Response) -> None:
-    """Set, or delete, the session's cookie if the session has changed."""
-    from base64 import urlsafe_b64encode
-
-    app = response._request._app
-    document = json.dumps(response._session, separators=(",", ":"), allow_nan=False)
-    if document == response._session_loaded:
-        return
-    if not response._session:
-        response.delete_cookie(app._session_cookie)
-        return
-    signed = f"{urlsafe_b64encode(document.encode()).decode().rstrip('=')}.{int(time.time())}"
-    headers = response._headers
-    response.cookie(
-        app._session_cookie, f"{signed}.{_sign(app._session_keys[0], signed)}", max_age=app._session_max_age
-    )
-    if len(response._headers[_cookie_key(app._session_cookie, None, "/")][0][1]) > _MAX_COOKIE:
-        response._headers = headers
-        raise ValueError(f"the session needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere")
 
 
 # ---- the test client -------------------------------------------------------------------------------------------------
@@ -4963,6 +4994,8 @@ def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
+#
+# `python -m webapp` and WebApp.run: one process that serves, or with --reload another one that watches over it.
 
 _RELOAD = 3  # exit status of a served process that wants to be started again
 _CANNOT_LISTEN = 4  # exit status of one that no change of a file would help
