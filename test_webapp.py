@@ -8643,7 +8643,7 @@ def test_example_tells_how_to_start_it_and_needs_no_installation(name, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - {"benchmark", "embed", "live", "testing"}))
+@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - {"benchmark", "embed", "live", "stalling", "testing"}))
 def test_example_serves_on_port_8000_when_it_is_started(name, in_tmp_path, monkeypatch):
     started = []
     path = str(ROOT / "examples" / f"{name}.py")
@@ -8840,6 +8840,38 @@ def test_live_starts_its_search_beside_the_server(monkeypatch):
     monkeypatch.setattr(WebApp, "run", lambda app, **options: order.append(options))
     runpy.run_path(str(ROOT / "examples" / "live.py"), run_name="__main__")
     assert order == ["search", {"port": 8000}]
+
+
+def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys):
+    module = load_example("stalling")
+    count = len(module.list_kinds())
+    options = f"--kinds mix --connections {count} --seconds 0.5 --noise 60000 --max-threads 1000 --max-memory 9999"
+    assert module.main(options.split()) == 0
+    heading, kept, new = capsys.readouterr().out.splitlines()
+    assert heading.split()[:6] == ["kind", "connections", "opened", "client", "n", "failed"]
+    name, connections, opened, *figures = kept.split()
+    assert (name, int(connections), int(opened) >= count) == ("mix", count, True)
+    assert (figures[:3], new.split()[:3]) == (["kept", "100", "0"], ["new", "100", "0"])
+
+
+@pytest.mark.parametrize(
+    ("times", "most", "goals"),
+    [
+        ([1.0, 2.9, 99.0], (72, 9, 9000), []),
+        ([1.0, 3.1, 3.2], (72, 9, 9000), ["median"]),
+        ([1.0, 1.0, math.inf], (73, 9, 9000), ["failed", "threads"]),
+        ([1.0, 1.0, 1.0], (1, 9, 99_000), ["memory"]),
+        ([1.0, 1.0, 1.0], None, []),
+    ],
+)
+def test_stalling_names_the_goals_that_a_server_misses(times, most, goals):
+    module = load_example("stalling")
+    watch = module.Watch(None)
+    watch.before, watch.most = (2, 5, 8000), most
+    run = module.Run("silent", 10, 10, {"kept": [1.0], "new": times}, {"kept": [1.0], "new": [1.0]}, watch)
+    options = module.read_arguments(["--max-threads", "72"])
+    assert module.missed(run, options) == goals
+    assert module.lines_of(run, goals)[0].partition("missed: ")[2] == ", ".join(goals)
 
 
 def test_files_lists_what_it_serves_and_every_link_leads_there(tmp_path):
