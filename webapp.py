@@ -344,12 +344,34 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
+# The times that an IMF-fixdate can tell: its year has four digits.
+_FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
+
+
 def _http_date(seconds: float) -> str:
-    """Write a time stamp as an IMF-fixdate, the one form that RFC 9110 section 5.6.7 lets us send."""
-    # strftime would follow the locale, and email.utils costs more to import than the rest of this file.
-    t = time.gmtime(seconds)
-    day, month = _DAYS[t.tm_wday], _MONTHS[t.tm_mon - 1]
-    return f"{day}, {t.tm_mday:02} {month} {t.tm_year} {t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02} GMT"
+    """Write a time stamp as an IMF-fixdate, the one form that RFC 9110 section 5.6.7 lets us send.
+
+    What lies before the year 1 or after 9999 becomes the nearest second that does not.
+    """
+    # strftime would follow the locale, email.utils costs more to import than the rest of this file, and gmtime knows
+    # nothing before 1970 or after 3000 on Windows.
+    from datetime import date
+
+    days, second = divmod(int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1), 86400)
+    day = date.fromordinal(days + 719_163)  # that of 1 January 1970
+    clock = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+    return f"{_DAYS[day.weekday()]}, {day.day:02} {_MONTHS[day.month - 1]} {day.year:04} {clock} GMT"
+
+
+def _time_stamp(moment: datetime) -> float:
+    """Return the time stamp of a datetime, which is local time if it names no zone."""
+    try:
+        return moment.timestamp()
+    except (OSError, OverflowError, ValueError):
+        # The system knows no local time that far away: before 1970 on Windows. There hours do not matter.
+        from datetime import timezone
+
+        return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
 def _parse_http_date(value: str) -> float | None:
@@ -850,21 +872,46 @@ def _refuse_constant(name: str) -> object:
 def _parse_int(digits: str) -> int:
     if len(digits) > _MAX_JSON_DIGITS and len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
         raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
-    return int(digits)
+    return int(_ascii(digits))
 
 
 def _parse_float(digits: str) -> float:
-    value = float(digits)
+    value = float(_ascii(digits))
     if value in (float("inf"), float("-inf")):
         raise ValueError("a number too large for a float")
     return value
 
 
-# raw_decode, for decode spends half a microsecond on the space around a document.
-_decode_strictly = json.JSONDecoder(
-    parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float
-).raw_decode
-_decode_plainly = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+def _ascii(digits: str) -> str:
+    if not digits.isascii():
+        raise ValueError("a digit that is none of ASCII's")
+    return digits
+
+
+_ESCAPES = re.compile(r"[^\\]*(?:\\(?:[^u]|u[0-9A-Fa-f]{4})[^\\]*)*").fullmatch
+
+
+def _make_decoders() -> list[Callable[[str], tuple[Any, int]]]:
+    """Return what parses a document as fast as it can be done, and what also asks about each number."""
+    # raw_decode, for decode spends half a microsecond on the space around a document.
+    plainly = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+    strictly = json.JSONDecoder(
+        parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float
+    ).raw_decode
+    if getattr(json.scanner, "c_make_scanner", None) is not None:
+        return [plainly, strictly]
+
+    # The module's own parser in Python, which PyPy uses, leaves it to int() what a digit is: also in an escape, where
+    # int() takes signs, spaces and underscores too.
+    def by_python(text: str) -> tuple[Any, int]:
+        if not _ESCAPES(text):
+            raise ValueError("a malformed escape")
+        return strictly(text)
+
+    return [by_python, by_python]
+
+
+_decode_plainly, _decode_strictly = _make_decoders()
 
 # What the two limits are about, in one translation: brackets, digits, exponents. Asking it is faster than asking the
 # document, and calling back for each number would take a document of floats four times as long.
@@ -1606,7 +1653,7 @@ def _is_unchanged(request: Request, etag: str, mtime: float) -> bool:
     if known is not None:
         return known.strip(" \t") == "*" or etag in _ENTITY_TAG(known)
     since = _parse_http_date(request.environ.get("HTTP_IF_MODIFIED_SINCE", ""))
-    return since is not None and int(mtime) <= since
+    return since is not None and mtime // 1 <= since
 
 
 _RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))[ \t]*", re.IGNORECASE).fullmatch
@@ -1827,10 +1874,10 @@ class Response:
     ) -> Response:
         """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
 
-        `max_age` is in seconds, `expires` a time stamp or an aware datetime; without both the cookie ends with the
-        browser. `secure` follows the request's scheme unless given; `samesite` is Strict, Lax, None as a str, or None
-        for no such attribute. ValueError for what a cookie cannot hold (`;`, control characters), and for
-        `samesite="None"` or `partitioned` without `secure`, which browsers refuse.
+        `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
+        `secure` follows the request's scheme unless given; `samesite` is Strict, Lax, None as a str, or None for no
+        such attribute. ValueError for what a cookie cannot hold (`;`, control characters), and for `samesite="None"` or
+        `partitioned` without `secure`, which browsers refuse.
         """
         if secure is None:
             secure = self._request.scheme == "https"
@@ -1839,7 +1886,7 @@ class Response:
         if not secure and (samesite == "None" or partitioned):
             raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
         if expires is not None and not isinstance(expires, (int, float)):
-            expires = expires.timestamp()
+            expires = _time_stamp(expires)
         attributes = [
             _cookie_pair(name, value),
             max_age is not None and f"Max-Age={int(max_age)}",
