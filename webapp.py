@@ -749,7 +749,7 @@ def _read_file(content: Iterator[bytes], spool_size: int, opened: contextlib.Exi
         if size > spool_size and isinstance(file, io.BytesIO):
             import tempfile
 
-            in_memory, file = file, opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+            in_memory, file = file, cast(BinaryIO, opened.enter_context(tempfile.TemporaryFile()))  # noqa: SIM115
             file.write(in_memory.getbuffer())
         file.write(piece)
     file.seek(0)
@@ -893,12 +893,14 @@ _ESCAPES = re.compile(r"[^\\]*(?:\\(?:[^u]|u[0-9A-Fa-f]{4})[^\\]*)*").fullmatch
 
 def _make_decoders() -> list[Callable[[str], tuple[Any, int]]]:
     """Return what parses a document as fast as it can be done, and what also asks about each number."""
+    from json import scanner
+
     # raw_decode, for decode spends half a microsecond on the space around a document.
     plainly = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
     strictly = json.JSONDecoder(
         parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float
     ).raw_decode
-    if getattr(json.scanner, "c_make_scanner", None) is not None:
+    if getattr(scanner, "c_make_scanner", None) is not None:
         return [plainly, strictly]
 
     # The module's own parser in Python, which PyPy uses, leaves it to int() what a digit is: also in an escape, where
