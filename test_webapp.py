@@ -5602,6 +5602,53 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(path, content):
     assert left == []
 
 
+def send_everywhere(browser, text):
+    """Send `text` wherever a client may put text of its own, and have the application use it."""
+    names = "Accept Cookie Host If-Modified-Since If-None-Match Origin Range User-Agent X-Forwarded-Host".split()
+    headers = {**dict.fromkeys(names, text), text: "1", "Accept": f"text/{text}"}
+    for method, path in [("GET", f"/static/a.{text}"), ("GET", f"/echo/{text}?{text}"), ("POST", f"/{text}")]:
+        browser.request(method, path, headers=headers)
+    browser.request(text, "/read")
+    types = [text, f"text/plain; charset={text}", f"multipart/form-data; boundary={text[:70]}", JSON]
+    for content_type in types:
+        browser.post("/read", body=f'"{text}"', headers={**headers, "Content-Type": content_type})
+    for name in (text, text + "\xfc"):
+        with contextlib.suppress(HttpException):
+            _parse_head(f"GET / HTTP/1.1\r\nHost: a\r\n{name[:16000]}: x")
+
+
+def test_no_table_keeps_more_than_1_mib_of_what_clients_send(tmp_path):
+    """What is looked up by a client's text is bounded in number and in length."""
+    tracemalloc = pytest.importorskip("tracemalloc")
+    app = WebApp(secret_key="a key for the tests", trusted_proxies=1)
+    app.static("/static", tmp_path)
+    app.before(same_origin)
+    app.get("/echo/{name}")(lambda context, name: context.response.header(name, name).cookie(name, "1"))
+
+    @app.any("/read")
+    def use_everything(context):
+        for name in REQUEST_PUBLIC:
+            with contextlib.suppress(HttpException, RuntimeError):
+                getattr(context.request, name)
+        context.request.accepts("a/b")
+        return str(context.session)
+
+    browser = client(app, unchecked="it refuses some of that")
+    send_everywhere(browser, "first")
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for length in (256, 10_000):
+            for number in range(300):
+                browser.cookies.clear()
+                send_everywhere(browser, f"{number}-".ljust(length, "x"))
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < 2**20
+
+
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
