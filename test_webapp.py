@@ -20,6 +20,7 @@ import enum
 import functools
 import gc
 import hashlib
+import hmac
 import html
 import html.parser
 import importlib.util
@@ -33,6 +34,7 @@ import os
 import pathlib
 import re
 import runpy
+import secrets
 import shlex
 import signal
 import socket
@@ -99,6 +101,7 @@ HTML = "text/html; charset=UTF-8"
 ACCEPT_JSON = {"Accept": JSON}
 MULTIPART_BODY = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--x--\r\n'
 HOOK_FAILED = "エラーハンドラで例外が発生しました"
+KEY = "no secret, but as long as one"
 
 
 def client(app: Any, *, unchecked: str = "", **options: Any) -> TestClient:
@@ -580,7 +583,7 @@ class Traced(WebApp):
     """Writes down the stages of a request. `actions` maps a stage to what it does beyond that."""
 
     def __init__(self, **actions):
-        super().__init__(secret_key="k")
+        super().__init__(secret_key=KEY)
         self.calls = []
         self.actions = actions
         for scope, name in ((self, "outer"), (self.path("/in"), "inner")):
@@ -1047,7 +1050,7 @@ def test_failed_step_is_undone_and_what_earlier_steps_completed_stays():
         def on_request(self, context):
             context.response.header("X-Step", "on_request").cookie("first", "1").text("built early")
 
-    app = App(secret_key="k")
+    app = App(secret_key=KEY)
 
     @app.before
     def complete(context):
@@ -1109,7 +1112,7 @@ def test_headers_of_on_request_stay_on_a_miss_and_its_body_goes(path):
 
 def test_hook_finds_nothing_of_the_failed_handler_on_the_response():
     """Design 4."""
-    app, seen = WebApp(secret_key="k"), []
+    app, seen = WebApp(secret_key=KEY), []
 
     @app.get("/")
     def fail(context):
@@ -1213,7 +1216,7 @@ def test_hook_whose_body_cannot_be_encoded_is_logged_like_a_failed_hook_and_the_
 )
 def test_hook_whose_session_cannot_be_saved_gives_the_default_body_and_no_cookie(value, build):
     """Design 4: whatever a hook does, something complete is sent."""
-    app = failing_app(ValueError(), secret_key="k")
+    app = failing_app(ValueError(), secret_key=KEY)
 
     @app.error
     def spoil_session(context, cause, status):
@@ -1361,7 +1364,7 @@ def test_error_hook_that_throws_leaves_no_trace_in_the_response():
 
 
 def test_error_hook_that_throws_leaves_no_trace_in_the_session():
-    app = failing_app(ValueError(), secret_key="k")
+    app = failing_app(ValueError(), secret_key=KEY)
 
     @app.error
     def complete(context, cause, status):
@@ -4248,7 +4251,7 @@ def test_browser_reads_every_event_as_it_was_given(events):
     ],
 )
 def test_vary_names_what_was_negotiated(handler, vary):
-    headers = answer(handler, options={"secret_key": "key"}).headers
+    headers = answer(handler, options={"secret_key": KEY}).headers
     found = [name.strip() for value in headers.getall("Vary") for name in value.split(",")]
     assert sorted(found) == sorted(vary.split(", ") if vary else [])
 
@@ -4258,7 +4261,7 @@ def test_response_to_a_failure_still_varies_by_the_session_that_decided_on_it():
         if "user" not in context.session:
             raise HttpException(404)
 
-    assert "Cookie" in answer(only_members, options={"secret_key": "key"}).headers["Vary"]
+    assert "Cookie" in answer(only_members, options={"secret_key": KEY}).headers["Vary"]
 
 
 # ---- executors -------------------------------------------------------------------------------------------------------
@@ -5577,7 +5580,7 @@ PART = b'--b\r\nContent-Disposition: form-data; name="a"; filename="a"\r\n\r\na\
 def test_no_request_leaves_garbage_that_only_the_collector_frees(path, content):
     """A client must not be able to fill the memory with bodies that wait for a collection."""
 
-    app = WebApp(secret_key="key")
+    app = WebApp(secret_key=KEY)
     app.any("/")(lambda context: "hello")
     app.any("/boom")(lambda context: 1 / 0)
     app.any("/html")(lambda context: context.response.html("<p>{a}", a=1))
@@ -5620,7 +5623,7 @@ def send_everywhere(browser, text):
 def test_no_table_keeps_more_than_1_mib_of_what_clients_send(tmp_path):
     """What is looked up by a client's text is bounded in number and in length."""
     tracemalloc = pytest.importorskip("tracemalloc")
-    app = WebApp(secret_key="a key for the tests", trusted_proxies=1)
+    app = WebApp(secret_key=KEY, trusted_proxies=1)
     app.static("/static", tmp_path)
     app.before(same_origin)
     app.get("/echo/{name}")(lambda context, name: context.response.header(name, name).cookie(name, "1"))
@@ -6678,7 +6681,7 @@ def test_same_origin_answers_403_to_a_change_that_another_site_asks_for(method, 
 
 def counter(**options):
     """An application that counts in the session."""
-    app = WebApp(**{"secret_key": "key", **options})
+    app = WebApp(**{"secret_key": KEY, **options})
     app.get("/read", lambda context: context.response.json(dict(context.session)))
 
     @app.get("/count")
@@ -6709,7 +6712,7 @@ def test_cookie_of_a_session_has_the_name_and_age_that_were_asked_for_and_is_sec
 
 
 def test_session_is_saved_only_when_it_was_changed():
-    app = WebApp(secret_key="key")
+    app = WebApp(secret_key=KEY)
     app.get("/none", lambda context: "x")
     app.get("/read", lambda context: str(context.session))
     app.get("/same", lambda context: context.session.update(context.session))
@@ -6747,7 +6750,7 @@ def test_no_cookie_makes_a_session_fail(cookie):
     assert counter().get("/read", headers={"Cookie": "session=" + cookie}).json == {}
 
 
-@pytest.mark.parametrize("key", ["other", b"other", ["other", "third"]])
+@pytest.mark.parametrize("key", [KEY + "x", KEY.encode() + b"\0", [KEY[1:], KEY[:-1]]], ids=repr)
 def test_session_that_another_key_has_signed_is_empty(key):
     browser, other = counter(), counter(secret_key=key)
     browser.get("/count")
@@ -6756,7 +6759,8 @@ def test_session_that_another_key_has_signed_is_empty(key):
 
 
 def test_keys_are_rotated_the_first_signs_and_all_verify():
-    old, both, new = counter(secret_key="old"), counter(secret_key=["new", b"old"]), counter(secret_key=b"new")
+    old, new = "the older of two keys", b"the newer of two keys"
+    old, both, new = counter(secret_key=old), counter(secret_key=[new, old.encode()]), counter(secret_key=new)
     old.get("/count")
     both.cookies.update(old.cookies)
     assert both.get("/read").json == {"n": 1}
@@ -6781,7 +6785,7 @@ def test_session_too_large_for_a_cookie_is_an_ordinary_failure():
         context.session["large"] = "x" * int(context.request.query["size"])
         return "saved"
 
-    app = WebApp(secret_key="key")
+    app = WebApp(secret_key=KEY)
     app.get("/", handler)
     assert client(app).get("/?size=2900").text == "saved"
     response = client(app).get("/?size=4000")
@@ -6792,7 +6796,7 @@ def test_session_too_large_for_a_cookie_is_an_ordinary_failure():
 
 @pytest.mark.parametrize("value", [object(), b"x", float("nan"), {1}])
 def test_session_that_is_not_json_is_an_ordinary_failure(value):
-    response = answer(lambda context: context.session.update(x=value), options={"secret_key": "key"})
+    response = answer(lambda context: context.session.update(x=value), options={"secret_key": KEY})
     assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
 
 
@@ -6801,10 +6805,56 @@ def test_without_a_key_a_session_is_a_runtime_error():
         answer(lambda context: context.session, raise_errors=True)
 
 
-@pytest.mark.parametrize("key", ["", b"", [], [""], ["key", ""], [5]])
-def test_key_that_protects_nothing_is_a_value_error_at_once(key):
-    with pytest.raises(ValueError):
+@pytest.mark.parametrize("key", ["", b"", [""], [KEY, ""], "k", b"\xff", "short", [KEY, b"short"], " " * 32, "é\n"])
+def test_key_that_cannot_be_a_secret_is_a_value_error_that_says_how_to_make_one(key):
+    with pytest.raises(ValueError, match=r"secret_key.*token_hex\(\)"):
         WebApp(secret_key=key)
+
+
+@pytest.mark.parametrize("key", [[], [5], [KEY, None]])
+def test_what_is_no_key_is_a_value_error_at_once(key):
+    with pytest.raises(ValueError, match="secret_key"):
+        WebApp(secret_key=key)
+
+
+@pytest.mark.parametrize(
+    ("key", "warned"),
+    [("sesame", True), (b"15 bytes of key", True), ("k" * 32, True), (KEY, False), ("16 bytes of key.", False)]
+    + [(key, False) for key in (secrets.token_hex(), secrets.token_bytes(), secrets.token_urlsafe(16))],
+)
+def test_key_that_may_be_guessed_is_taken_with_a_warning_that_does_not_show_it(key, warned):
+    with Log() as log:
+        WebApp(secret_key=["the one that is good", key])
+    assert log.levels() == ["WARNING"] * warned
+    for record in log.records:
+        assert "token_hex()" in record.getMessage() and re.search(HERE, record.getMessage())
+        assert str(key) not in record.getMessage()
+
+
+@given(
+    st.lists(st.text("abAB-_", min_size=1, max_size=6), min_size=2, max_size=2, unique=True),
+    st.lists(st.sampled_from([KEY, KEY + "\0", "k" * 64, "k" * 65]), min_size=2, max_size=2),
+)
+def test_session_of_one_cookie_is_empty_under_another_name_or_key(names, keys):
+    def read_by(name, key):
+        return counter(session_cookie=name, secret_key=key).get("/read", headers={"Cookie": f"{name}={cookie}"}).json
+
+    browser = counter(session_cookie=names[0], secret_key=keys[0])
+    browser.get("/count")
+    cookie = browser.cookies[names[0]]
+    assert read_by(names[0], keys[0]) == {"n": 1}
+    assert read_by(names[1], keys[0]) == read_by(names[1], keys[1]) == {}
+    assert read_by(names[0], keys[1]) == ({"n": 1} if keys[0] == keys[1] else {})
+
+
+def test_session_cannot_be_forged_with_what_the_same_secret_signs_elsewhere():
+    """An application that signs a client's texts with its secret must not sign sessions for it."""
+    document = base64.urlsafe_b64encode(b'{"n":9}').decode().rstrip("=") + f".{int(time.time())}"
+    for purpose in ("webapp session session", "webapp session"):
+        signed_elsewhere = hmac.digest(KEY.encode(), purpose.encode(), "sha256")
+        for key in (KEY.encode(), signed_elsewhere):
+            signature = base64.urlsafe_b64encode(hmac.digest(key, document.encode(), "sha256")).decode().rstrip("=")
+            assert counter().get("/read", headers={"Cookie": f"session={document}.{signature}"}).json == {}
 
 
 def test_error_hook_may_change_the_session():
@@ -6812,7 +6862,7 @@ def test_error_hook_may_change_the_session():
         context.session["lost"] = 1
         raise HttpException(403)
 
-    app = WebApp(secret_key="key")
+    app = WebApp(secret_key=KEY)
     app.get("/", fail)
     app.get("/read", lambda context: dict(context.session))
     app.error(lambda context, cause, status: context.session.update(kept=1))
@@ -6827,12 +6877,12 @@ def test_session_is_kept_on_a_stream_and_on_a_204():
         return iter(["x"])
 
     for handler in (stream, lambda context: context.session.update(a=1)):
-        assert "Set-Cookie" in answer(handler, options={"secret_key": "key"}).headers
+        assert "Set-Cookie" in answer(handler, options={"secret_key": KEY}).headers
 
 
 @given(st.dictionaries(ANY_TEXT, st.none() | st.integers() | ANY_TEXT | st.lists(ANY_TEXT, max_size=3), max_size=3))
 def test_session_comes_back_as_it_was(session):
-    app = WebApp(secret_key="key")
+    app = WebApp(secret_key=KEY)
     app.get("/set", lambda context: context.session.update(session))
     app.get("/read", lambda context: read.append(dict(context.session)))
     read = []
@@ -9574,6 +9624,14 @@ def test_row_of_what_is_logged(row):
         assert bool(record.exc_info) == trace
 
 
+def test_row_of_a_key_that_may_be_guessed():
+    with Log() as log:
+        WebApp(secret_key="sesame")
+    rows = {title: row for title, *row in table(chapter("What is logged where"))}
+    said = [(f"``{record.name}``", record.levelname) for record in log.records]
+    assert said == [tuple(rows["a ``secret_key`` that may be guessed"][:2])]
+
+
 def test_rows_of_what_the_server_logs():
     rows = {title: row for title, *row in table(chapter("What is logged where"))}
     with Log("webapp", "webapp.access") as log, serving(log_app(), quiet=False) as server:
@@ -9614,7 +9672,7 @@ def test_limits_of_the_readme_are_the_defaults():
 
 
 def limits_app():
-    app = WebApp(secret_key="k")
+    app = WebApp(secret_key=KEY)
     app.post("/body")(lambda context: str(len(context.request.body)))
     app.any("/form")(lambda context: str(len(context.request.form) + len(context.request.files)))
     app.get("/query")(lambda context: str(len(context.request.query)))
@@ -9785,7 +9843,7 @@ def test_every_row_of_behaviour_at_a_glance_has_tests_that_hold_it():
 def test_reference_names_everything_public():
     reference = chapter("Reference") + chapter("Limits") + chapter("Running it")
     words = set(re.findall(r"\w+", " ".join(re.findall(r"``[^`]+``", reference))))
-    app = WebApp(secret_key="k")
+    app = WebApp(secret_key=KEY)
     instances = []
     app.get("/")(lambda context: instances.extend([context, context.request, context.response]))
     client(app).get("/")

@@ -1711,28 +1711,51 @@ def _parse_range(request: Request, etag: str, modified: str, size: int) -> tuple
 # ---- sessions --------------------------------------------------------------------------------------------------------
 #
 # A session is JSON in a cookie: readable for the client, signed against change. document.time.signature, the document
-# in base64url, the time in seconds, the signature an HMAC-SHA256 over both.
+# in base64url, the time in seconds, the signature an HMAC-SHA256 over both. The key of that comes from the secret and
+# from the cookie's name, so that what one cookie holds is worth nothing in another one.
 
 _MAX_COOKIE = 4093  # bytes, the whole Set-Cookie value: the smallest limit among browsers
 
 
-def _session_keys(secret_key: str | bytes | Sequence[str | bytes] | None) -> list[bytes]:
+_NO_SECRET = 5  # bytes: who has one signed cookie tries all keys of that length, whatever they are made of, in minutes
+_GOOD_SECRET = 16  # bytes: nobody tries all keys of 128 bits
+_MAKE_SECRET = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
+
+
+def _signing_keys(secret_key: str | bytes | Sequence[str | bytes] | None, cookie: str) -> list[bytes]:
+    """Return the keys that sign and verify the cookie of that name; raise ValueError for what cannot be a secret."""
     if secret_key is None:
         return []
     secrets = [secret_key] if isinstance(secret_key, (str, bytes)) else secret_key
     keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
-    if not keys or not all(isinstance(key, bytes) and key for key in keys):
-        raise ValueError("secret_key is a str or bytes that is not empty, or a list of them")
-    return keys
+    if not keys or not all(isinstance(key, bytes) for key in keys):
+        raise ValueError("secret_key is a str or bytes, or a list of them")
+    for key in keys:
+        _check_secret(key)
+    return [_key_for(f"webapp session {cookie}", key) for key in keys]
+
+
+def _check_secret(key: bytes) -> None:
+    if len(key.strip()) <= _NO_SECRET:
+        raise ValueError(f"secret_key is no secret: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
+    if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
+        _report(logging.WARNING, "a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), _MAKE_SECRET)
+
+
+def _key_for(purpose: str, secret: bytes) -> bytes:
+    """Return a key that is good for nothing else (RFC 5869 section 2.2), for one secret may serve many purposes."""
+    import hmac
+
+    # The secret is what is hashed, not the key of the hash: who can have texts signed with the secret elsewhere, in
+    # the usual way, must not be able to have this key made.
+    return hmac.digest(purpose.encode(), secret, "sha256")
 
 
 def _sign(key: bytes, text: str) -> str:
     import hmac
     from base64 import urlsafe_b64encode
 
-    # A key of its own for this purpose, so that a signature made with the secret for another one is worth nothing here.
-    purpose = hmac.digest(key, b"webapp session", "sha256")
-    return urlsafe_b64encode(hmac.digest(purpose, text.encode(), "sha256")).decode().rstrip("=")
+    return urlsafe_b64encode(hmac.digest(key, text.encode(), "sha256")).decode().rstrip("=")
 
 
 def _verified(app: WebApp, cookie: str) -> str:
@@ -3139,8 +3162,8 @@ class WebApp(Scope):
     keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits what is read of a body,
     `max_form_memory` (bytes) a urlencoded form and all fields of a multipart form that are no files, `max_fields` the
     fields of a form or query. `trusted_proxies` is the number of proxies in front of the server that set
-    X-Forwarded-For, -Proto and -Host. ValueError for a limit that is no whole number from 0 up, an empty key, or a
-    `session_cookie` that is no token. One application may serve any number of threads.
+    X-Forwarded-For, -Proto and -Host. ValueError for a limit that is no whole number from 0 up, a key of less than 6
+    bytes, or a `session_cookie` that is no token. One application may serve any number of threads.
     """
 
     def __init__(
@@ -3158,7 +3181,7 @@ class WebApp(Scope):
         self._check_overrides()  # again, as a mixin's __init_subclass__ can keep WebApp's from being called
         if not _TOKEN(session_cookie):
             raise ValueError(f"session_cookie is a token, not {session_cookie!r}")
-        self._session_keys = _session_keys(secret_key)
+        self._session_keys = _signing_keys(secret_key, session_cookie)
         self._session_cookie = session_cookie
         self._session_max_age = _check_limit("session_max_age", session_max_age)
         self._max_body_size = _check_limit("max_body_size", max_body_size)

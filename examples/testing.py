@@ -32,7 +32,7 @@ class NoteForm(ValidationExecutor):
 
 def make_app():
     """Make an application with notes of its own, so that no test sees what another one wrote."""
-    app = WebApp(secret_key="only for tests")
+    app = WebApp(secret_key="only for tests, and no secret")
     notes = []
 
     @app.post("/notes", NoteForm)
