@@ -3950,7 +3950,25 @@ def test_secure_follows_the_scheme_of_the_request_unless_given(scheme, given_sec
         ("a", "b", {"path": "/; Secure"}),
         ("a", "b", {"domain": "example.com; Secure"}),
         ("a", "b", {"path": "/\n"}),
+        ("a", "b", {"path": "p"}),
+        ("a", "b", {"path": "/" + "p" * 1024}),
+        ("a", "b", {"domain": "example.com:8000"}),
+        ("a", "b", {"domain": "bücher.example"}),
+        ("a", "x" * 4096, {}),
+        ("a", "\u00fc" * 2048, {}),
+        ("__Secure-a", "b", {}),
+        ("__Secure-a", "b", {"secure": False}),
+        ("__SECURE-a", "b", {}),
+        ("__Host-a", "b", {}),
+        ("__host-a", "b", {"secure": True, "path": "/p"}),
+        ("__Host-a", "b", {"secure": True, "path": ""}),
+        ("__Host-a", "b", {"secure": True, "domain": "example.com"}),
+        ("__Http-a", "b", {"secure": True, "httponly": False}),
+        ("__Http-a", "b", {}),
+        ("__Host-Http-a", "b", {"secure": True, "httponly": False}),
+        ("__Host-Http-a", "b", {"secure": True, "path": "/p"}),
     ],
+    ids=str,
 )
 def test_cookie_that_browsers_would_refuse_or_misread_is_a_value_error(name, value, options):
     def handler(context):
@@ -3959,6 +3977,84 @@ def test_cookie_that_browsers_would_refuse_or_misread_is_a_value_error(name, val
         return "fine"
 
     assert "Set-Cookie" not in answer(handler, raise_errors=True).headers
+
+
+def kept_by_a_browser(line):
+    """What a browser makes of a Set-Cookie line that came by https (RFC 6265bis sections 5.6 and 5.7), None if nothing.
+
+    The domain is taken for one that fits the host, if it can be the name of a host at all.
+    """
+    pair, *parts = line.split(";")
+    name, _, value = pair.partition("=")
+    if len((name + value).encode()) > 4096:
+        return None
+    kept = {"name": name, "value": value, "path": None, "domain": None, "secure": False, "httponly": False}
+    for part in parts:
+        attribute, _, text = part.strip().partition("=")
+        if len(text.encode()) > 1024:
+            continue
+        if attribute == "Path" and text.startswith("/"):
+            kept["path"] = text
+        if attribute == "Domain":
+            labels = text[1:].split(".") if text.startswith(".") else text.split(".")
+            if not all(labels) or not all(c.isascii() and (c.isalnum() or c in "-_") for c in "".join(labels)):
+                return None
+            kept["domain"] = text
+        kept["secure"] |= attribute == "Secure"
+        kept["httponly"] |= attribute == "HttpOnly"
+    promise = name.lower()
+    refused = (
+        (promise.startswith("__secure-") and not kept["secure"])
+        or (promise.startswith("__host-") and not (kept["secure"] and kept["path"] == "/" and kept["domain"] is None))
+        or (promise.startswith("__http-") and not (kept["secure"] and kept["httponly"]))
+        or (promise.startswith("__host-http-") and not kept["httponly"])
+    )
+    return None if refused else kept
+
+
+@given(
+    st.sampled_from(["", "__Secure-", "__Host-", "__Http-", "__Host-Http-", "__Hos-", "x__Host-"]),
+    st.sampled_from([str, str.lower, str.upper]),
+    st.sampled_from(["v", "x" * 4000, "x" * 4090, "x" * 4096, "\u00fc" * 2040, "\u00fc" * 2048]),
+    st.sampled_from(["/", "/p", "p", "", None, "/" * 1024, "/" * 1025, "/" + "\u00fc" * 511, "/" + "\u00fc" * 512]),
+    st.sampled_from(
+        [None, "", "example.com", ".example.com", "..", "a..b", "b\u00fccher.example", "e.com:1", "e com", "[::1]"]
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_cookie_is_a_value_error_exactly_where_a_browser_would_keep_another_one_or_none(
+    prefix, spell, value, path, domain, secure, httponly
+):
+    asked = {"name": spell(prefix + "a"), "value": value, "path": path or None, "domain": domain or None}
+    asked.update(secure=secure, httponly=httponly)
+    plain = f"{asked['name']}={value}" + (f";Domain={domain}" if domain else "") + (f";Path={path}" if path else "")
+    plain += ";Secure" * secure + ";HttpOnly" * httponly
+
+    def handler(context):
+        options = {"path": path, "domain": domain, "secure": secure, "httponly": httponly}
+        if kept_by_a_browser(plain) == asked:
+            context.response.cookie(asked["name"], value, **options)
+        else:
+            with pytest.raises(ValueError):
+                context.response.cookie(asked["name"], value, **options)
+
+    lines = answer(handler, raise_errors=True).headers.getall("Set-Cookie")
+    assert [kept_by_a_browser(line.encode("latin-1").decode()) for line in lines] in ([], [asked])
+
+
+@pytest.mark.parametrize("name", ["__Host-a", "__secure-a", "__Http-a"])
+def test_cookie_whose_name_promises_https_is_set_and_deleted_over_https_and_deleted_behind_any_proxy(name):
+    app = WebApp()
+    app.get("/set", lambda context: context.response.cookie(name, "1"))
+    app.get("/delete", lambda context: context.response.delete_cookie(name))
+    browser = client(app, raise_errors=True)
+    browser.get("https://localhost/set")
+    assert browser.cookies == {name: "1"}
+    for url in ("https://localhost/delete", "/delete"):
+        assert {"Secure", "HttpOnly", "Path=/", "Max-Age=0"} <= set(browser.get(url).headers["Set-Cookie"].split("; "))
+    with pytest.raises(ValueError, match="trusted_proxies"):
+        browser.get("/set")
 
 
 def test_samesite_none_and_partitioned_need_no_secure_when_the_request_came_by_https():
@@ -4228,6 +4324,8 @@ def test_browser_reads_every_event_as_it_was_given(events):
         (lambda context: str(context.request.accept_json()), "Accept"),
         (lambda context: context.request.accepts("text/html", "text/plain"), "Accept"),
         (lambda context: str(context.session), "Cookie"),
+        (lambda context: str(dict(context.request.cookies)), "Cookie"),
+        (lambda context: str(context.request.cookies.get("a") and 1 / 0), "Cookie"),
         (lambda context: str((context.session, context.request.accept_json())), "Accept, Cookie"),
         (lambda context: context.request.accepts("a") and context.response.header("Vary", "Origin"), "Origin, Accept"),
         (lambda context: context.request.accepts("a") and context.response.header("Vary", "accept"), "accept"),
@@ -4241,6 +4339,8 @@ def test_browser_reads_every_event_as_it_was_given(events):
         "accept_json",
         "accepts",
         "session",
+        "cookies",
+        "cookies that are not there",
         "session and Accept",
         "own Vary",
         "own Vary with the same",
@@ -5626,7 +5726,7 @@ def test_no_table_keeps_more_than_1_mib_of_what_clients_send(tmp_path):
     app = WebApp(secret_key=KEY, trusted_proxies=1)
     app.static("/static", tmp_path)
     app.before(same_origin)
-    app.get("/echo/{name}")(lambda context, name: context.response.header(name, name).cookie(name, "1"))
+    app.get("/echo/{name}")(lambda context, name: context.response.header(name, name).cookie(name[:99], "1"))
 
     @app.any("/read")
     def use_everything(context):
@@ -6709,6 +6809,17 @@ def test_cookie_of_a_session_has_the_name_and_age_that_were_asked_for_and_is_sec
     assert line.startswith("mine=")
     assert {"Secure", "Max-Age=60"} <= set(line.split("; "))
     assert browser.get("/read").json == {"n": 1}
+
+
+@pytest.mark.parametrize("path", ["/read", "/count", "/clear"])
+def test_session_whose_cookie_promises_https_is_kept_over_https_and_says_at_once_that_http_will_not_do(path):
+    browser = counter(session_cookie="__Host-session", trusted_proxies=1)
+    line = browser.get("/count", headers={"X-Forwarded-Proto": "https"}).headers["Set-Cookie"]
+    assert line.startswith("__Host-session=") and {"Secure", "Path=/", "HttpOnly"} <= set(line.split("; "))
+    assert browser.get("https://localhost/read").json == {"n": 1}
+    with pytest.raises(ValueError, match="__Host-session.*https"):
+        browser.get(path)
+    assert "Max-Age=0" in browser.get("https://localhost/clear").headers["Set-Cookie"]
 
 
 def test_session_is_saved_only_when_it_was_changed():
@@ -9735,6 +9846,12 @@ def test_session_cookies_reach_the_limit_of_the_readme_and_not_more():
     assert statuses[-1].status == 500
 
 
+def test_cookies_reach_the_limit_of_the_readme_and_not_more():
+    size = limit("any other cookie") - len("name")
+    assert answer(lambda context: context.response.cookie("name", "x" * size)).status == 204
+    assert answer(lambda context: context.response.cookie("name", "x" * (size + 1))).status == 500
+
+
 def test_client_follows_as_many_redirects_as_the_readme_says():
     assert client(limits_app()).get(f"/loop/{limit('redirects')}", follow_redirects=True).status == 204
     with pytest.raises(RuntimeError):
@@ -9808,6 +9925,10 @@ AT_A_GLANCE = {
     "Cookies": [
         test_cookie_has_every_attribute_on_every_python_version,
         test_secure_follows_the_scheme_of_the_request_unless_given,
+    ],
+    "Cookies browsers would not keep": [
+        test_cookie_that_browsers_would_refuse_or_misread_is_a_value_error,
+        test_session_whose_cookie_promises_https_is_kept_over_https_and_says_at_once_that_http_will_not_do,
     ],
     "Sessions": [
         test_session_is_kept_in_a_cookie_between_requests,

@@ -414,8 +414,15 @@ def _parse_http_date(value: str) -> float | None:
         return None
 
 
-# RFC 6265bis section 5.6: browsers would cut or drop the cookie.
+# What browsers would cut, drop or misread (RFC 6265bis sections 4.1.3, 5.6 and 5.7) is refused, for nobody would hear
+# of it: the browser keeps no cookie, or another one.
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]").search
+_LONGEST_COOKIE = 4096  # bytes of name and value
+_LONGEST_ATTRIBUTE = 1024
+_DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*").fullmatch
+# Names that promise how the cookie was set, in capitals or not.
+_SECURE_PREFIXES = ("__secure-", "__host-", "__http-")
+_HTTPONLY_PREFIXES = ("__http-", "__host-http-")
 
 
 def _cookie_text(text: str) -> str:
@@ -430,7 +437,39 @@ def _cookie_pair(name: str, value: str) -> str:
         raise ValueError(f"a cookie's name is a token, not {name!r}")
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
         value = f'"{value}"'  # whoever reads it removes one pair of quotes, and the spaces around it
-    return f"{name}={_cookie_text(value)}"
+    pair = f"{name}={_cookie_text(value)}"
+    if len(pair) > _LONGEST_COOKIE + 1:
+        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
+    return pair
+
+
+def _needs_secure(name: str) -> bool:
+    return name.lower().startswith(_SECURE_PREFIXES)
+
+
+def _check_prefix(
+    name: str, *, secure: bool, httponly: bool = True, path: str = "/", domain: str | None = None
+) -> None:
+    """Raise ValueError for a cookie that does not keep what its name promises (RFC 6265bis section 4.1.3)."""
+    if not secure and _needs_secure(name):
+        raise ValueError(
+            f"cookie {name!r}: its name needs secure=True, or https; "
+            "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
+        )
+    if name.lower().startswith("__host-") and (path != "/" or domain):
+        raise ValueError(f"cookie {name!r}: its name needs path='/' and no domain")
+    if not httponly and name.lower().startswith(_HTTPONLY_PREFIXES):
+        raise ValueError(f"cookie {name!r}: its name needs httponly=True")
+
+
+def _cookie_place(path: str, domain: str | None) -> list[str]:
+    """Return the attributes that say where a cookie is sent; ValueError for what browsers would take for another."""
+    path = _cookie_text(path or "")
+    if path and (path[0] != "/" or len(path) > _LONGEST_ATTRIBUTE):
+        raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
+    if domain and not (_DOMAIN(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
+        raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    return [text for text in (domain and f"Domain={domain}", path and f"Path={path}") if text]
 
 
 def _cookie_key(name: str, domain: str | None, path: str) -> str:
@@ -1295,8 +1334,9 @@ class Request:
         """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
 
         A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
-        latin-1.
+        latin-1. The response gets `Vary: Cookie`.
         """
+        self._vary_on("Cookie")
         cookies: dict[str, str] = {}
         for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
             name, equals, value = piece.partition("=")
@@ -1777,9 +1817,11 @@ def _open_session(context: WebContext) -> dict[str, Any]:
     if response._session is None:
         if not app._session_keys:
             raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
+        # Also where the session is only read: the first page says it, and not the first login.
+        if _needs_secure(app._session_cookie):
+            _check_prefix(app._session_cookie, secure=context.request.scheme == "https")
         response._session_loaded = _verified(app, context.request.cookies.get(app._session_cookie, ""))
         response._session = json.loads(response._session_loaded)
-        context.request._vary_on("Cookie")
     return cast("dict[str, Any]", response._session)
 
 
@@ -1930,8 +1972,9 @@ class Response:
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
         `secure` follows the request's scheme unless given; `samesite` is Strict, Lax, None as a str, or None for no
-        such attribute. ValueError for what a cookie cannot hold (`;`, control characters), and for `samesite="None"` or
-        `partitioned` without `secure`, which browsers refuse.
+        such attribute. ValueError for what a cookie cannot hold (`;`, control characters), and for what browsers do not
+        take: `samesite="None"` or `partitioned` without `secure`, more than 4,096 bytes, or a name that begins with
+        `__Secure-`, `__Host-`, `__Http-` or `__Host-Http-` without the attributes which that promises.
         """
         if secure is None:
             secure = self._request.scheme == "https"
@@ -1939,14 +1982,14 @@ class Response:
             raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
         if not secure and (samesite == "None" or partitioned):
             raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
+        _check_prefix(name, secure=secure, httponly=httponly, path=path, domain=domain)
         if expires is not None and not isinstance(expires, (int, float)):
             expires = _time_stamp(expires)
         attributes = [
             _cookie_pair(name, value),
             max_age is not None and f"Max-Age={int(max_age)}",
             expires is not None and f"Expires={_http_date(expires)}",
-            domain and f"Domain={_cookie_text(domain)}",
-            path and f"Path={_cookie_text(path)}",
+            *_cookie_place(path, domain),
             secure and "Secure",
             httponly and "HttpOnly",
             samesite and f"SameSite={samesite}",
@@ -1957,7 +2000,9 @@ class Response:
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
         """Tell the browser to forget a cookie; `path` and `domain` must be those it was set with."""
-        return self.cookie(name, "", max_age=0, expires=0, path=path, domain=domain)
+        # Behind a proxy that the application was not told of, https looks like http.
+        secure = True if _needs_secure(name) else None
+        return self.cookie(name, "", max_age=0, expires=0, path=path, domain=domain, secure=secure)
 
     # Bodies.
 
@@ -2445,8 +2490,9 @@ class WebContext:
         """A dict of JSON values kept in a signed cookie between requests; the client can read it, and cannot change it.
 
         A cookie that is missing, tampered with or older than `session_max_age` is an empty session. It is saved when
-        the response is sent, if it changed; emptied, its cookie is deleted. RuntimeError without a `secret_key`; a
-        session that would need a cookie of more than 4,093 bytes is a ValueError when sending.
+        the response is sent, if it changed; emptied, its cookie is deleted. RuntimeError without a `secret_key`;
+        ValueError over http if `session_cookie` begins with `__Host-` or its like. A session that would need a cookie
+        of more than 4,093 bytes is a ValueError when sending.
         """
         return _open_session(self)
 
