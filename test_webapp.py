@@ -9166,8 +9166,8 @@ def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys):
     count = len(module.list_kinds())
     options = f"--kinds mix --connections {count} --seconds 0.5 --noise 60000 --max-threads 1000 --max-memory 9999"
     assert module.main(options.split()) == 0
-    heading, kept, new = capsys.readouterr().out.splitlines()
-    assert heading.split()[:6] == ["kind", "connections", "opened", "client", "n", "failed"]
+    _, headings, kept, new = capsys.readouterr().out.splitlines()
+    assert headings.split()[:6] == ["kind", "connections", "opened", "client", "n", "failed"]
     name, connections, opened, *figures = kept.split()
     assert (name, int(connections), int(opened) >= count) == ("mix", count, True)
     assert (figures[:3], new.split()[:3]) == (["kept", "100", "0"], ["new", "100", "0"])
@@ -9180,16 +9180,14 @@ def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys):
         ([1.0, 3.1, 3.2], (72, 9, 9000), ["median"]),
         ([1.0, 1.0, math.inf], (73, 9, 9000), ["failed", "threads"]),
         ([1.0, 1.0, 1.0], (1, 9, 99_000), ["memory"]),
-        ([1.0, 1.0, 1.0], None, []),
+        ([1.0, 1.0, 1.0], None, []),  # where there is no /proc
     ],
 )
 def test_stalling_names_the_goals_that_a_server_misses(times, most, goals):
     module = load_example("stalling")
-    watch = module.Watch(None)
-    watch.before, watch.most = (2, 5, 8000), most
-    run = module.Run("silent", 10, 10, {"kept": [1.0], "new": times}, {"kept": [1.0], "new": [1.0]}, watch)
-    options = module.read_arguments(["--max-threads", "72"])
-    assert module.missed(run, options) == goals
+    before = most and (2, 5, 8000)
+    run = module.Run("silent", 10, 10, {"kept": [1.0], "new": times}, {"kept": [1.0], "new": [1.0]}, before, most)
+    assert module.missed(run, module.read_arguments(["--max-threads", "72"])) == goals
     assert module.lines_of(run, goals)[0].partition("missed: ")[2] == ", ".join(goals)
 
 

@@ -1,24 +1,24 @@
 """Measure what stalling clients cost the others: does a normal request still get its answer, and how soon?
 
-    python3 examples/stalling.py                             # every kind alone, then all of them at once: minutes
+    python3 examples/stalling.py                             # every kind alone, then all of them at once: 12 minutes
     python3 examples/stalling.py --kinds mix                 # only all of them at once
     python3 examples/stalling.py --kinds chunks,tls --seconds 15 --connections 200
     python3 examples/stalling.py --port 8000 --pid 4711      # a server of yours that runs already, on this machine
 
 Three processes take part, so that none waits for another's turn: the server; a crowd of clients that stall, each kind
 in its own way; and a normal client that asks for `/` at a steady, modest rate, over one connection that is kept and
-over a new one each time. For every kind there is a new server, whose normal client is timed before the crowd comes,
-then beside it. All stays on 127.0.0.1, and ends by itself.
+over a new one each time. Every kind gets a new server, whose normal client is timed before the crowd comes, then
+beside it. All stays on 127.0.0.1 and ends by itself.
 
-How to read the table: milliseconds from the moment when a request was due to the last byte of its answer, so that one
-that waits behind another pays for that, too; one without an answer within 5 s has `failed`, and counts as endless.
+How to read the table: milliseconds from the moment when a request was due to the end of its answer, so that one that
+has to wait behind another pays for that, too. One without an answer within 5 s has failed, and counts as endless.
 `undisturbed` is the same without a crowd. `opened` is how many connections the crowd made: who is turned away comes
-again a second later. Threads, descriptors and memory are the most that the server had, memory beyond what it had
-before; they come from /proc, and without one they are left out.
+again a second later. Threads, open files and memory (in MiB, beyond what there was before) are the most that the
+server had; they come from /proc, and where there is none they are left out.
 
-A line that misses a goal says so at its end, and then the program exits with status 1: an answer failed; the median
-is more than twice the undisturbed one and a millisecond; threads or memory grew beyond a bound. A machine that does
-something else at the same time misses the second without fault: look again before you believe it.
+A line that misses a goal says so at its end, and then the exit status is 1: an answer failed; the median is more than
+twice the undisturbed one and a millisecond; threads or memory went beyond a bound. A machine that is busy with
+something else misses the second without any fault of the server: look again before you believe it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ import http.client
 import itertools
 import json
 import math
+import os
 import shutil
+import signal
 import socket
 import ssl
 import struct
@@ -49,8 +51,7 @@ from webapp import Server, WebApp
 
 HOST = "127.0.0.1"
 TIMEOUT = 5.0  # seconds, after which the normal client gives up
-NOISE = 1.0  # milliseconds that a median may grow by without meaning anything
-LARGE = 4 * 2**20  # bytes of a download: more than the buffers of both ends hold
+LARGE = 4 * 2**20  # bytes of a download: more than is under way when its reader stops
 
 # ---- how a client can stall ------------------------------------------------------------------------------------------
 
@@ -89,7 +90,7 @@ BODIES = {
     "length-none": (LENGTH + b"\r\n", ()),
     "length-large": (b"Content-Length: 1000000\r\n\r\n", ()),
     "length-half": (LENGTH + b"\r\n" + b"x" * 500, ()),
-    "length-large-half": (b"Content-Length: 1000000\r\n\r\n" + b"x" * 100_000, ()),
+    "length-large-drip": (b"Content-Length: 1000000\r\n\r\n" + b"x" * 100_000, (b"x",)),
     "length-drip": (LENGTH + b"\r\n", (b"x",)),
     "chunks-none": (CHUNKED + b"\r\n", ()),
     "chunks-drip": (CHUNKED + b"\r\n", (b"1\r\nx\r\n",)),
@@ -120,8 +121,9 @@ def list_kinds() -> dict[str, list[Kind]]:
         "silent": [Kind()],
         "idle": [asking("/")],
         "reset": [Kind(stays=1), Kind(HALF_HEAD, stays=1), asking("/bytes", takes=1, stays=1)],
-        "pipelined": [Kind(asking("/").first * 400, takes=0)],
+        "pipelined": [asking("/bytes", then=(asking("/").first,), takes=0)],
         "head-half": [Kind(HALF_HEAD)],
+        "head-second": [Kind(asking("/").first + HALF_HEAD)],
         "head-drip": [Kind(HALF_HEAD, (b"x",))],
         "head-lines": [Kind(b"\r", (b"\n\r",))],
     }
@@ -170,7 +172,7 @@ class Place:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError as error:
-            if error.errno != errno.ENOTCONN:  # not yet
+            if error.errno != errno.ENOTCONN:  # which only means not yet
                 self.leave(reset=True)
         self.visits += 1
 
@@ -181,14 +183,12 @@ class Place:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         self.socket.connect_ex((HOST, self.port))
         self.opened += 1
-        self.visits = 0
-        self.unsent, self.wrapped = self.kind.first, False
+        self.visits, self.unsent = 0, self.kind.first
 
     def act(self) -> None:
-        if self.kind.tls == "full" and not self.wrapped:
+        if self.kind.tls == "full" and not isinstance(self.socket, ssl.SSLSocket):
             self.socket.getpeername()  # raises where there is no connection yet
             self.socket = self.trusted.wrap_socket(self.socket, do_handshake_on_connect=False, server_hostname=HOST)
-            self.wrapped = True
         if self.visits and self.kind.then and not self.unsent:
             self.unsent = self.kind.then[min(self.visits, len(self.kind.then)) - 1]
         if self.unsent:
@@ -205,22 +205,20 @@ class Place:
         self.socket = None
 
 
-def stall(names: list[str], connections: int, seconds: float, port: int, tls_port: int, directory: str) -> None:
-    """Be the crowd for a while; visits are spread evenly over each second."""
+def stall(names: list[str], connections: int, seconds: float, ports: list[int], directory: str) -> None:
+    """Be the crowd for a while: visit one place after the other, each once a second."""
     every = list_kinds()
-    kinds = [kind for name in names for kind in every[name]]
-    trusted = ssl.create_default_context(cafile=f"{directory}/certificate.pem" if tls_port else None)
-    turns = itertools.islice(itertools.cycle(kinds), connections)
-    places = [Place(kind, tls_port if kind.tls else port, trusted) for kind in turns]
+    kinds = itertools.cycle([kind for name in names for kind in every[name]])
+    trusted = ssl.create_default_context(cafile=f"{directory}/certificate.pem" if len(ports) > 1 else None)
+    places = [Place(kind, ports[bool(kind.tls)], trusted) for kind in itertools.islice(kinds, connections)]
     print("ready", flush=True)
     started = time.monotonic()
     for turn in itertools.count():
-        due = started + turn / connections
-        ahead = due - time.monotonic()
-        if max(due, due - ahead) >= started + seconds:
+        early = started + turn / connections - time.monotonic()
+        if early > 0.005:
+            time.sleep(early)
+        if time.monotonic() >= started + seconds:
             break
-        if ahead > 0.005:
-            time.sleep(ahead)
         places[turn % connections].visit()
     print(sum(place.opened for place in places), flush=True)
 
@@ -234,140 +232,140 @@ def make_app(directory: str) -> WebApp:
     large = bytes(LARGE)
     never = threading.Event()
 
-    def events(first):
+    def events(*first):
         yield from first
         while True:
             never.wait(30)
             yield {"comment": "still there"}
 
+    def size_of(stream):
+        return sum(map(len, iter(lambda: stream.read(2**16), b"")))
+
     app.get("/", lambda context: "hello")
     app.post("/unread", lambda context: "thanks")
+    app.post("/upload", lambda context: str(size_of(context.request.stream)))
     app.post("/json", lambda context: context.request.json)
     app.get("/bytes", lambda context: large)
     app.get("/file", lambda context: context.response.file(f"{directory}/large.bin"))
     app.get("/endless", lambda context: itertools.repeat(bytes(2**16)))
-    app.get("/events", lambda context: context.response.events(events(["welcome"])))
-    app.get("/late", lambda context: context.response.events(events([])))
-
-    @app.post("/upload")
-    def upload(context):
-        return str(sum(map(len, iter(lambda: context.request.stream.read(2**16), b""))))
-
+    app.get("/events", lambda context: context.response.events(events("welcome")))
+    app.get("/late", lambda context: context.response.events(events()))
     return app
 
 
 def serve(directory: str) -> None:
-    """Serve until the parent ends this process, by ending its input at the latest."""
-    app, tls = make_app(directory), None
+    """Serve on two ports, the second with TLS, until this process is ended: at the latest by the end of its input."""
+    app, contexts = make_app(directory), [None]
     if Path(directory, "certificate.pem").exists():
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(f"{directory}/certificate.pem", f"{directory}/key.pem")
+        contexts.append(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
+        contexts[1].load_cert_chain(f"{directory}/certificate.pem", f"{directory}/key.pem")
     with contextlib.ExitStack() as stack:
-        contexts = [None, tls] if tls else [None]
         servers = [stack.enter_context(Server(app, HOST, quiet=True, ssl_context=each)) for each in contexts]
         print(json.dumps([server.port for server in servers]), flush=True)
         sys.stdin.read()
 
 
-def make_certificate(directory: str) -> None:
-    """Make a certificate for an hour, if there is the tool for it."""
+def prepare(directory: str) -> None:
+    """Make the file to download, and a certificate for a day if there is the tool for it."""
+    Path(directory, "large.bin").write_bytes(bytes(LARGE))
     if shutil.which("openssl"):
-        command = (
-            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
-        )
-        names = ["-addext", f"subjectAltName=IP:{HOST}", "-keyout", "key.pem", "-out", "certificate.pem"]
-        subprocess.run([*command.split(), *names], cwd=directory, capture_output=True)
+        command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=x"
+        files = f" -addext subjectAltName=IP:{HOST} -keyout key.pem -out certificate.pem"
+        subprocess.run((command + files).split(), cwd=directory, capture_output=True)
 
 
 # ---- the normal client -----------------------------------------------------------------------------------------------
 
 
-def ask_steadily(connect, kept: bool, seconds: float, rate: float, times: list[float]) -> None:
-    """Ask for `/` at a steady rate, and note how many milliseconds each answer took; math.inf where there was none."""
-    client = connect()
-    due = time.perf_counter()
-    end = due + seconds
-    while due < end:
-        ahead = due - time.perf_counter()
-        if ahead > 0:
-            time.sleep(ahead)
-        begun = time.perf_counter() if ahead > 0 else due
-        took = math.inf
-        try:
-            if time.perf_counter() < end:
-                client.request("GET", "/", headers={"Connection": "keep-alive" if kept else "close"})
-                with client.getresponse() as response:
-                    if response.read() and response.status == 200:
-                        took = (time.perf_counter() - begun) * 1000
-        except (OSError, http.client.HTTPException):
-            client.close()
-        times.append(took)
-        due += 1 / rate
-    client.close()
+class NormalClient(threading.Thread):
+    """Ask for `/` at a steady rate, and note how many milliseconds each answer takes: math.inf without one."""
 
-
-def time_client(connect, seconds: float, rate: float) -> dict[str, list[float]]:
-    """Time both ways to ask, side by side."""
-    times = {"kept": [], "new": []}
-    threads = [
-        threading.Thread(target=ask_steadily, args=(connect, name == "kept", seconds, rate, times[name]))
-        for name in times
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return times
-
-
-class Watch:
-    """Note the most threads, descriptors and KiB of memory that a process has while this runs."""
-
-    def __init__(self, pid: int | None) -> None:
-        self.directory = Path("/proc", str(pid))
-        self.most = self.before = self.look()
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.run)
-
-    def look(self) -> tuple[int, ...] | None:
-        try:
-            lines = (self.directory / "status").read_text().splitlines()
-            status = dict(line.split(":", 1) for line in lines)
-            return int(status["Threads"]), len(list((self.directory / "fd").iterdir())), int(status["VmRSS"].split()[0])
-        except (OSError, KeyError):
-            return None
+    def __init__(self, way: str, connection: http.client.HTTPConnection, seconds: float, rate: float) -> None:
+        super().__init__()
+        self.headers = {"Connection": {"kept": "keep-alive", "new": "close"}[way]}
+        self.connection = connection
+        begin = time.perf_counter() + (0.5 / rate if way == "new" else 0)  # not both at the same time
+        self.due = [begin + number / rate for number in range(round(seconds * rate))]
+        self.end = begin + seconds
+        self.times: list[float] = []
 
     def run(self) -> None:
-        while self.most and not self.ended.wait(0.5):
-            self.most = tuple(map(max, self.most, self.look() or self.most))
+        for due in self.due:
+            early = due - time.perf_counter()
+            if early > 0:
+                time.sleep(early)
+                due = time.perf_counter()  # to wake up late is no fault of the server
+            # Those whose turn has not come when all is over are no longer asked.
+            self.times.append(self.ask(due) if early > 0 or time.perf_counter() < self.end else math.inf)
+        self.connection.close()
 
-    def __enter__(self) -> Watch:
-        self.thread.start()
-        return self
+    def ask(self, due: float) -> float:
+        try:
+            self.connection.request("GET", "/", headers=self.headers)
+            with self.connection.getresponse() as response:
+                if response.read() and response.status == 200:
+                    return (time.perf_counter() - due) * 1000
+        except (OSError, http.client.HTTPException):
+            self.connection.close()
+        return math.inf
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.ended.set()
-        self.thread.join()
+
+def time_clients(connect, seconds: float, rate: float) -> dict[str, list[float]]:
+    """Ask both ways, side by side."""
+    clients = {way: NormalClient(way, connect(), seconds, rate) for way in ("kept", "new")}
+    for client in clients.values():
+        client.start()
+    for client in clients.values():
+        client.join()
+    return {way: client.times for way, client in clients.items()}
 
 
-# ---- what is measured, and the table ---------------------------------------------------------------------------------
+# ---- what is measured ------------------------------------------------------------------------------------------------
 
 
 class Run(NamedTuple):
-    """What was measured for a kind."""
+    """What was measured for a kind: times by way, and three figures of the server before the crowd and at most."""
 
     name: str
     connections: int
     opened: int
     times: dict[str, list[float]]
     undisturbed: dict[str, list[float]]
-    watch: Watch
+    before: tuple[int, int, int] | None
+    most: tuple[int, int, int] | None
+
+
+def look_at(pid: int | None) -> tuple[int, int, int] | None:
+    """Return the threads, open files and KiB of memory of a process."""
+    try:
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        return int(status["Threads"]), len(os.listdir(f"/proc/{pid}/fd")), int(status["VmRSS"].split()[0])
+    except (OSError, KeyError):
+        return None
 
 
 @contextlib.contextmanager
-def child(*arguments: object):
-    """Start this program in one of its other parts; it ends with the block."""
-    command = [sys.executable, __file__, *map(str, arguments)]
+def watch(pid: int | None):
+    """Look at a process now and then; give a list of what was seen."""
+    seen, ended = [look_at(pid)], threading.Event()
+
+    def run():
+        while seen[-1] and not ended.wait(0.5):
+            seen.append(look_at(pid))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def child(*arguments: str):
+    """Start this program in another of its parts; it ends with the block."""
+    command = [sys.executable, __file__, *arguments]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process
@@ -378,44 +376,32 @@ def child(*arguments: object):
 
 def measure(name: str, kinds: dict[str, list[Kind]], options: argparse.Namespace, directory: str) -> Run:
     """Time the normal client of a new server, without a crowd and beside it."""
-    names = (
-        [each for each, (kind, *_) in kinds.items() if kind.most >= options.connections] if name == "mix" else [name]
-    )
-    connections = min(options.connections, *(kind.most for each in names for kind in kinds[each]))
-    seconds = options.seconds * (5 if name == "mix" else 1)
+    members, seconds = [name], options.seconds
+    if name == "mix":
+        members = [each for each in kinds if kinds[each][0].most >= options.connections]
+        seconds *= 5
+    connections = min(options.connections, *(kind.most for each in members for kind in kinds[each]))
     with contextlib.ExitStack() as stack:
         ports, pid = [options.port], options.pid
         if options.port is None:
             server = stack.enter_context(child("--serve", directory))
             ports, pid = json.loads(server.stdout.readline()), server.pid
-        port, tls_port = (*ports, 0)[:2]
 
         def connect() -> http.client.HTTPConnection:
-            if name.startswith("tls"):
-                trusted = ssl.create_default_context(cafile=f"{directory}/certificate.pem")
-                return http.client.HTTPSConnection(HOST, tls_port, timeout=TIMEOUT, context=trusted)
-            return http.client.HTTPConnection(HOST, port, timeout=TIMEOUT)
+            if not name.startswith("tls"):
+                return http.client.HTTPConnection(HOST, ports[0], timeout=TIMEOUT)
+            trusted = ssl.create_default_context(cafile=f"{directory}/certificate.pem")
+            return http.client.HTTPSConnection(HOST, ports[1], timeout=TIMEOUT, context=trusted)
 
-        time_client(connect, min(0.3, seconds), options.rate)  # what is done for the first time takes longer
-        undisturbed = time_client(connect, max(seconds / 2, 1), options.rate)
-        crowd = stack.enter_context(
-            child("--stall", json.dumps([names, connections, seconds, port, tls_port, directory]))
-        )
+        time_clients(connect, min(0.3, seconds), options.rate)  # what is done for the first time takes longer
+        undisturbed = time_clients(connect, max(1, seconds / 2), options.rate)
+        crowd = stack.enter_context(child("--stall", json.dumps([members, connections, seconds, ports, directory])))
         crowd.stdout.readline()
-        with Watch(pid) as watch:
-            times = time_client(connect, seconds, options.rate)
-        return Run(name, connections, int(crowd.stdout.readline()), times, undisturbed, watch)
-
-
-def summary(times: list[float]) -> list[float]:
-    """Return the median, the 95th and the 99th percentile and the maximum."""
-    ordered = sorted(times)
-    return [ordered[round(part * (len(ordered) - 1))] for part in (0.5, 0.95, 0.99, 1)]
-
-
-def ratio(run: Run, way: str) -> float:
-    """Compare the medians."""
-    return summary(run.times[way])[0] / summary(run.undisturbed[way])[0]
+        with watch(pid) as seen:
+            times = time_clients(connect, seconds, options.rate)
+        opened = int(crowd.stdout.readline())
+    most = tuple(map(max, zip(*filter(None, seen)))) or None
+    return Run(name, connections, opened, times, undisturbed, seen[0], most)
 
 
 def missed(run: Run, options: argparse.Namespace) -> list[str]:
@@ -425,38 +411,45 @@ def missed(run: Run, options: argparse.Namespace) -> list[str]:
         goals.append("failed")
     if any(summary(run.times[way])[0] > 2 * summary(run.undisturbed[way])[0] + options.noise for way in run.times):
         goals.append("median")
-    if run.watch.most:
-        threads, _, memory = run.watch.most
-        if threads > options.max_threads:
-            goals.append("threads")
-        if memory - run.watch.before[2] > options.max_memory * run.connections + 4096:  # the first requests need some
-            goals.append("memory")
+    if run.most and run.most[0] > options.max_threads:
+        goals.append("threads")
+    if run.most and run.most[2] - run.before[2] > options.max_memory * run.connections + 4096:  # KiB that come anyway
+        goals.append("memory")
     return goals
 
 
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+TIMES = f"{'median':>9}{'95 %':>9}{'99 %':>9}{'max':>9}"
 TITLES = (
-    f"{'kind':<25}{'connections':>11}{'opened':>8}  {'client':<6}{'n':>5}{'failed':>7}"
-    f"{'median':>9}{'95 %':>8}{'99 %':>8}{'max':>8}{'undisturbed':>13}{'95 %':>8}{'99 %':>8}{'max':>8}"
-    f"{'ratio':>7}{'threads':>9}{'files':>7}{'MiB':>7}"
+    f"{'':<91}undisturbed\n{'kind':<26}{'connections':>11}{'opened':>8}  {'client':<6}{'n':>6}{'failed':>7}"
+    f"{TIMES}  {TIMES}{'ratio':>8}{'threads':>9}{'files':>7}{'MiB':>8}"
 )
 
 
+def summary(times: list[float]) -> list[float]:
+    """Return the median, the 95th and the 99th percentile and the maximum."""
+    ordered = sorted(times)
+    return [ordered[round(part * (len(ordered) - 1))] for part in (0.5, 0.95, 0.99, 1)]
+
+
 def lines_of(run: Run, goals: list[str]) -> list[str]:
-    """Lay out two lines of the table: the connection that is kept, then new ones."""
+    """Lay out two lines of the table: for the connection that is kept, and for new ones."""
+    begin = f"{run.name:<26}{run.connections:>11}{run.opened:>8}  "
+    end = f"{'-':>9}{'-':>7}{'-':>8}"
+    if run.most:
+        end = f"{run.most[0]:>9}{run.most[1]:>7}{(run.most[2] - run.before[2]) / 1024:>8.1f}"
     lines = []
     for way, times in run.times.items():
-        figures = "".join(f"{figure:>8.2f}" for figure in summary(times))
-        quiet = "".join(f"{figure:>8.2f}" for figure in summary(run.undisturbed[way]))
-        lines.append(f"{way:<6}{len(times):>5}{times.count(math.inf):>7} {figures}     {quiet}{ratio(run, way):>7.2f}")
-    threads, files, memory = run.watch.most or ("-", "-", "-")
-    if run.watch.most:
-        memory = f"{(memory - run.watch.before[2]) / 1024:.1f}"
-    verdict = "  missed: " + ", ".join(goals) if goals else ""
-    lines[0] = (
-        f"{run.name:<25}{run.connections:>11}{run.opened:>8}  {lines[0]}{threads:>9}{files:>7}{memory:>7}{verdict}"
-    )
-    lines[1] = " " * 46 + lines[1]
-    return lines
+        beside, quiet = summary(times), summary(run.undisturbed[way])
+        figures = ["".join(f"{figure:>9.2f}" for figure in four) for four in (beside, quiet)]
+        ratio = f"{beside[0] / quiet[0]:>8.2f}"
+        lines.append(f"{begin}{way:<6}{len(times):>6}{times.count(math.inf):>7}{'  '.join(figures)}{ratio}{end}")
+        begin, end = " " * len(begin), ""
+    return [lines[0] + ("  missed: " + ", ".join(goals) if goals else ""), *lines[1:]]
+
+
+# ---- the command line ------------------------------------------------------------------------------------------------
 
 
 def raise_limit(connections: int) -> int:
@@ -466,11 +459,9 @@ def raise_limit(connections: int) -> int:
     except ImportError:  # Windows, which has no such limit
         return connections
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (hard, 10_240):  # macOS says that there is no limit, and means this
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            break
+    if 0 <= soft < connections + 100:
+        soft = connections + 100 if hard < 0 else min(hard, connections + 100)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return connections if soft < 0 else min(connections, soft - 100)
 
 
@@ -482,7 +473,7 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=40, help="normal requests per second, of each of the two ways")
     parser.add_argument("--port", type=int, help=f"measure the server that listens there on {HOST}, without TLS")
     parser.add_argument("--pid", type=int, help="its process, whose threads and memory are to be watched")
-    parser.add_argument("--noise", type=float, default=NOISE, help="milliseconds that a median may grow by anyway")
+    parser.add_argument("--noise", type=float, default=1, help="milliseconds that a median may grow by anyway")
     parser.add_argument("--max-threads", type=int, default=64 + 256 + 8, help="of the server, at any time")
     parser.add_argument("--max-memory", type=int, default=256, help="KiB for each connection of the crowd")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
@@ -493,27 +484,29 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Measure what the command line asks for; return the exit status."""
     options = read_arguments(arguments)
-    if options.serve:
-        return serve(options.serve) or 0
-    if options.stall:
-        return stall(*options.stall) or 0
+    if options.serve or options.stall:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+        return (serve(options.serve) if options.serve else stall(*options.stall)) or 0
     options.connections = raise_limit(options.connections)
-    failed = 0
+    status = 0
     with tempfile.TemporaryDirectory() as directory:
-        Path(directory, "large.bin").write_bytes(bytes(LARGE))
-        if options.port is None:
-            make_certificate(directory)
         kinds = list_kinds()
+        if options.port is None:
+            prepare(directory)
         if not Path(directory, "certificate.pem").exists():
             kinds = {name: each for name, each in kinds.items() if not name.startswith("tls")}
-        print(TITLES)
-        for name in [name for name in [*kinds, "mix"] if name.startswith(tuple(options.kinds.split(",")))]:
+        chosen = [name for name in [*kinds, "mix"] if name.startswith(tuple(options.kinds.split(",")))]
+        print(TITLES if chosen else f"there are no such kinds, but {', '.join(kinds)}, mix")
+        for name in chosen:
             run = measure(name, kinds, options, directory)
             goals = missed(run, options)
-            failed |= bool(goals)
+            status = 1 if goals else status
             print(*lines_of(run, goals), sep="\n", flush=True)
-    return failed
+    return status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
