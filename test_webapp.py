@@ -2938,6 +2938,9 @@ ATTRIBUTES = [
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_PORT": "443", "wsgi.url_scheme": "https"}}, "localhost"),
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_PORT": "443"}}, "localhost:443"),
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_NAME": "::1", "SERVER_PORT": "8000"}}, "[::1]:8000"),
+    ("host", {"environ": {"HTTP_HOST": "[2001:db8::7]:81"}}, "[2001:db8::7]:81"),
+    ("host", {"environ": {"HTTP_HOST": 'a"><script>', "SERVER_NAME": "example.net"}}, "example.net"),
+    ("host", {"environ": {"HTTP_HOST": "a/b", "SERVER_NAME": "/run/a.sock", "SERVER_PORT": ""}}, "localhost"),
     ("url", {}, "http://localhost/"),
     ("url", {"path": "/a%20b/ü;v=1?q=%20x&r=1"}, "http://localhost/a%20b/%C3%BC;v=1?q=%20x&r=1"),
     ("url", {"path": "https://example.org:81/a"}, "https://example.org:81/a"),
@@ -2988,6 +2991,15 @@ PROXIES = [
     (1, {}, "127.0.0.1", "http", "localhost"),
     (1, {"X-Forwarded-Proto": "HTTPS"}, "127.0.0.1", "https", "localhost"),
     (1, {"X-Forwarded-Proto": "javascript"}, "127.0.0.1", "http", "localhost"),
+    (1, {"X-Forwarded-Proto": "https://"}, "127.0.0.1", "http", "localhost"),
+    (1, {"X-Forwarded-Host": 'a"><script>'}, "127.0.0.1", "http", "localhost"),
+    (1, {"X-Forwarded-Host": "a@b"}, "127.0.0.1", "http", "localhost"),
+    (1, {"X-Forwarded-Host": "[::1]:8000"}, "127.0.0.1", "http", "[::1]:8000"),
+    (1, {"X-Forwarded-For": "2001:db8::7"}, "2001:db8::7", "http", "localhost"),
+    (1, {"X-Forwarded-For": "[2001:db8::7]:80"}, "[2001:db8::7]:80", "http", "localhost"),
+    (1, {"X-Forwarded-For": "unknown"}, "unknown", "http", "localhost"),
+    (1, {"X-Forwarded-For": "<script>"}, "127.0.0.1", "http", "localhost"),
+    (1, {"X-Forwarded-For": "1.1.1.1, "}, "127.0.0.1", "http", "localhost"),
     (1, {"Forwarded": "for=6.6.6.6;proto=https;host=evil"}, "127.0.0.1", "http", "localhost"),
 ]
 
@@ -3002,6 +3014,45 @@ def test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted
         headers=headers,
     )
     assert found == (address, scheme, host, f"{scheme}://{host}/")
+
+
+def may_be_a_host(text):
+    """Whether a Host field may be so (RFC 9110 section 7.2, RFC 3986 section 3.2.2), looked at piece by piece."""
+    name, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    name, port = (name, port) if colon else (text, "")
+    if not set(port) <= set(string.digits) or len(port) > 5:
+        return False
+    if name.startswith("[") and name.endswith("]"):
+        return len(name) > 2 and set(name[1:-1]) <= {*string.hexdigits, ":", "."}
+    plain, *escaped = name.split("%")
+    hexadecimal = all(len(piece) >= 2 and set(piece[:2]) <= {*string.hexdigits} for piece in escaped)
+    rest = plain + "".join(piece[2:] for piece in escaped)
+    return name != "" and hexadecimal and set(rest) <= {*string.ascii_letters, *string.digits, *"-._~!$&'()*+,;="}
+
+
+HOSTS = st.text(st.sampled_from("ab.:[]1%2\"'<>&/@,; \t\\\xe4"), max_size=8) | st.sampled_from(
+    ["", "a.example:81", "[::1]"]
+)
+
+
+@given(HOSTS, HOSTS, HOSTS, HOSTS, HOSTS, st.sampled_from([0, 1, 2]))
+@example("", "", "", "[:1", "", 0)
+def test_whatever_client_proxy_and_server_say_host_url_and_address_hold_only_what_these_can_be(
+    sent, forwarded, protocol, own, address, proxies
+):
+    def look(request):
+        return request.host, request.url, request.scheme, request.remote_address
+
+    environ = {"HTTP_HOST": sent, "HTTP_X_FORWARDED_HOST": forwarded, "HTTP_X_FORWARDED_PROTO": protocol}
+    environ.update(HTTP_X_FORWARDED_FOR=address, SERVER_NAME=own, SERVER_PORT="80", REMOTE_ADDR="192.0.2.1")
+    host, url, scheme, found = read(
+        look, environ=environ, options={"trusted_proxies": proxies}, unchecked="it refuses such an environment"
+    )
+    assert may_be_a_host(host) and scheme == "http" and url == f"http://{host}/"
+    said = [forwarded.split(",")[-proxies:][0].strip(" \t")] * bool(proxies) + [sent]
+    known = f"[{own}]" if ":" in own else own
+    assert host == next(filter(may_be_a_host, [*said, known, "localhost"]))
+    assert found == "192.0.2.1" or (proxies and not set("\"'<>&/@; \t\\\xe4") & set(found))
 
 
 def test_headers_are_a_case_insensitive_read_only_mapping_with_names_as_sent():
@@ -9951,6 +10002,10 @@ AT_A_GLANCE = {
     ],
     "Uploads": [test_uploaded_file_is_closed_with_the_response],
     "``X-Forwarded-*``": [test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted],
+    "A host that cannot be one": [
+        test_whatever_client_proxy_and_server_say_host_url_and_address_hold_only_what_these_can_be,
+        test_malformed_request_gets_a_complete_refusal_and_no_second_answer,
+    ],
     "Threads": [test_slow_handlers_stop_nobody_and_threads_are_bounded],
 }
 

@@ -181,6 +181,12 @@ _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 sect
 _TOKEN = re.compile(f"{_TCHAR}+").fullmatch
 # PEP 3333 admits latin-1 without controls, so no tab either.
 _NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]").search
+# The name or address of a host, and perhaps a port: RFC 3986 section 3.2.2, without what no address in use needs.
+_AUTHORITY = re.compile(
+    r"(?:(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?"
+).fullmatch
+# What proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
+_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+").fullmatch
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
@@ -1276,13 +1282,17 @@ class Request:
 
     @_once
     def host(self) -> str:
-        """Host name and port as the client sent them, or as a trusted proxy says; else the server's own."""
-        sent = self._forwarded("HOST") or self.environ.get("HTTP_HOST")
-        if sent:
-            return str(sent)
+        """Host name and port as the client sent them, or as a trusted proxy says; else the server's own.
+
+        What no host can be counts as not sent: not every server looks.
+        """
+        for sent in (self._forwarded("HOST"), self.environ.get("HTTP_HOST", "")):
+            if _AUTHORITY(sent):
+                return sent
         name, port = self.environ["SERVER_NAME"], self.environ["SERVER_PORT"]
         name = f"[{name}]" if ":" in name else name
-        return str(name) if port == {"http": "80", "https": "443"}.get(self.scheme) else f"{name}:{port}"
+        own = str(name) if port == {"http": "80", "https": "443"}.get(self.scheme) else f"{name}:{port}"
+        return own if _AUTHORITY(own) else "localhost"  # at a Unix socket a server may have a path for its name
 
     @_once
     def url(self) -> str:
@@ -1294,7 +1304,8 @@ class Request:
     @_once
     def remote_address(self) -> str:
         """Address of the client as the server saw it, or as a trusted proxy says; "" if nobody knows."""
-        return self._forwarded("FOR") or str(self.environ.get("REMOTE_ADDR") or "")
+        forwarded = self._forwarded("FOR")
+        return forwarded if _ADDRESS(forwarded) else str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
         """Return what the outermost trusted proxy wrote into X-Forwarded-`what`; "" without one."""
@@ -3885,9 +3896,6 @@ _MAX_HEAD = 64 * 1024
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])").fullmatch
 _FIELD_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*").fullmatch
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)").fullmatch
-_AUTHORITY = re.compile(
-    r"(?:(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?"
-).fullmatch
 # What no head contains: nothing that arrives later can make it a good one, so there is no use in waiting.
 _HOPELESS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r[^\n]|(?<!\r)\n").search
 
