@@ -2218,9 +2218,42 @@ def test_text_is_decoded_by_the_charset_of_its_part_else_of_the_form_else_as_utf
     ]
     head = form(*parts[:1])[: -len("--frontier--\r\n")]
     latin = b"--frontier\r\n" + parts[1].encode("latin-1") + b"\r\n"
-    tail = form(parts[2], field("name=имя", "да")).decode().encode("windows-1251")
-    fields = [("a", "ü"), ("b", "ü"), ("_charset_", "windows-1251"), ("имя", "да")]
+    tail = form(parts[2], field("name=c", "да")).decode().encode("windows-1251")
+    fields = [("a", "ü"), ("b", "ü"), ("_charset_", "windows-1251"), ("c", "да")]
     assert parse(head + latin + tail) == (fields, [])
+
+
+@given(
+    st.sampled_from(sorted(webapp._CHARSETS) + ["utf-7", "utf-32-le", "hex", "klingon"]),
+    st.lists(st.sampled_from(["a", "имя", "\xfc", "+AGE-", "\x1b$B!!", "\0a\0b", "~{<:Ky~}"]), min_size=1, max_size=3),
+    st.sampled_from(["utf-8", "utf-16-le", "utf-16", "utf-32", "iso-2022-jp", "latin-1", "windows-1251"]),
+)
+def test_charset_of_a_form_and_of_a_part_decides_on_no_header(charset, names, encoding):
+    """Else a filter in front of the application would read other names of fields and files than we do."""
+
+    def names_read(form_charset, part_charset):
+        parts = [b"Content-Disposition: form-data; name=_charset_\r\n\r\n" + form_charset.encode()]
+        for name in names:
+            for parameters in (f'name="{name}"', f'name="{name}"; filename="{name}"'):
+                header = f"Content-Disposition: form-data; {parameters}\r\nContent-Type: text/plain{part_charset}"
+                parts.append(header.encode(encoding, "replace") + b"\r\n\r\n")
+        found = outcome(b"".join(b"--frontier\r\n" + part + b"\r\n" for part in parts) + b"--frontier--")
+        return found if found == 400 else ([name for name, _ in found[0]], [file[:2] for file in found[1]])
+
+    plainly = names_read("utf-8", "")
+    assert names_read(charset, "") == names_read("utf-8", f"; charset={charset}") == plainly
+    if encoding == "utf-8":
+        assert plainly == (["_charset_", *names], [(name, re.sub(r"[\0-\x1f]", "", name)) for name in names])
+
+
+@pytest.mark.parametrize("parameter", ["name", "filename"])
+@pytest.mark.parametrize(
+    "charset", ["utf-16", "UTF-16LE", "utf-32", "utf-7", "iso-2022-jp", "shift_jis", "hex", "", "x"]
+)
+def test_extended_parameter_in_a_charset_that_hides_what_it_says_counts_as_absent(parameter, charset):
+    part = field(f"name=f; filename=x; {parameter}*={charset}''a%00b%00", "text")
+    assert parse(form(part)) == ([], [("f", "x", "", b"text", 4)])
+    assert outcome(form(field(f"name*={charset}''a%00b%00"))) == 400
 
 
 FORM = form(field("name=a", "1"), field("name=f; filename=x", "23"))
@@ -9955,7 +9988,10 @@ AT_A_GLANCE = {
     "A path that is not UTF-8": [test_path_that_is_not_utf_8_is_a_400],
     "Case of a path": [test_literals_have_case_and_are_unicode_as_parameters_are],
     "Charset of what is sent": [test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule_everywhere],
-    "Charset of what comes in": [test_text_is_the_body_by_its_charset_and_utf_8_by_default],
+    "Charset of what comes in": [
+        test_text_is_the_body_by_its_charset_and_utf_8_by_default,
+        test_charset_of_a_form_and_of_a_part_decides_on_no_header,
+    ],
     "Nothing built": [test_nothing_built_and_no_code_set_is_204],
     "``Content-Length``": [
         test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_right,

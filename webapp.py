@@ -758,7 +758,7 @@ def _parse_multipart(
         while not reader.at_end:
             if len(fields) + len(files) == max_fields:
                 raise HttpException(413, f"More than {max_fields} parts in the form")
-            name, filename, content_type, charset = _describe_part(reader.header(form_charset))
+            name, filename, content_type, charset = _describe_part(reader.header())
             if filename is None:
                 max_form_memory -= len(name)
                 data = _read_field(reader.content(), max_form_memory)
@@ -793,9 +793,10 @@ def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
 
     HTML writes quotes and line ends, and only those, as percent escapes. RFC 7578, 4.2 forbids the form of
     RFC 8187 (`filename*=UTF-8''%C3%A4`), but some clients send nothing else, or nothing readable beside it.
+    Charsets other than those that RFC 5987 had would hide a name from a filter in front of the application.
     """
     extended = disposition.get(parameter + "*", "").split("'", 2)
-    if len(extended) == 3:
+    if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
         return _decode(unquote_to_bytes(extended[2]), extended[0])
     text = disposition.get(parameter)
     return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
@@ -871,14 +872,18 @@ class _PartReader:
             # No empty form: a first delimiter was mistyped, and a part would be lost.
             raise HttpException(400, "multipart/form-data without a first delimiter")
 
-    def header(self, charset: str) -> dict[str, str]:
-        """Read a part's header; return its fields by their names in lower case, the first of each name."""
+    def header(self) -> dict[str, str]:
+        """Read a part's header; return its fields by their names in lower case, the first of each name.
+
+        It is in UTF-8, whatever the values of the form are in: a filter in front of the application, which knows
+        nothing of `_charset_`, must not read other names than we do.
+        """
         limit = _MAX_PART_HEADER + 4
         while (end := self.buffer.find(b"\r\n\r\n", self.position, self.position + limit)) < 0:
             if len(self.buffer) >= self.position + limit:
                 raise HttpException(413, "The header of a part is too long")
             self.read_more(self.position)
-        text = _FOLD.sub(" ", _decode(self.buffer[self.position : end], charset))
+        text = _FOLD.sub(" ", _decode(self.buffer[self.position : end]))
         self.position = end + 4
         fields: dict[str, str] = {}
         for line in text.split("\r\n"):
