@@ -23,6 +23,7 @@ The file reads from top to bottom, each thing after what it is made of:
     statuses and exceptions         what can go wrong, and how HTTP calls it
     fields and uploads              query strings, forms, multipart/form-data
     JSON                            strict when reading, valid when writing
+    HTML                            `Markup`: safe to build with; templates
     the request                     `Request`
     contents                        what a response sends: text, HTML, documents, streams, files
     sessions                        `WebContext.session`: JSON in a signed cookie
@@ -72,6 +73,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partialmethod
 from http import HTTPStatus
+from string import Formatter
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Union, cast
 from urllib.parse import quote, unquote, unquote_to_bytes, urlencode, urljoin
 
@@ -82,10 +84,14 @@ if TYPE_CHECKING:
     import inspect
     import socket
     import ssl
-    import string
     from datetime import datetime
     from types import TracebackType
     from wsgiref.handlers import SimpleHandler
+
+    if sys.version_info >= (3, 14):
+        from string.templatelib import Template
+    else:
+        Template = str
 else:
     SimpleHandler = object
 
@@ -172,6 +178,12 @@ def _describe(cause: BaseException) -> str:
         return f"<{type(cause).__name__}, whose repr() fails>"
 
 
+def _explain(error: Exception, what: str) -> None:
+    """Let an exception of Python's own begin with what it is about; one of the application says so itself."""
+    if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
+        error.args = (f"{what}: {error}",)
+
+
 # ---- header values ---------------------------------------------------------------------------------------------------
 #
 # What stands in a header field has a grammar, and the grammar is RFC 9110's. Reading never raises: what cannot be read
@@ -242,7 +254,7 @@ def _check_header(name: str, value: str) -> tuple[str, tuple[str, str]]:
     # Nearly every value is plain ASCII, and str knows that without the expression.
     if not (value.isascii() and value.isprintable()) and _NOT_IN_VALUE(value):
         raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
-    value = value.strip(" ")
+    value = str.strip(value, " ")  # of a Markup, which is a str, a plain one
     if key == "content-length" and not (value.isascii() and value.isdigit()):
         raise ValueError(f"Content-Length is a number of bytes, not {value!r}")
     return key, (name, value)
@@ -1086,6 +1098,265 @@ def _encode_json(document: object) -> bytes:
     return _encode(document).encode("utf-8", "backslashreplace")
 
 
+# ---- HTML ------------------------------------------------------------------------------------------------------------
+#
+# Text that is HTML already, and HTML made of text. What is not known to be HTML is escaped, which is right for text and
+# for quoted attributes; nothing here knows where in a page it stands.
+
+
+class Markup(str):
+    """Text that is HTML already: `Response.html` does not escape it, and a handler that returns it answers HTML.
+
+    Safe to build with, as markupsafe's: what `+` (on either side), `%`, `format`, `join` and the other methods of str
+    put into it is escaped, unless it is HTML itself (a Markup, any object with `__html__`, on Python 3.14 a template
+    string), and their result is Markup. `str(markup)` is plain text again. An f-string and `"...".join` are out of its
+    reach: they give a plain str, which is escaped later.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: Any = "", encoding: str | None = None, errors: str = "strict") -> Markup:
+        """Mark `text` as HTML without escaping it; what is HTML itself becomes what it stands for."""
+        if type(text) is not str and _is_html(text):
+            text = _as_html(text, _escape)
+        return super().__new__(cls, text) if encoding is None else super().__new__(cls, text, encoding, errors)
+
+    @classmethod
+    def escape(cls, value: object) -> Markup:
+        """Return `value` as HTML: escaped, unless it is HTML itself."""
+        return cls(_as_html(value, _escape))
+
+    def __html__(self) -> Markup:
+        return self
+
+    def __html_format__(self, format_spec: str) -> Markup:
+        return type(self)(format(str(self), format_spec))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({super().__repr__()})"
+
+    def __add__(self, other: Any) -> Markup:
+        if not (isinstance(other, str) or _is_html(other)):
+            return NotImplemented
+        return type(self)(super().__add__(self.escape(other)))
+
+    def __radd__(self, other: Any) -> Markup:
+        if not (isinstance(other, str) or _is_html(other)):
+            return NotImplemented
+        return self.escape(other) + self
+
+    def __mod__(self, values: Any) -> Markup:
+        if isinstance(values, tuple):
+            values = tuple(map(_PercentValue, values))
+        elif hasattr(type(values), "__getitem__") and not isinstance(values, str):
+            values = _PercentValue(values)  # a mapping
+        else:
+            values = (_PercentValue(values),)
+        return type(self)(super().__mod__(values))
+
+    def format(self, *args: Any, **kwargs: Any) -> Markup:
+        """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
+        return type(self)(_MARKUP_FORMATTER.fill(self, args, kwargs))
+
+    def format_map(self, mapping: Any) -> Markup:
+        """Format as `format(**mapping)` does, without a copy of the mapping."""
+        return type(self)(_MARKUP_FORMATTER.fill(self, (), mapping))
+
+    def join(self, items: Iterable[Any]) -> Markup:
+        """Return all items, each escaped, with this text between them."""
+        return type(self)(super().join(map(self.escape, items)))
+
+    def unescape(self) -> str:
+        """Return plain text: character references become what they stand for, tags stay."""
+        from html import unescape
+
+        return unescape(str(self))
+
+    def striptags(self) -> str:
+        """Return plain text without tags and comments, each run of white space as one space."""
+        return Markup(" ".join(_TAG.sub(r"\1", str(self)).split())).unescape()
+
+
+_TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
+
+# The methods of str whose result is made of the text itself; some put an argument into it, the one at that position.
+_ESCAPED_ARGUMENT = dict.fromkeys(
+    "__getitem__ __mul__ __rmul__ capitalize casefold expandtabs lower lstrip partition removeprefix removesuffix "
+    "rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill".split()
+)
+_ESCAPED_ARGUMENT.update(center=1, ljust=1, replace=1, rjust=1)
+
+
+def _keeping_markup(name: str, escaped: int | None) -> Callable[..., Any]:
+    method = getattr(str, name)
+
+    @functools.wraps(method)
+    def keeping(self: Markup, *args: Any, **kwargs: Any) -> Any:
+        made = method(self, *(self.escape(a) if i == escaped else a for i, a in enumerate(args)), **kwargs)
+        return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
+
+    return keeping
+
+
+for _method, _escaped in _ESCAPED_ARGUMENT.items():
+    setattr(Markup, _method, _keeping_markup(_method, _escaped))
+
+
+class _PercentValue:
+    """A value for `Markup % value`, escaped where it becomes text. Without `__index__`: `%c` would make `<` of 60."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __getitem__(self, key: Any) -> _PercentValue:
+        return _PercentValue(self._value[key])
+
+    def __str__(self) -> str:
+        return str(Markup.escape(self._value))
+
+    def __repr__(self) -> str:
+        return str(Markup.escape(repr(self._value)))
+
+    def __int__(self) -> int:
+        return int(self._value)
+
+    def __float__(self) -> float:
+        return float(self._value)
+
+
+_Escape = Callable[[str], str]
+
+
+def _escaping(quote: str, apostrophe: str) -> _Escape:
+    def escape(text: str) -> str:
+        text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        return text.replace('"', quote).replace("'", apostrophe)
+
+    return escape
+
+
+# As markupsafe does; and in whole pages as html.escape does, which means the same by it.
+_escape, _escape_page = _escaping("&#34;", "&#39;"), _escaping("&quot;", "&#x27;")
+
+
+def _is_template_string(value: object) -> bool:
+    # By name, as nothing but Python 3.14 (PEP 750) has the module, and only a program that uses it imports it.
+    return type(value).__module__ == "string.templatelib" and type(value).__name__ == "Template"
+
+
+def _is_html(value: object) -> bool:
+    return hasattr(value, "__html__") or _is_template_string(value)
+
+
+def _as_html(value: Any, escape: _Escape) -> str:
+    """Return a value as HTML: what is HTML itself as it is, the text of anything else escaped."""
+    if hasattr(value, "__html__"):
+        found: str = value.__html__()
+        return found
+    if _is_template_string(value):
+        return "".join(part if isinstance(part, str) else _interpolated(part, escape) for part in value)
+    return escape(str(value))
+
+
+def _formatted(value: Any, format_spec: str, escape: _Escape) -> str:
+    """Return `format(value, format_spec)` as HTML."""
+    if not format_spec:  # what most fields are takes half the time
+        if type(value) is str:
+            return escape(value)
+        if type(value) is Markup:
+            return value
+    if hasattr(value, "__html_format__"):
+        value = value.__html_format__(format_spec)
+    elif not _is_html(value):
+        value = format(value, format_spec)
+    elif format_spec:
+        raise ValueError(f"{type(value).__name__} takes no format {format_spec!r}, for it has no __html_format__")
+    return _as_html(value, escape)
+
+
+_CONVERSIONS: dict[str, Callable[[object], str]] = {"a": ascii, "r": repr, "s": str}
+
+
+def _interpolated(part: Any, escape: _Escape) -> str:
+    """Return an interpolation of a template string as HTML."""
+    value = _CONVERSIONS[part.conversion](part.value) if part.conversion else part.value
+    try:
+        return _formatted(value, part.format_spec, escape) if part.format_spec else _joined(value, escape)
+    except Exception as error:
+        _explain(error, f"the value for {{{part.expression}}}")
+        raise
+
+
+def _joined(value: Any, escape: _Escape) -> str:
+    """Return a value as HTML, an iterable item by item; a mapping is none here, nor what has a text of its own."""
+    listed = isinstance(value, Iterable) and getattr(type(value), "__str__", None) is object.__str__
+    if not listed or isinstance(value, Mapping) or _is_html(value):
+        return _formatted(value, "", escape)
+    return "".join(_joined(item, escape) for item in value)
+
+
+class _MissingValue(KeyError, IndexError):
+    """A template names a value that nobody gave."""
+
+    __str__ = Exception.__str__  # KeyError would show the message in quotes
+
+
+class _HtmlFormatter(Formatter):
+    """Formats as str.format does, and makes HTML of each field."""
+
+    def __init__(self, escape: _Escape) -> None:
+        self.escape = escape
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if "&" in format_spec:  # a field within it, as in {price:{width}}, was escaped on its way here
+            from html import unescape
+
+            format_spec = unescape(format_spec)
+        return _formatted(value, format_spec, self.escape)
+
+    def fill(self, template: str, args: Sequence[Any], values: Mapping[str, Any]) -> str:
+        """Return the template with its fields filled in; a failure says which field it was."""
+        try:
+            return self.vformat(template, args, values)
+        except Exception as error:
+            tracer = _FieldTracer(self.escape)
+            with contextlib.suppress(Exception):
+                tracer.vformat(template, args, values)
+            _explain_field(
+                error, tracer.field, template, [*range(len(args)), *(values if isinstance(values, Mapping) else ())]
+            )
+            raise
+
+
+class _FieldTracer(_HtmlFormatter):
+    """Remembers the field at which formatting ended."""
+
+    field = ""
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self.field = field_name
+        return super().get_field(field_name, args, kwargs)
+
+
+_MARKUP_FORMATTER, _PAGE_FORMATTER = _HtmlFormatter(_escape), _HtmlFormatter(_escape_page)
+
+
+def _explain_field(error: Exception, field: str, template: str, given: Sequence[object]) -> None:
+    braces = "in a template a brace that is to stay is written twice, {{ or }}"
+    name = re.split(r"[.[]", field)[0]
+    if isinstance(error, LookupError) and name not in map(str, given):
+        known = ", ".join(map(str, given)) or "nothing"
+        raise _MissingValue(f"no value for {{{name}}}, only for {known}: {braces}") from None
+    try:
+        list(Formatter().parse(template))
+    except ValueError:
+        _explain(error, braces)
+    else:
+        _explain(error, f"the value for {{{field}}}")
+
+
 # ---- the request -----------------------------------------------------------------------------------------------------
 #
 # A view of the WSGI environment (PEP 3333). A handler that reads nothing pays nothing; what is read is kept; what
@@ -1526,31 +1797,6 @@ _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
-
-
-class Markup(str):
-    """Text that is HTML already: `Response.html` does not escape it, and a handler that returns it answers HTML."""
-
-    __slots__ = ()
-
-    def __html__(self) -> str:
-        return self
-
-
-@functools.cache
-def _html_formatter() -> string.Formatter:
-    """Return what formats as str.format does, and escapes each field; made once, when the first page needs it."""
-    from html import escape, unescape
-    from string import Formatter
-
-    class HtmlFormatter(Formatter):
-        def format_field(self, value: Any, format_spec: str) -> str:
-            format_spec = unescape(format_spec)  # a field within it, as in {price:{width}}, was escaped on its way here
-            if hasattr(value, "__html__"):
-                return format(value.__html__(), format_spec)
-            return escape(format(value, format_spec))
-
-    return HtmlFormatter()
 
 
 class _Stream:
@@ -2033,7 +2279,7 @@ class Response:
         """Build a plain text body, in UTF-8; what UTF-8 cannot hold (lone surrogates) becomes `?`."""
         return self._build(text.encode("utf-8", "replace"), _TEXT)
 
-    def html(self, template: str, /, **values: Any) -> Response:
+    def html(self, template: str | Template, /, **values: Any) -> Response:
         """Build an HTML body.
 
         With `values`, the template is formatted as by str.format, and every formatted field is escaped, unless its
@@ -2041,8 +2287,16 @@ class Response:
         not enough inside <script> or <style>, in an attribute without quotes, or for an href that may begin with
         "javascript:". A literal brace is written twice. Without `values` the template goes out as it is. KeyError for
         a value that the template wants and nobody gave.
+
+        On Python 3.14 a template string, t"<li>{name}", holds its values itself: each is escaped, but for Markup and
+        other template strings, and an iterable of values is written one after the other.
         """
-        text = _html_formatter().vformat(template, (), values) if values else template
+        if isinstance(template, str):
+            text = _PAGE_FORMATTER.fill(template, (), values) if values else template
+        elif _is_html(template) and not values:
+            text = _as_html(template, _escape_page)
+        else:
+            raise TypeError(f"html() takes a str, or a template string without values, not {template!r:.80}")
         return self._build(text.encode("utf-8", "replace"), _HTML)
 
     def body(self, data: bytes, content_type: str) -> Response:
@@ -2150,11 +2404,13 @@ class Response:
     def _put(self, value: Any, giver: object) -> None:
         """Build the body that `value` stands for; `giver` is named if it stands for none."""
         if isinstance(value, str):
-            self._build(value.encode("utf-8", "replace"), _HTML if isinstance(value, Markup) else _TEXT)
+            self._build(value.encode("utf-8", "replace"), _HTML if hasattr(value, "__html__") else _TEXT)
         elif isinstance(value, (dict, list)):
             self._document = value
         elif isinstance(value, (bytes, bytearray, memoryview)):
             self.body(bytes(value), "application/octet-stream")
+        elif _is_html(value):
+            self.html(value)
         elif hasattr(value, "__next__"):
             self.stream(value)
         else:
