@@ -26,7 +26,6 @@ http://127.0.0.1:8000/. Names that begin with a dot are not served, nor is anyth
 """
 
 import sys
-from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -61,7 +60,7 @@ th, td {{ text-align: left; padding: .4rem .5rem; border-bottom: 1px solid #888 
 </html>
 """
 
-ROW = (
+ROW = Markup(
     '<tr><td><a href="files/{link}">{name}</a><td class="size">{size:,}'
     '<td><a href="download/{link}" aria-label="Download {name}">Save</a>'
 )
@@ -83,10 +82,8 @@ def make_app(folder):
 
     @app.get("/")
     def index(context):
-        rows = [
-            ROW.format(link=quote(name), name=escape(name), size=(folder / name).stat().st_size) for name in names()
-        ]
-        context.response.html(PAGE, title=folder.name, rows=Markup("\n".join(rows)))
+        rows = [ROW.format(link=quote(name), name=name, size=(folder / name).stat().st_size) for name in names()]
+        context.response.html(PAGE, title=folder.name, rows=Markup("\n").join(rows))
 
     @app.get("/download/{name}")
     def download(context, name):

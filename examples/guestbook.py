@@ -37,7 +37,6 @@ import os
 import secrets
 import sqlite3
 import sys
-from html import escape
 from pathlib import Path
 
 # Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
@@ -82,6 +81,10 @@ input, textarea, button {{ font: inherit }}
 </body>
 </html>
 """
+STATE = Markup(' aria-invalid="true" aria-describedby="{field}-error"{focus}')
+ERROR = Markup('\n<span id="{field}-error" class="error">{text}</span>')
+NOTICE = Markup('<p role="status">{}</p>')
+ITEM = Markup("<li><b>{}</b>: {}</li>")
 
 app = WebApp(secret_key=os.environ.get("GUESTBOOK_KEY") or secrets.token_bytes())
 app.before(same_origin)
@@ -99,21 +102,21 @@ def show_page(context, name="", message="", errors=None, notice=""):
     state, text = {}, {}
     for field, messages in (errors or {}).items():
         focus = "" if state else " autofocus"  # on the first
-        state[field] = Markup(f' aria-invalid="true" aria-describedby="{field}-error"{focus}')
-        text[field] = Markup(f'\n<span id="{field}-error" class="error">{escape(" ".join(messages))}</span>')
+        state[field] = STATE.format(field=field, focus=focus)
+        text[field] = ERROR.format(field=field, text=" ".join(messages))
     entries = context.state["db"].execute("SELECT name, message FROM entry ORDER BY id DESC LIMIT 100")
-    items = [f"<li><b>{escape(name)}</b>: {escape(message)}</li>" for name, message in entries]
+    items = [ITEM.format(name, message) for name, message in entries]
     context.response.html(
         PAGE,
         title="Error: Guestbook" if errors else "Guestbook",
-        notice=Markup(notice and f'<p role="status">{escape(notice)}</p>'),
+        notice=notice and NOTICE.format(notice),
         name=name,
         name_state=state.get("name", ""),
         name_error=text.get("name", ""),
         message=message,
         message_state=state.get("message", ""),
         message_error=text.get("message", ""),
-        entries=Markup("\n".join(items) or "<li>Nobody yet"),
+        entries=Markup("\n").join(items) or Markup("<li>Nobody yet"),
     )
 
 

@@ -33,7 +33,6 @@ again:
 import hashlib
 import os
 import sys
-from html import escape
 from pathlib import Path
 
 # Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
@@ -64,23 +63,26 @@ th {{ text-align: left; vertical-align: top; padding-right: 1rem; white-space: n
 </body>
 </html>
 """
-FORM = """<h1>Upload</h1>
+FORM = Markup("""<h1>Upload</h1>
 <form method="post" action="/" enctype="multipart/form-data">
 <p><label for="file">A file of at most 1 MiB</label>
 <input type="file" id="file" name="file"{state}>{error}
 <p><label for="note">A note (optional)</label>
 <input id="note" name="note" value="{note}">
 <p><button>Upload</button>
-</form>"""
+</form>""")
+STATE = Markup(' aria-invalid="true" aria-describedby="file-error" autofocus')
+ERROR = Markup('\n<span id="file-error" class="error">{}</span>')
+TABLE = Markup('<h1>Uploaded</h1>\n<table>\n{}\n</table>\n<p><a href="/">Another one</a>')
+ROW = Markup('<tr><th scope="row">{}</th><td>{}</td></tr>')
 
 app = WebApp(max_body_size=2**20)
 
 
 def show_form(context, error="", note=""):
-    state = ' aria-invalid="true" aria-describedby="file-error" autofocus' if error else ""
-    error = error and f'\n<span id="file-error" class="error">{escape(error)}</span>'
-    title = "Error: Upload" if error else "Upload"
-    context.response.html(PAGE, title=title, content=Markup(FORM.format(state=state, error=error, note=escape(note))))
+    title, state = ("Error: Upload", STATE) if error else ("Upload", "")
+    content = FORM.format(state=state, error=error and ERROR.format(error), note=note)
+    context.response.html(PAGE, title=title, content=content)
 
 
 @app.get("/")
@@ -114,9 +116,8 @@ def receive(context):
         "SHA-256": digest.hexdigest(),
         "Note": context.request.form.get("note", ""),
     }
-    table = "\n".join(f'<tr><th scope="row">{name}</th><td>{escape(value)}</td></tr>' for name, value in rows.items())
-    content = f'<h1>Uploaded</h1>\n<table>\n{table}\n</table>\n<p><a href="/">Another one</a>'
-    context.response.html(PAGE, title="Uploaded", content=Markup(content))
+    table = Markup("\n").join(ROW.format(name, value) for name, value in rows.items())
+    context.response.html(PAGE, title="Uploaded", content=TABLE.format(table))
 
 
 @app.error
