@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     import inspect
     import socket
     import ssl
+    import subprocess
     from datetime import datetime
     from types import TracebackType
     from wsgiref.handlers import SimpleHandler
@@ -5393,6 +5394,14 @@ def _say(text: str) -> None:
             sys.stderr.flush()
 
 
+def _stop_signals() -> list[int]:
+    """Return the signals that ask a server to stop; Windows has one more, for Ctrl-Break."""
+    import signal
+
+    names = ("SIGINT", "SIGTERM", "SIGBREAK")
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+
 @contextlib.contextmanager
 def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
     """Handle Ctrl-C and SIGTERM for a while, if this is the main thread."""
@@ -5401,7 +5410,7 @@ def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
         return
     import signal
 
-    previous = [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)]
+    previous = [(number, signal.signal(number, handler)) for number in _stop_signals()]
     try:
         yield
     finally:
@@ -5415,8 +5424,12 @@ def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
 
 _RELOAD = 3  # exit status of a served process that wants to be started again
 _CANNOT_LISTEN = 4  # exit status of one that no change of a file would help
-_POLL = 0.5  # seconds between two looks at the files; also how long a child may outlive its parent
-_PARENT = "_WEBAPP_RELOAD_PARENT"  # in the environment of the child: its parent's process id, and when it was started
+_POLL = 0.5  # seconds between two looks at the files
+_SETTLING = 0.1  # seconds without a change after which a change is complete
+# In the environment of the child: the pipe that its parent holds the other end of, and when the child was started. It
+# tells everywhere that the parent has ended; the number of the process does not where a launcher stands between the
+# two, as in a virtual environment on Windows.
+_LIFELINE = "_WEBAPP_RELOAD"
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
 
 
@@ -5424,7 +5437,7 @@ def _run(
     app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
 ) -> None:
     """Serve in the foreground; with `reload` in a child process that is replaced when a file changes."""
-    if reload and _PARENT not in os.environ:
+    if reload and _lifeline() is None:
         sys.exit(_supervise())
     try:
         server = Server(app, host, port, quiet=quiet, **options)
@@ -5437,6 +5450,7 @@ def _run(
         _say(f"webapp: serving on {server.url} (Ctrl-C stops)")
     changed = threading.Event()
     if reload:
+        threading.Thread(target=_follow_parent, args=(server,), name="webapp-parent", daemon=True).start()
         threading.Thread(target=_watch, args=(server, changed), name="webapp-reload", daemon=True).start()
     server.serve_forever()
     if changed.is_set():
@@ -5446,30 +5460,71 @@ def _run(
 def _supervise() -> int:
     """Run this command again as a child, over and over while it asks for it; return the exit status."""
     import signal
-    import subprocess
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in _stop_signals():
+        signal.signal(number, signal.default_int_handler)
     child = None
     try:
         while True:
-            environ = {**os.environ, _PARENT: f"{os.getpid()} {time.time()}"}
             files = _modification_times()
-            child = subprocess.Popen(_command_line(), env=environ)
-            status = child.wait()
+            child, lifeline = _start_child()
+            try:
+                status = child.wait()
+            finally:
+                os.close(lifeline)  # lets it stop
             if status in (0, _CANNOT_LISTEN):
                 return min(status, 1)
             if status != _RELOAD:
                 _say("webapp: waiting for a file to change")
-                while files == _modification_times():
+                while not (changed := _changed(files, _modification_times())):
                     time.sleep(_POLL)
+                _settle(changed)
     except KeyboardInterrupt:
         if child is not None:
             try:
-                child.terminate()
+                if sys.platform != "win32":  # where it would be no request, but the end
+                    child.terminate()
                 child.wait()
             except KeyboardInterrupt:
                 child.kill()
         return 0
+
+
+def _start_child() -> tuple[subprocess.Popen[bytes], int]:
+    """Run this command again; return the child, and the end of a pipe that tells the child when it is closed."""
+    import subprocess
+
+    reading, writing = os.pipe()
+    os.set_inheritable(reading, True)
+    handle = reading
+    if sys.platform == "win32":
+        from msvcrt import get_osfhandle
+
+        handle = get_osfhandle(reading)
+    try:
+        environ = {**os.environ, _LIFELINE: f"{handle} {time.time()}"}
+        return subprocess.Popen(_command_line(), env=environ, close_fds=False), writing
+    finally:
+        os.close(reading)
+
+
+@functools.cache
+def _lifeline() -> tuple[int, float] | None:
+    """Return the pipe from the process that watches over this one, and when that started it; None without one."""
+    handle, _, started = os.environ.pop(_LIFELINE, "").partition(" ")
+    try:
+        descriptor = int(handle)
+        if sys.platform == "win32":
+            from msvcrt import open_osfhandle
+
+            descriptor = open_osfhandle(descriptor, os.O_RDONLY)
+        # A program that the child has started may have the variable, but it has no such pipe.
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.set_inheritable(descriptor, False)
+            return descriptor, float(started)
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def _command_line() -> list[str]:
@@ -5482,27 +5537,58 @@ def _command_line() -> list[str]:
     return [sys.executable, *program, *sys.argv[1:]]
 
 
+def _follow_parent(server: Server) -> None:
+    """Stop the server when the parent process is gone, or closes its end of the pipe."""
+    lifeline = _lifeline()
+    assert lifeline is not None
+    os.read(lifeline[0], 1)
+    server.stop()
+
+
 def _watch(server: Server, changed: threading.Event) -> None:
-    """Stop the server when a file has changed, or when the parent process is gone."""
-    parent, started = os.environ[_PARENT].split()
+    """Stop the server when a file has changed."""
+    lifeline = _lifeline()
+    assert lifeline is not None
     files = _modification_times()
     # What was changed while this process was starting may or may not be what it has loaded.
-    if any(float(started) < when <= time.time() for when in files.values()):
-        changed.set()
-    while os.getppid() == int(parent) and not changed.is_set():
+    names = [path for path, when in files.items() if lifeline[1] < when <= time.time()]
+    while not names:
         time.sleep(_POLL)
         now = _modification_times()
         # A module that was imported meanwhile is new here and no change.
-        if any(now.get(path) != when for path, when in files.items()):
-            changed.set()
+        names = [path for path in _changed(files, now) if path in files]
         files = now
+    _settle(names)
+    changed.set()
     server.stop()
+
+
+def _settle(changed: Sequence[str]) -> None:
+    """Say what has changed, and wait until it is complete: editors write in steps, and a checkout file by file."""
+    name = _printable(min(changed).removeprefix(os.path.join(_folder(), "")))
+    _say(f"webapp: {name} has changed" + (f", and {len(changed) - 1} more" if len(changed) > 1 else ""))
+    before, now = None, _modification_times()
+    while before != now:
+        time.sleep(_SETTLING)
+        before, now = now, _modification_times()
+
+
+def _changed(before: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
+    """Return the files that are new, gone, or have another time."""
+    return [path for path in {**before, **now} if before.get(path) != now.get(path)]
+
+
+@functools.cache
+def _folder() -> str:
+    """Return the working directory as it was at first: a handler may change it."""
+    return os.getcwd()
 
 
 def _modification_times() -> dict[str, float]:
     """Give the times of all loaded modules, and of sources and templates below the working directory."""
-    paths = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
-    for folder, folders, names in os.walk("."):
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    paths = {os.path.join(_folder(), file) for file in files if file}
+    for folder, folders, names in os.walk(_folder()):
         # Nobody is working on hidden directories and installed packages.
         join, exists = os.path.join, os.path.exists
         folders[:] = [name for name in folders if name[0] not in "._" and not exists(join(folder, name, "pyvenv.cfg"))]
@@ -5532,7 +5618,7 @@ def _main(argv: list[str] | None = None) -> int:
         return 0
     if not options.app:
         parser.error("name the application: module:app or path/to/file.py")
-    if options.reload and not options.routes and _PARENT not in os.environ:
+    if options.reload and not options.routes and _lifeline() is None:
         return _supervise()
     try:
         app = _load(options.app)
