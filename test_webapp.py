@@ -792,6 +792,128 @@ def test_method_cannot_be_assigned_to_an_instance(name):
     assert client(app).get("/").status == 404
 
 
+def override_by_a_checker_of_its_own(name, call):
+    return type("App", (WebApp,), {"_check_overrides": classmethod(call), "_refuse_overrides": call, name: call})
+
+
+def override_in_a_mixin_that_keeps_the_check_away(name, call):
+    mixin = type("Mixin", (), {"__init_subclass__": classmethod(lambda cls: None), name: call})
+    return type("App", (mixin, WebApp), {})
+
+
+def override_below_a_class_that_keeps_the_check_away(name, call):
+    base = type("Base", (WebApp,), {"__init_subclass__": classmethod(lambda cls: None)})
+    return type("App", (base,), {name: call})
+
+
+def override_on_the_class(name, call):
+    app_class = type("App", (WebApp,), {})
+    setattr(app_class, name, call)
+    return app_class
+
+
+def override_on_a_base(name, call):
+    base = type("Mixin", (), {})
+    app_class = type("App", (base, WebApp), {})
+    setattr(base, name, call)
+    return app_class
+
+
+def override_by_another_base(name, call):
+    app_class = type("App", (type("Base", (), {}), WebApp), {})
+    app_class.__bases__ = (type("Other", (), {name: call}), WebApp)
+    return app_class
+
+
+def override_when_named(name, call):
+    class Names:
+        def __set_name__(self, owner, attribute):
+            setattr(owner, name, call)
+
+    return type("App", (WebApp,), {"attribute": Names()})
+
+
+def override_by_a_slot(name, call):
+    return type("App", (WebApp,), {"__slots__": (name,)})
+
+
+def override_by_an_alias(name, call):
+    return type("App", (WebApp,), {name: WebApp.options if name != "options" else WebApp.get})
+
+
+OVERRIDES = {name: value for name, value in globals().items() if name.startswith("override_")}
+
+
+@pytest.mark.parametrize("name", ["__call__", "__setattr__", "__getattribute__", "get", "options", "routes", "_answer"])
+@pytest.mark.parametrize("override", OVERRIDES.values(), ids=OVERRIDES)
+def test_nothing_can_be_overridden_by_way_of_the_class(name, override):
+    """Contract 1: the dispatcher cannot be replaced."""
+    call = raiser(AssertionError("overridden"))
+    with pytest.raises(TypeError, match=name):
+        override(name, call)()
+
+
+@pytest.mark.parametrize("name", ["__getattribute__", "get", "path", "_attach"])
+def test_nothing_can_be_overridden_between_webapp_and_scope(name):
+    between = type("Between", (Scope,), {name: raiser(AssertionError("overridden"))})
+    with pytest.raises(TypeError, match=name):
+        type("App", (WebApp, between), {})
+
+
+@pytest.mark.parametrize("name", ["get", "path", "routes", "on_request", "on_complete", "_answer", "_respond"])
+def test_nothing_can_be_overridden_in_the_dict_of_an_instance(name):
+    app = WebApp()
+    with pytest.raises(TypeError, match=name):
+        setattr(app, name, lambda *args: None)
+    app.__dict__[name] = lambda *args: None
+    with pytest.raises(TypeError, match=name):
+        client(app).get("/")
+
+
+def test_class_of_an_instance_stays():
+    with pytest.raises(TypeError, match="__class__"):
+        WebApp().__class__ = type("App", (WebApp,), {})
+
+
+def test_class_that_changes_before_its_application_is_used_is_refused_then():
+    app_class = type("App", (WebApp,), {})
+    app = app_class()
+    app_class._answer = raiser(AssertionError("overridden"))
+    with pytest.raises(TypeError, match="_answer"):
+        client(app).get("/")
+
+
+def test_mixin_behind_webapp_overrides_nothing_and_may_have_what_names_it_likes():
+    app = type("App", (WebApp, type("Mixin", (), {"get": 1, "routes": 2, "_answer": 3})), {})()
+    app.get("/", lambda context: "answer")
+    assert client(app).get("/").text == "answer"
+
+
+@pytest.mark.parametrize("name", sorted(OVERRIDABLE))
+@pytest.mark.parametrize("value", [None, 5, property(raiser(LookupError()))])
+def test_overridable_method_must_be_one(name, value):
+    with pytest.raises(TypeError, match=f"App.{name}"):
+        type("App", (WebApp,), {name: value})
+
+
+def test_application_may_compare_and_count_as_it_likes():
+    """A dataclass without __hash__, an application that counts as empty: its hooks run all the same."""
+
+    class App(WebApp):
+        def __eq__(self, other):
+            raise AssertionError("compared")
+
+        def __len__(self):
+            return 0
+
+        __hash__ = None
+
+    app, calls = App(), []
+    app.before(lambda context: calls.append("before"))
+    app.path("/in").get("/route", lambda context: "answer")
+    assert (client(app).get("/in/route").text, calls) == ("answer", ["before"])
+
+
 def test_three_methods_can_be_overridden_by_a_subclass_and_by_a_mixin():
     """Contract 6, the table."""
 
@@ -1382,6 +1504,40 @@ def test_error_hook_that_throws_leaves_no_trace_in_the_session():
     assert client(app).get("/").json == {"list": [1]}
 
 
+@pytest.mark.parametrize(
+    "change", [lambda session: None, lambda session: session.clear()], ids=["keeps it", "clears it"]
+)
+def test_session_that_cannot_be_written_is_heard_of_though_a_later_hook_throws(change):
+    """Design 4: the default body is sent, and what failed is logged."""
+    app = failing_app(ValueError(), secret_key="a secret of one's own")
+
+    @app.error
+    def make_unwritable(context, cause, status):
+        context.session["object"] = object()
+        context.response.text("built")
+
+    @app.error
+    def spoil(context, cause, status):
+        change(context.session)
+        raise KeyError
+
+    with Log() as log:
+        response = client(app).get("/")
+    assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
+    assert [type(record.exc_info[1]) for record in log.records] == [ValueError, KeyError, TypeError]
+
+
+def test_error_hook_that_throws_leaves_no_trace_in_the_response_form():
+    def spoil(context, cause, status):
+        context.response.form["spoilt"] = 1
+        raise ValueError
+
+    def build(context, cause, status):
+        context.response.put_form({"built": 1})
+
+    assert nested_hooks(build, spoil).json == {"built": 1}
+
+
 def test_error_hook_that_throws_after_sending_has_answered():
     """Design 4: unless it had already sent."""
     calls = []
@@ -1639,6 +1795,42 @@ def test_validation_that_has_sent_a_response_itself_is_left_alone():
     with Log() as log:
         response = client(app).post("/")
     assert (response.status, response.text, hooks, log.records) == (409, "my own answer", [], [])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [str, dict, lambda: {"a": 1}, lambda: {"name": ["missing"]}, lambda: False, lambda: 5, object, lambda: iter("ab")],
+)
+@pytest.mark.parametrize("method", ["validate", "execute"])
+def test_validation_failure_is_a_422_whatever_is_returned(value, method):
+    """Contract 7.6, design 3.5: an error added is a 422."""
+    app, hooks = WebApp(), []
+    feed = Feed("a")
+
+    def returns(self, context):
+        Answer422.validate(self, context)
+        return feed if value is object else value()
+
+    app.post("/", type("Check", (Answer422,), {method: returns}))(lambda context: hooks.append("handler"))
+    app.error(lambda *_: hooks.append("error"))
+    response = client(app).post("/", form={"a": "1"})
+    assert (response.status, response.json, hooks) == (422, {"a": "1", "validation": ERRORS}, [])
+    assert feed.closed == (value is object)
+
+
+def test_validation_failure_is_a_422_though_its_on_cancel_adds_an_executor():
+    app, hooks = WebApp(), []
+
+    class Check(Answer422):
+        def on_cancel(self, context):
+            context.add_executor(lambda context: hooks.append("added"))
+            super().on_cancel(context)
+            context.add_executor(Answer422)
+
+    app.post("/", Check)(lambda context: hooks.append("handler"))
+    app.error(lambda *_: hooks.append("error"))
+    assert client(app).post("/").json == {"validation": ERRORS}
+    assert hooks == []
 
 
 def test_errors_of_one_request_are_not_seen_by_the_next():
@@ -3949,6 +4141,32 @@ def test_any_other_value_is_a_type_error_that_names_who_returned_it_and_what_to_
     assert re.search(rf"{who} .*{re.escape(type(value).__name__)}.*str, bytes, dict", str(causes[0]))
 
 
+class Lies(int):
+    """A number that says of itself that it is any other."""
+
+    __le__ = __ge__ = __lt__ = __gt__ = lambda self, other: True
+    __int__ = __index__ = lambda self: 200
+
+
+@pytest.mark.parametrize("status", [0, 99, 1000])
+def test_status_that_only_claims_to_be_one_is_refused(status):
+    assert answer(lambda context: context.response.code(Lies(status))).status == 500
+    assert answer(lambda context: context.response.code(Lies(404)), unchecked="204").status == 404
+
+
+def test_sending_the_response_itself_is_sending_what_was_built():
+    def handler(context):
+        context.response.code(201).text("built")
+        context.response.send(context.response)
+        context.response.send(context.response)
+
+    with Log() as log:
+        response = answer(handler)
+    assert (response.status, response.text) == (201, "built")
+    assert [type(record.exc_info[1]) for record in log.records] == [RuntimeError]
+    assert answer(lambda context: context.response.send(context.response)).status == 204
+
+
 def test_returning_the_response_itself_sends_it_at_the_end_like_returning_nothing():
     app = WebApp()
     app.get("/", lambda context: context.response.json("a", 1), lambda context: context.response.json("b", 2))
@@ -4661,6 +4879,159 @@ def test_stream_that_another_body_has_replaced_is_closed():
     assert (client(app).get("/").text, iterable.closed) == ("instead", True)
 
 
+class Feed:
+    """An iterator that notes whether it was asked again after it had ended or failed: a queue would wait for ever."""
+
+    def __init__(self, *chunks):
+        self.chunks, self.over, self.asked_again, self.closed = list(chunks), False, 0, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.asked_again += self.over
+        self.over = not self.chunks or isinstance(self.chunks[0], BaseException)
+        if self.over:
+            raise self.chunks[0] if self.chunks else StopIteration
+        return self.chunks.pop(0)
+
+    def close(self):
+        self.closed += 1
+
+
+WAYS_TO_STREAM = {
+    "return": lambda context, feed: feed,
+    "send": lambda context, feed: context.response.send(feed),
+    "stream": lambda context, feed: context.response.stream(feed, "text/csv"),
+    "events": lambda context, feed: context.response.events(feed),
+}
+
+
+def feeding_app(way, feed):
+    app = WebApp()
+    if way == "mount":
+        app.mount("/", lambda environ, start_response: start_response("200 OK", [("Content-Type", PLAIN)]) and feed)
+    else:
+        app.any("/", lambda context: WAYS_TO_STREAM[way](context, feed))
+    return app
+
+
+@pytest.mark.parametrize("way", [*WAYS_TO_STREAM, "mount"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    "chunks",
+    [(), ("",), ("a",), ("", "a", ""), (ValueError(),), ("a", ValueError()), ("a", 5), (KeyboardInterrupt(),)],
+    ids=str,
+)
+def test_iterator_that_has_ended_or_failed_is_never_asked_again_and_closed_once(way, method, chunks):
+    feed = Feed(*((chunk.encode() if way == "mount" and chunk in ("", "a") else chunk) for chunk in chunks))
+    environ = {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": "/"}
+    setup_testing_defaults(environ)
+    started = []
+    with Log(), contextlib.suppress(KeyboardInterrupt):
+        body = feeding_app(way, feed)(environ, lambda *arguments: started.append(arguments) or (lambda data: None))
+        iterator = iter(body)
+        for _ in range(4):
+            with contextlib.suppress(ValueError, TypeError, StopIteration):
+                while True:
+                    next(iterator)
+        if hasattr(body, "close"):
+            body.close()
+        assert next(iterator, None) is None
+        assert len(started) == 1
+    assert (feed.asked_again, feed.closed) == (0, 1)
+
+
+@pytest.mark.parametrize("way", [*WAYS_TO_STREAM, "mount"])
+@pytest.mark.parametrize("client_class", [TestClient, client])
+def test_client_asks_no_iterator_again(way, client_class):
+    for feed in (Feed(), Feed(b"" if way == "mount" else "")):
+        assert client_class(feeding_app(way, feed)).get("/").status == 200
+        assert (feed.asked_again, feed.closed) == (0, 1)
+
+
+def test_stream_that_failed_before_it_was_sent_does_not_end_as_though_it_were_whole():
+    """Whoever catches what send() raises cannot send the rest of it."""
+    feed, causes = Feed("", ValueError()), []
+
+    def send_twice(context):
+        context.response.stream(feed)
+        with contextlib.suppress(ValueError):
+            context.response.send()
+
+    app = WebApp()
+    app.get("/", send_twice)
+    app.error(lambda context, cause, status: causes.append(type(cause)))
+    assert client(app).get("/").text == "500 Internal Server Error"
+    assert (causes, feed.asked_again, feed.closed) == ([RuntimeError], 0, 1)
+
+
+@pytest.mark.parametrize(
+    "stage, way",
+    [
+        *itertools.product(["before", "handler", "error", "after"], WAYS_TO_STREAM),
+        *itertools.product(["on_complete"], ["send", "stream", "events"]),
+    ],
+)
+def test_stream_that_comes_too_late_is_closed(stage, way):
+    feed = Feed("a")
+
+    class Late(Completing):
+        def on_complete(self, context):
+            if stage == "on_complete":
+                come_too_late(context)
+
+    def come_too_late(context, *_):
+        if not context.response.sent:
+            context.response.send("sent")
+        return WAYS_TO_STREAM[way](context, feed)
+
+    app = Late()
+    handlers = {"handler": come_too_late, "error": raiser(ValueError())}
+    app.get("/", handlers.get(stage, lambda context: "sent"))
+    if stage in ("before", "error", "after"):
+        getattr(app, stage)(come_too_late)
+    with Log() as log:
+        assert client(app).get("/").text == "sent"
+    assert (feed.closed, feed.over) == (1, False)
+    assert type(log.records[-1].exc_info[1]) is RuntimeError
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda response, feed: response.stream(feed, "no\ntype"),
+        lambda response, feed: response.stream(feed, 5),
+        lambda response, feed: response.stream(feed).stream(iter("b")),
+    ],
+    ids=["broken type", "no type", "replaced"],
+)
+def test_stream_that_is_not_taken_is_closed(build):
+    feed = Feed("a")
+    with Log():
+        answer(lambda context: build(context.response, feed))
+    assert (feed.closed, feed.over) == (1, False)
+
+
+def test_iterator_of_what_is_streamed_is_closed_with_it():
+    """PyPy would leave it to the garbage collector."""
+    app, made = Completing(), []
+
+    class Rows:
+        def __iter__(self):
+            made.append(app.chunks("a", "b"))
+            return made[-1]
+
+        def close(self):
+            app.seen.append("close")
+
+    app.get("/", lambda context: context.response.stream(Rows()))
+    _, _, body = begin_request(app)
+    next(iter(body))
+    body.close()
+    assert app.seen == ["a", "finally", "close", "on_complete"]
+
+
 def test_on_close_callbacks_run_last_registered_first_and_their_failures_are_logged():
     app = Completing()
 
@@ -4675,6 +5046,130 @@ def test_on_close_callbacks_run_last_registered_first_and_their_failures_are_log
         assert client(app).get("/").text == "a"
     assert app.seen == ["last", "first", "on_complete"]
     assert [type(record.exc_info[1]) for record in log.records] == [ZeroDivisionError]
+
+
+def raiser_without_arguments(error):
+    return functools.partial(raiser(error), None)
+
+
+class NamesNothing:
+    """Answers every question about itself with a failure, or with what is no answer."""
+
+    def __init__(self, call, outcome):
+        self.__dict__.update(call=call, outcome=outcome)
+
+    def __getattr__(self, *name):
+        return self.outcome()
+
+    __repr__ = __str__ = __eq__ = __getattr__
+    __hash__ = None
+
+    def __call__(self, *args):
+        return self.call(*args)
+
+
+class NamelessType(type):
+    def __getattribute__(cls, name):
+        if name == "__qualname__":
+            raise LookupError
+        return super().__getattribute__(name)
+
+
+class NamelessClass(metaclass=NamelessType):
+    def __init__(self, call):
+        self.call = call
+
+    def __call__(self, *args):
+        return self.call(*args)
+
+
+UNNAMED = {
+    "__qualname__ raises": lambda call: NamesNothing(call, raiser_without_arguments(LookupError())),
+    "__qualname__ is no str": lambda call: NamesNothing(call, lambda: 5),
+    "__qualname__ is an object": lambda call: NamesNothing(call, object),
+    "metaclass": NamelessClass,
+    "partial": functools.partial,
+    "partial of a partial": lambda call: functools.partial(NamesNothing(functools.partial(call), object)),
+    "method": lambda call: NamesNothing(call, raiser_without_arguments(LookupError())).__call__,
+    "builtin": lambda call: [].__getitem__,
+    "qualname with a line end": lambda call: type("A\nB", (), {"__call__": lambda self, *args: call(*args)})(),
+}
+
+
+@pytest.mark.parametrize("kind", ["before", "after", "error", "on_close", "handler", "executor"])
+@pytest.mark.parametrize("make", UNNAMED.values(), ids=UNNAMED)
+def test_what_fails_and_whose_name_cannot_be_had_never_escapes(kind, make):
+    app = WebApp()
+    fails = make(lambda *args: 1 / 0)
+
+    @app.get("/")
+    def handler(context):
+        if kind == "on_close":
+            context.on_close(fails)
+        elif kind == "handler":
+            context.response.send(fails)
+        elif kind == "executor":
+            context.add_executor(fails)
+        elif kind == "error":
+            raise HttpException(500)
+        return "answer"
+
+    if kind in ("before", "after", "error"):
+        app.before(handler) if kind == "error" else None
+        with contextlib.suppress(LookupError, ValueError, TypeError):  # of the signature that cannot be had either
+            getattr(app, kind)(fails)
+    with Log() as log:
+        response = client(app).get("/")
+    assert response.status in (200, 500)
+    assert all(record.getMessage().isprintable() for record in log.records)
+    if kind == "on_close":
+        [record] = log.records
+        assert (response.text, record.stage) == ("answer", "on_close")
+        assert record.hook.isprintable()
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("body", ["text", "stream"])
+def test_interrupt_in_an_on_close_callback_passes_when_the_others_have_run(interrupt, body):
+    """A temporary file must not stay open for it."""
+    app, files = Completing(), []
+
+    def upload(context):
+        files.append(context.request.files["f"].file)
+        context.on_close(lambda: app.seen.append("first"))
+        context.on_close(raiser_without_arguments(interrupt(2)))
+        context.on_close(lambda: context.on_close(lambda: app.seen.append("added while closing")))
+        context.on_close(raiser_without_arguments(interrupt(1)))
+        return iter(["text"]) if body == "stream" else "text"
+
+    app.post("/", upload)
+    content = MULTIPART_BODY.replace(b'"a"', b'"f"; filename="f"')
+    with Log() as log, pytest.raises(interrupt):
+        client(app).post("/", body=content, headers={"Content-Type": MULTIPART})
+    assert app.seen == ["added while closing", "first", "on_complete"]
+    assert (files[0].closed, log.records) == (True, [])
+
+
+def test_what_on_complete_opens_is_closed():
+    class Opening(Completing):
+        def on_complete(self, context):
+            super().on_complete(context)
+            context.on_close(lambda: self.seen.append("closed"))
+
+    app = Opening()
+    assert client(app).get("/").status == 404
+    assert app.seen == ["on_complete", "closed"]
+
+
+@pytest.mark.parametrize("callback", [None, 5, "close"])
+def test_on_close_takes_only_what_can_be_called(callback):
+    causes = []
+    app = WebApp()
+    app.get("/", lambda context: context.on_close(callback))
+    app.error(lambda context, cause, status: causes.append(str(cause)))
+    with Log():
+        client(app).get("/")
+    assert [repr(callback) in cause for cause in causes] == [True]
 
 
 @pytest.mark.parametrize(
@@ -4821,9 +5316,13 @@ class Step(Executor):
         return self.does.get(f"cancel {self.name}", lambda step, context: None)(self, context)
 
 
+def build_no(context):
+    context.response.text("no")
+
+
 def cancel_and_return(step, context):
     step.cancel()
-    return "is not sent"
+    return "returned"
 
 
 @pytest.mark.parametrize(
@@ -4835,7 +5334,14 @@ def cancel_and_return(step, context):
         ({"a": lambda step, context: context.response.send("sent")}, ["a"], "sent"),
         ({"a": lambda step, context: context.response.text("built")}, ["a", "b", "handler"], "handled"),
         ({"a": lambda step, context: step.cancel()}, ["a", "cancel a"], ""),
-        ({"b": cancel_and_return}, ["a", "b", "cancel b"], ""),
+        ({"b": cancel_and_return}, ["a", "b", "cancel b"], "returned"),
+        ({"b": cancel_and_return, "cancel b": lambda step, context: "no"}, ["a", "b", "cancel b"], "no"),
+        ({"b": cancel_and_return, "cancel b": lambda step, context: build_no(context)}, ["a", "b", "cancel b"], "no"),
+        (
+            {"a": lambda step, context: build_no(context), "b": cancel_and_return},
+            ["a", "b", "cancel b"],
+            "returned",
+        ),
         ({"a": lambda step, context: step.cancel(), "cancel a": lambda step, context: "no"}, ["a", "cancel a"], "no"),
         (
             {
@@ -4857,7 +5363,10 @@ def cancel_and_return(step, context):
         "first sends",
         "first builds",
         "first cancels",
-        "second cancels",
+        "second cancels and returns",
+        "on_cancel returns instead",
+        "on_cancel builds instead",
+        "what is returned replaces what was built before",
         "on_cancel returns",
         "an added one cancels",
         "not canceled",
@@ -4874,6 +5383,50 @@ def test_chain_runs_in_order_until_something_is_sent_or_an_executor_is_canceled(
 
     assert client(app).get("/").text == text
     assert called == calls
+
+
+@pytest.mark.parametrize(
+    "answer_for, status, text",
+    [
+        (lambda context: None, 200, "returned"),
+        (lambda context: context.response.code(409), 409, "returned"),
+        (lambda context: context.response.code(409).text("built"), 409, "built"),
+        (lambda context: context.response.json("built", 1), 200, '{"built": 1}'),
+        (lambda context: context.response.put_form({"built": 1}), 200, '{"built": 1}'),
+        (lambda context: context.response.send("sent"), 200, "sent"),
+        (lambda context: context.response.redirect("/"), 303, "303 See Other"),
+        (lambda context: 1 / 0, 500, "500 Internal Server Error"),
+    ],
+)
+def test_what_a_canceled_executor_returns_is_sent_unless_on_cancel_builds_an_answer(answer_for, status, text):
+    """Design 3.4: returning a value sends it."""
+    app, feed = WebApp(), Feed("returned")
+    does = {
+        "a": lambda step, context: step.cancel() or feed,
+        "cancel a": lambda step, context: None if answer_for(context) is None else context.response,
+    }
+    app.get("/", lambda: Step("a", [], does))
+    with Log():
+        response = client(app).get("/")
+    assert (response.status, response.text) == (status, text)
+    assert (feed.closed, feed.over) == (1, text == "returned")
+
+
+def test_executor_that_is_added_while_one_is_canceled_is_dropped_with_the_rest():
+    """Contract 7.6: the executors behind it are discarded."""
+    app, calls = WebApp(), []
+
+    def add(step, context):
+        context.add_executor(lambda context: calls.append("added"))
+
+    does = {"a": lambda step, context: step.cancel() or add(step, context), "cancel a": add}
+    app.get("/", lambda: Step("a", calls, does))(lambda context: calls.append("handler"))
+    app.error(lambda *_: calls.append("error"))
+    app.after(lambda context: add(None, context))
+    with Log() as log:
+        assert client(app).get("/").status == 204
+    assert calls == ["a", "cancel a"]
+    assert log.hooks_that_failed() == ["after"]  # there it comes too late for any route
 
 
 def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
@@ -10481,6 +11034,7 @@ AT_A_GLANCE = {
     "Streams": [
         test_stream_that_fails_before_its_first_chunk_is_an_ordinary_error_response,
         test_stream_that_fails_half_way_breaks_off_and_is_logged,
+        test_iterator_that_has_ended_or_failed_is_never_asked_again_and_closed_once,
     ],
     "Uploads": [test_uploaded_file_is_closed_with_the_response],
     "``X-Forwarded-*``": [test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted],

@@ -135,9 +135,21 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 _log = logging.getLogger("webapp")
 
 
+# Of a class, past whatever its metaclass makes of the attribute.
+_class_name = type.__dict__["__qualname__"].__get__
+
+
 def _name(something: object) -> str:
-    """Return a name for a function, class or object that its author recognises."""
-    return getattr(something, "__qualname__", None) or f"an object of {type(something).__qualname__}"
+    """Return a name for a function, class or object that its author recognises. Never raises."""
+    try:
+        name = getattr(something, "__qualname__", None)
+        if isinstance(name, str) and name:
+            return _printable(name)
+        if isinstance(something, functools.partial):
+            return f"a partial of {_name(something.func)}"
+    except Exception:  # of a property, or of an object that has an answer to everything
+        pass
+    return f"an object of {_printable(_class_name(type(something)))}"
 
 
 def _printable(text: str) -> str:
@@ -172,11 +184,12 @@ def _report(level: int, message: str, *arguments: object, error: BaseException |
         return
 
 
-def _describe(cause: BaseException) -> str:
+def _describe(something: object) -> str:
+    """Return what repr() does, escaped; and something where that fails."""
     try:
-        return _printable(repr(cause))
+        return _printable(repr(something))
     except Exception:
-        return f"<{type(cause).__name__}, whose repr() fails>"
+        return f"<{_name(something)}, whose repr() fails>"
 
 
 def _explain(error: Exception, what: str) -> None:
@@ -521,8 +534,8 @@ def _check_status(status: object) -> int:
     """Return `status` as a plain int if a response may have it, else raise ValueError."""
     if type(status) is int and 200 <= status <= 599:
         return status
-    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
-        return int(status)  # HTTPStatus, for one
+    if isinstance(status, int) and not isinstance(status, bool) and 200 <= int.__int__(status) <= 599:
+        return int.__int__(status)  # HTTPStatus, for one
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
 
@@ -1803,26 +1816,29 @@ _EVENTS = "text/event-stream"
 class _Stream:
     """The chunks of a streamed body as bytes; `begin` draws the first, before the response counts as sent."""
 
-    __slots__ = ("_chunks", "_first", "_write")
+    __slots__ = ("_chunks", "_first")
 
     def __init__(self, iterable: Iterable[Any], write: Callable[[Any], bytes]) -> None:
-        self._chunks = iter(iterable)
-        self._write = write  # makes bytes of a chunk, or raises TypeError
+        # `write` makes bytes of a chunk, or raises TypeError. An empty chunk would end a chunked body, or make a server
+        # wait with the head. What a generator draws from is never asked again once it has ended or failed: a queue
+        # might keep the thread for ever, and a second failure would be past every hook.
+        self._chunks: Iterator[bytes] | None = (chunk for chunk in map(write, iterable) if chunk)
         self._first: bytes | None = None
 
     def begin(self) -> None:
-        """Draw the first chunk that is not empty: what fails here is an ordinary failure."""
-        if self._first is None:
-            self._first = next(self._encoded(), b"")
+        """Draw the first chunk that is not empty: what fails here is an ordinary failure.
 
-    def _encoded(self) -> Iterator[bytes]:
-        # An empty chunk would end a chunked body, or make a server wait with the head.
-        return filter(None, map(self._write, self._chunks))
+        RuntimeError for a stream that has failed here before: it must not look like one that has ended.
+        """
+        if self._first is None:
+            chunks, self._chunks = self._chunks, None
+            if chunks is None:
+                raise RuntimeError("the stream has failed already: build another body")
+            self._first = next(chunks, b"")
+            self._chunks = chunks
 
     def __iter__(self) -> Iterator[bytes]:
-        if self._first:
-            yield self._first
-        yield from self._encoded()
+        return itertools.chain((self._first,) if self._first else (), self._chunks or ())
 
 
 def _encode_chunk(chunk: Any) -> bytes:
@@ -2174,8 +2190,8 @@ class Response:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """The members that `put_form` has put in."""
-        return self._form or {}
+        """The members that `put_form` has put in, as a copy."""
+        return dict(self._form or ())
 
     @property
     def headers(self) -> _Headers:
@@ -2349,9 +2365,10 @@ class Response:
         """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
 
         The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
-        breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
+        breaks the connection off, so that the client can tell. An iterator that has ended or failed is not asked again.
+        `iterable.close()` is called however the stream ends, also if it could not be sent at all.
         """
-        return self._build_stream(iterable, _encode_chunk, _check_content_type(content_type))
+        return self._build_stream(iterable, _encode_chunk, content_type)
 
     def events(self, iterable: Iterable[str | Mapping[str, Any]]) -> Response:
         """Build a stream of server-sent events, for a browser's EventSource (HTML standard, section 9.2).
@@ -2363,10 +2380,17 @@ class Response:
         return self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
 
     def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
+        # Before anything can fail: whoever gave a stream away does not close it.
+        self._close_later(iterable)
+        chunks = iter(iterable)
+        if chunks is not iterable:
+            self._close_later(chunks)
+        return self._build(_Stream(chunks, write), _check_content_type(content_type))
+
+    def _close_later(self, iterable: Iterable[Any]) -> None:
         close = getattr(iterable, "close", None)
         if close is not None:
             self._request._close_with(close)
-        return self._build(_Stream(iterable, write), content_type)
 
     def file(
         self, path: str | os.PathLike[str], *, filename: str | None = None, content_type: str | None = None
@@ -2388,16 +2412,19 @@ class Response:
     def send(self, body: Any = None) -> Response:
         """Finish the response: status and body are final then. A second send raises RuntimeError and changes nothing.
 
-        `body` may be what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), or an
-        iterator of chunks; anything else is a TypeError. What fails while encoding, or in a stream's first chunk, fails
-        here. Nothing built and no status set is a 204.
+        `body` may be what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an
+        iterator of chunks, or the response itself; anything else is a TypeError. What fails while encoding, or in a
+        stream's first chunk, fails here. Nothing built and no status set is a 204.
         """
         self._send(body, self.send)
         return self
 
     def _send(self, value: Any = None, giver: object = None) -> None:
-        self._refuse_if_sent()
-        if value is not None:
+        if self._state != _OPEN:
+            if hasattr(value, "__next__"):
+                self._close_later(value)
+            self._refuse_if_sent()
+        if value is not None and value is not self:
             self._put(value, giver)
         self._render()
         self._state = _SENT
@@ -2458,16 +2485,22 @@ class Response:
         self._content_type = _TEXT
         self._document = _NOTHING
 
+    def _built(self) -> tuple[Any, ...]:
+        """Return what the body is made of: other objects as soon as something is built."""
+        return self._body, self._document, self._form
+
     def _snapshot(self) -> tuple[Any, ...]:
-        session = None
-        if self._session is not None:
-            with contextlib.suppress(Exception):  # what cannot be written could not be saved either, and is read anew
-                session = json.dumps(self._session)
+        session: Any = self._session
+        if session is not None:
+            try:
+                session = json.dumps(session)
+            except Exception:  # saving it will fail too, and that is to be heard of
+                session = session.copy()
         return self._status, self._headers, self._body, self._content_type, self._document, self._form, session
 
     def _restore(self, snapshot: tuple[Any, ...]) -> None:
         self._status, self._headers, self._body, self._content_type, self._document, self._form, session = snapshot
-        self._session = None if session is None else json.loads(session)
+        self._session = json.loads(session) if isinstance(session, str) else session
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
@@ -2522,6 +2555,9 @@ class Response:
 # called is refused when it is declared, with the file and line that wrote it.
 
 
+_CANCELED, _FAILED = 1, 2  # why no executor runs any more, when nothing was sent; 0 as long as they run
+
+
 class Executor:
     """Part of a route's work, before its handler. Made anew for every request.
 
@@ -2531,21 +2567,24 @@ class Executor:
     canceled = False
 
     def execute(self, context: WebContext) -> object:
-        """Do the work. What it returns is sent, unless it is None or the executor was canceled."""
+        """Do the work. What it returns is sent, unless it is None, or `on_cancel` builds an answer instead."""
 
     def cancel(self) -> None:
         """Drop the executors behind this one, and have `on_cancel` run once `execute` has returned."""
         self.canceled = True
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer for a canceled executor. What it returns is sent, unless it is None."""
+        """Answer for a canceled executor. What it returns is sent, unless it is None.
+
+        If it neither builds nor sends anything, what `execute` has returned is sent, with the status that stands.
+        """
 
 
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for what is wrong.
 
-    Any error cancels the executor and answers 422. No error hook runs, for nothing failed: to change how a 422 looks,
-    override `on_cancel`.
+    Any error cancels the executor and answers 422, whatever `validate` returns. No error hook runs, for nothing
+    failed: to change how a 422 looks, override `on_cancel`.
     """
 
     _errors: dict[str, list[str]] | None = None  # not made in __init__, which a subclass may write without super()
@@ -2589,10 +2628,19 @@ class ValidationExecutor(Executor):
 
 def _run_executor(executor: Executor, context: WebContext) -> object:
     value = executor.execute(context)
-    if executor.canceled:
-        context._ended = True
-        return executor.on_cancel(context)
-    return value
+    if not executor.canceled:
+        return value
+    context._ended = _CANCELED
+    response, dropped = context.response, True
+    built = response._built()
+    try:
+        answer = executor.on_cancel(context)
+        if answer is None or answer is response:
+            dropped = any(before is not now for before, now in zip(built, response._built()))
+    finally:
+        if dropped and hasattr(value, "__next__"):
+            response._close_later(cast("Iterable[Any]", value))
+    return answer if dropped else value
 
 
 def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
@@ -2728,7 +2776,7 @@ class WebContext:
         "request": "The `Request`.",
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
-        "_ended": "Set when an executor was canceled, or something failed: no executor runs any more.",
+        "_ended": "Set to _CANCELED by an executor, to _FAILED by the error path: no executor runs any more.",
         "_queue": "Executors that add_executor put behind the route's own.",
         "_state": "The dict for the application, None until it asks for it.",
         "_values": "The path's parameters in the pattern's order; set by the match.",
@@ -2744,7 +2792,7 @@ class WebContext:
         self._values: Sequence[Any] = ()
         self._state: dict[Any, Any] | None = None
         self._queue: list[_Link] | None = None
-        self._ended = False
+        self._ended = 0
 
     @property
     def params(self) -> dict[str, Any]:
@@ -2772,9 +2820,10 @@ class WebContext:
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
         """Queue an executor behind the rest of the route's: an instance, or whatever a route takes.
 
-        TypeError for anything else, RuntimeError once the route's executors have run, or something failed.
+        One that is canceled drops it with the rest, also if its `on_cancel` is what queues it. TypeError for anything
+        else, RuntimeError once the route's executors have run, or something failed.
         """
-        if self.response.sent or self._ended:
+        if self.response.sent or self._ended == _FAILED:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
         names = () if self.route is None else self.route._names
         run = functools.partial(_run_executor, executor) if isinstance(executor, Executor) else _link(executor, names)
@@ -2785,8 +2834,11 @@ class WebContext:
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when the response has been sent or given up, the last registered first.
 
-        What it raises is logged, and the rest still run.
+        What it raises is logged, and the rest still run, also when it is KeyboardInterrupt or SystemExit, which pass
+        afterwards. TypeError for what cannot be called.
         """
+        if not callable(callback):
+            raise TypeError(f"on_close() takes a function without arguments, not {_describe(callback)}")
         self.request._close_with(callback)
 
     def url(self, handler: object, /, **params: object) -> str:
@@ -3390,7 +3442,7 @@ class Scope:
 
     def _inside_out(self) -> list[Scope]:
         """Return this scope and those around it, innermost first."""
-        return [self, *(self._parent._inside_out() if self._parent else ())]
+        return [self, *(() if self._parent is None else self._parent._inside_out())]
 
     # What is not a handler.
 
@@ -3424,7 +3476,10 @@ _HOOK_FAILED = "エラーハンドラで例外が発生しました"
 
 
 class _SentStream:
-    """A streamed body as the server iterates over it. Closing it completes the request, however far it came."""
+    """A streamed body as the server iterates over it. Closing it completes the request, however far it came.
+
+    What it draws from is asked no more once it has ended, failed or was closed, however often the server asks.
+    """
 
     __slots__ = ("_chunks", "_complete", "_context")
 
@@ -3449,6 +3504,7 @@ class _SentStream:
 
     def close(self) -> None:
         complete, self._complete = self._complete, None
+        self._chunks = iter(())
         if complete is not None:
             complete(self._context)
 
@@ -3496,8 +3552,8 @@ class WebApp(Scope):
         max_fields: int = 1000,
         trusted_proxies: int = 0,
     ) -> None:
+        _refuse_overrides(type(self))  # again, as a mixin's __init_subclass__ can keep WebApp's from being called
         super().__init__(self, None, "")
-        self._check_overrides()  # again, as a mixin's __init_subclass__ can keep WebApp's from being called
         if not _TOKEN(session_cookie):
             raise ValueError(f"session_cookie is a token, not {session_cookie!r}")
         self._session_keys = _signing_keys(secret_key, session_cookie)
@@ -3541,22 +3597,12 @@ class WebApp(Scope):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raise TypeError for a subclass that overrides another method than those three."""
         super().__init_subclass__(**kwargs)
-        cls._check_overrides()
-
-    @classmethod
-    def _check_overrides(cls) -> None:
-        for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
-            for name in vars(base):
-                if name in _FINAL:
-                    raise TypeError(
-                        f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
-                        f"an application may override {', '.join(_OVERRIDABLE)}"
-                    )
+        _refuse_overrides(cls)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Raise TypeError for an attribute that is a method of the class: none can be replaced that way."""
         if name in _FINAL or name in _OVERRIDABLE:
-            raise TypeError(f"WebApp.{name} cannot be assigned to; a subclass may override {', '.join(_OVERRIDABLE)}")
+            raise TypeError(_CANNOT_ASSIGN.format(name))
         super().__setattr__(name, value)
 
     def routes(self) -> list[Route]:
@@ -3592,14 +3638,18 @@ class WebApp(Scope):
         with self._sealing:
             if self._sealed:
                 return
-            hooks: dict[Scope, _Hooks] = {self: _Hooks((self,))}
+            # Once more, for classes and instances can be changed. Who changes them after this cannot be stopped.
+            _refuse_overrides(type(self))
+            _refuse_shadows(self)
+            # By identity, for a subclass may compare or count as it likes.
+            hooks = {id(self): _Hooks((self,))}
             for route in self._routes:
                 if not route._links:
                     raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
-                if route.scope not in hooks:
-                    hooks[route.scope] = _Hooks(route.scope._inside_out())
-                route._hooks = hooks[route.scope]
-            self._own_hooks = hooks[self]
+                if id(route.scope) not in hooks:
+                    hooks[id(route.scope)] = _Hooks(route.scope._inside_out())
+                route._hooks = hooks[id(route.scope)]
+            self._own_hooks = hooks[id(self)]
             self._has_on_complete = type(self).on_complete is not WebApp.on_complete
             self._sealed = True
 
@@ -3700,7 +3750,7 @@ class WebApp(Scope):
 
     def _answer(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
-        context._ended = True
+        context._ended = _FAILED
         request, response = context.request, context.response
         status = self._resolve(cause)
         _log_failure(request, cause, status)
@@ -3805,12 +3855,24 @@ class WebApp(Scope):
 
     def _complete(self, context: WebContext) -> None:
         """Release what the request holds, then call on_complete: the last thing that happens to a request."""
-        closing = context.request._closing
         try:
-            while closing:
-                self._guard(context, "on_close", closing.pop())
+            self._release(context)
         finally:  # also when KeyboardInterrupt passes through
-            self._guard(context, "on_complete", self.on_complete, context)
+            try:
+                self._guard(context, "on_complete", self.on_complete, context)
+            finally:
+                self._release(context)  # of what on_complete itself has opened
+
+    def _release(self, context: WebContext) -> None:
+        """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
+        closing, interrupt = context.request._closing, None
+        while closing:
+            try:
+                self._guard(context, "on_close", closing.pop())
+            except BaseException as error:  # a temporary file must not stay open for it
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     def _guard(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
         """Call something whose failure is logged and changes nothing."""
@@ -3821,13 +3883,40 @@ class WebApp(Scope):
 
 
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
-# What Python itself puts into a class, and how one is made, may differ in a subclass.
-_FINAL = frozenset(
-    name
-    for base in (WebApp, Scope)
-    for name in vars(base)
-    if not name.startswith("__") or name in ("__call__", "__enter__", "__exit__", "__setattr__")
-) - set(_OVERRIDABLE)
+_CANNOT_ASSIGN = f"WebApp.{{}} cannot be assigned to; a subclass may override {', '.join(_OVERRIDABLE)}"
+# What Python itself puts into a class, and how one is made, may differ in a subclass; but not how its attributes are
+# found and called.
+_SPECIAL = {"__call__", "__class__", "__enter__", "__exit__", "__getattribute__", "__setattr__"}
+_FINAL = _SPECIAL | {name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__"} - {*_OVERRIDABLE}
+
+
+def _refuse_overrides(app_class: type) -> None:
+    """Raise TypeError for a subclass of WebApp that would run something else where WebApp is final.
+
+    No method, for a subclass could override that, too.
+    """
+    final = _FINAL.copy()
+    for base in app_class.__mro__:
+        # By their names, as reloading this file makes others of them.
+        is_ours = base is object or (base.__module__, base.__qualname__) in ((__name__, "WebApp"), (__name__, "Scope"))
+        for name in () if is_ours else sorted(final & vars(base).keys()):
+            raise TypeError(
+                f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
+                f"an application may override {', '.join(_OVERRIDABLE)}"
+            )
+        final -= vars(base).keys()
+    for name in _OVERRIDABLE:
+        if not callable(getattr(app_class, name)):
+            raise TypeError(f"{app_class.__qualname__}.{name} is no method")
+
+
+def _refuse_shadows(app: WebApp) -> None:
+    """Raise TypeError if an attribute of the instance stands in front of a method."""
+    # Not by vars(), which would make a dict of the instance, and every look-up in it slower on CPython 3.11 and 3.12.
+    for name in _FINAL.union(_OVERRIDABLE) - _SPECIAL:
+        found, method = getattr(app, name), getattr(type(app), name)
+        if type(method) is _FUNCTION and found is not method and found != method.__get__(app):
+            raise TypeError(_CANNOT_ASSIGN.format(name))
 
 
 # ---- origins ---------------------------------------------------------------------------------------------------------
