@@ -10269,7 +10269,7 @@ def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys):
 def test_stalling_names_the_goals_that_a_server_misses(times, most, goals):
     module = load_example("stalling")
     before = most and (2, 5, 8000)
-    run = module.Run("silent", 10, 10, {"kept": [1.0], "new": times}, {"kept": [1.0], "new": [1.0]}, before, most)
+    run = module.Run("silent", 1, 10, 10, {"kept": [1.0], "new": times}, {"kept": [1.0], "new": [1.0]}, before, most)
     assert module.missed(run, module.read_arguments(["--max-threads", "72"])) == goals
     assert module.lines_of(run, goals)[0].partition("missed: ")[2] == ", ".join(goals)
 

@@ -11,7 +11,7 @@ over a new one each time. Every kind gets a new server, whose normal client is t
 beside it. All stays on 127.0.0.1 and ends by itself.
 
 How to read the table: milliseconds from the moment when a request was due to the end of its answer, so that one that
-has to wait behind another pays for that, too. One without an answer within 5 s has failed, and counts as endless.
+has to wait behind another pays for that, too. One without an answer after 5 s has failed, and counts as endless.
 `undisturbed` is the same without a crowd. `opened` is how many connections the crowd made: who is turned away comes
 again a second later. Threads, open files and memory (in MiB, beyond what there was before) are the most that the
 server had; they come from /proc, and where there is none they are left out.
@@ -285,8 +285,7 @@ class NormalClient(threading.Thread):
         self.headers = {"Connection": {"kept": "keep-alive", "new": "close"}[way]}
         self.connection = connection
         begin = time.perf_counter() + (0.5 / rate if way == "new" else 0)  # not both at the same time
-        self.due = [begin + number / rate for number in range(round(seconds * rate))]
-        self.end = begin + seconds
+        self.due = [begin + number / rate for number in range(max(1, round(seconds * rate)))]
         self.times: list[float] = []
 
     def run(self) -> None:
@@ -295,8 +294,8 @@ class NormalClient(threading.Thread):
             if early > 0:
                 time.sleep(early)
                 due = time.perf_counter()  # to wake up late is no fault of the server
-            # Those whose turn has not come when all is over are no longer asked.
-            self.times.append(self.ask(due) if early > 0 or time.perf_counter() < self.end else math.inf)
+            took = self.ask(due) if time.perf_counter() - due < TIMEOUT else math.inf
+            self.times.append(took if took < TIMEOUT * 1000 else math.inf)
         self.connection.close()
 
     def ask(self, due: float) -> float:
@@ -327,6 +326,7 @@ class Run(NamedTuple):
     """What was measured for a kind: times by way, and three figures of the server before the crowd and at most."""
 
     name: str
+    servers: int  # in the one process: the kinds of TLS have their own
     connections: int
     opened: int
     times: dict[str, list[float]]
@@ -401,7 +401,8 @@ def measure(name: str, kinds: dict[str, list[Kind]], options: argparse.Namespace
             times = time_clients(connect, seconds, options.rate)
         opened = int(crowd.stdout.readline())
     most = tuple(map(max, zip(*filter(None, seen)))) or None
-    return Run(name, connections, opened, times, undisturbed, seen[0], most)
+    servers = len({bool(kind.tls) for each in members for kind in kinds[each]})
+    return Run(name, servers, connections, opened, times, undisturbed, seen[0], most)
 
 
 def missed(run: Run, options: argparse.Namespace) -> list[str]:
@@ -411,7 +412,7 @@ def missed(run: Run, options: argparse.Namespace) -> list[str]:
         goals.append("failed")
     if any(summary(run.times[way])[0] > 2 * summary(run.undisturbed[way])[0] + options.noise for way in run.times):
         goals.append("median")
-    if run.most and run.most[0] > options.max_threads:
+    if run.most and run.most[0] > options.max_threads * run.servers:
         goals.append("threads")
     if run.most and run.most[2] - run.before[2] > options.max_memory * run.connections + 4096:  # KiB that come anyway
         goals.append("memory")
@@ -474,7 +475,7 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, help=f"measure the server that listens there on {HOST}, without TLS")
     parser.add_argument("--pid", type=int, help="its process, whose threads and memory are to be watched")
     parser.add_argument("--noise", type=float, default=1, help="milliseconds that a median may grow by anyway")
-    parser.add_argument("--max-threads", type=int, default=64 + 256 + 8, help="of the server, at any time")
+    parser.add_argument("--max-threads", type=int, default=64 + 256 + 8, help="of a server, at any time")
     parser.add_argument("--max-memory", type=int, default=256, help="KiB for each connection of the crowd")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--stall", type=json.loads, help=argparse.SUPPRESS)
