@@ -17,6 +17,7 @@ import decimal
 import email.utils
 import encodings
 import enum
+import fractions
 import functools
 import gc
 import hashlib
@@ -2173,6 +2174,125 @@ def test_fields_cannot_be_changed_by_their_users():
     assert fields.getall("b") == ["1", "3"]
 
 
+def limited(text):
+    number = int(text)
+    if number > 100:
+        raise ValueError("at most 100")
+    return number
+
+
+PARSED = [
+    # value of the field, what converts it, and what that gives
+    ("7", int, 7),
+    (" -7 ", int, -7),
+    ("1.5", float, 1.5),
+    ("2.50", decimal.Decimal, decimal.Decimal("2.50")),
+    ("2026-03-01", datetime.date.fromisoformat, datetime.date(2026, 3, 1)),
+    ("12345678123456781234567812345678", uuid.UUID, uuid.UUID("12345678123456781234567812345678")),
+    ("red", Colour, Colour.RED),
+    ("RED", Colour.__getitem__, Colour.RED),
+    ("a,b", lambda text: text.split(","), ["a", "b"]),
+    ("", str, ""),
+    ("<", Markup.escape, Markup("&lt;")),
+    ("100", limited, 100),
+]
+
+UNPARSED = [
+    ("x", int),
+    ("1.5", int),
+    ("", int),
+    ("9" * 5000, limited),
+    ("1,5", float),
+    ("x", decimal.Decimal),  # raises an ArithmeticError
+    ("1/0", fractions.Fraction),  # raises another one
+    ("inf", lambda text: int(float(text))),  # OverflowError
+    ("2026-02-30", datetime.date.fromisoformat),
+    ("blue", Colour),
+    ("BLUE", Colour.__getitem__),
+    ("b", {"a": 1}.__getitem__),
+    ("a", lambda text: text.split(",")[1]),
+    ("101", limited),
+]
+
+
+@pytest.mark.parametrize("text, convert, value", PARSED)
+def test_parse_gives_the_first_value_converted(text, convert, value):
+    fields = Fields([("b", "x"), ("a", text), ("a", "second")])
+    assert fields.parse("a", convert) == fields.parse("a", convert, "default") == value
+
+
+@pytest.mark.parametrize("text, convert", UNPARSED)
+def test_value_that_does_not_convert_is_a_400_that_names_field_and_converter(text, convert):
+    for arguments in ((), (7,)) if text else ((),):
+        with pytest.raises(ValueError) as caught:
+            Fields([("it's", text)]).parse("it's", convert, *arguments)
+        error = caught.value
+        assert isinstance(error, HttpException) and not isinstance(error, KeyError)
+        assert (error.status_code, error.field) == (400, "it's")
+        assert error.message.startswith('Field "it\'s": ') and webapp._name(convert) in error.message
+        assert len(error.message) < 200
+
+
+def test_missing_field_is_the_default_of_parse_or_the_error_that_it_is_without():
+    fields = Fields(PAIRS)
+    assert fields.parse("c", int, default=None) is None and fields.parse("c", int, 7) == 7
+    with pytest.raises(KeyError) as caught:
+        fields.parse("c", int)
+    error = caught.value
+    assert isinstance(error, HttpException) and isinstance(error, ValueError)
+    assert (error.status_code, error.field, str(error)) == (400, "c", "Missing field 'c'")
+
+
+def test_field_left_empty_is_the_default_unless_empty_text_converts():
+    """A browser sends every input of a form, also one that nobody has filled in."""
+    fields = Fields([("page", "")])
+    assert fields.parse("page", int, default=1) == 1
+    assert fields.parse("page", str, default="x") == ""
+    assert fields.parse("page", len, default=7) == 0
+
+
+@pytest.mark.parametrize("error", [NotFoundException("none"), TypeError("a mistake"), RuntimeError("another")])
+def test_what_else_a_converter_raises_passes(error):
+    def convert(text):
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        Fields([("a", "1")]).parse("a", convert, 7)
+    assert caught.value is error
+
+
+def test_failure_to_parse_is_one_line_away_from_a_validation_error():
+    class Search(ValidationExecutor):
+        def validate(self, context):
+            for field in ("page", "size"):
+                try:
+                    context.state[field] = context.request.query.parse(field, int)
+                except ValueError as error:
+                    self.add_error(error.field, "A whole number, please.")
+
+    app = WebApp()
+    app.get("/", Search)(lambda context: context.state)
+    assert client(app).get("/?page=2&size=10").json == {"page": 2, "size": 10}
+    failed = client(app).get("/?page=two")
+    messages = {"page": ["A whole number, please."], "size": ["A whole number, please."]}
+    assert (failed.status, failed.json) == (422, {"page": "two", "validation": messages})
+
+
+@pytest.mark.parametrize("path", ["/?page=two", "/?page=", "/"])
+def test_failure_to_parse_that_nobody_catches_says_nothing_to_the_client(path):
+    with Log() as log:
+        response = answer(lambda context: context.request.query.parse("page", int), path=path)
+    assert (response.status, response.text) == (400, "400 Bad Request")
+    assert log.levels() == ["DEBUG"] and "'page'" in log.records[0].getMessage()
+
+
+def test_failure_to_parse_can_be_copied_and_pickled():
+    with pytest.raises(ValueError) as caught:
+        Fields([("a", "x")]).parse("a", int)
+    for same in (copy.copy(caught.value), pickle.loads(pickle.dumps(caught.value))):
+        assert (same.field, same.message, same.status_code) == ("a", caught.value.message, 400)
+
+
 # ---- fields and uploads: urlencoded forms ----------------------------------------------------------------------------
 
 
@@ -2927,6 +3047,43 @@ def test_json_is_read_alike_with_and_without_a_look_at_each_number(text):
         expected = 400
     found = read(lambda request: (request.json,), headers={"Content-Type": JSON}, body=text)
     assert found == expected
+
+
+@pytest.mark.parametrize("document", [{}, {"title": 1}, {"Name": "", "names": {"name": 1}}])
+def test_member_that_the_document_lacks_is_a_400_that_names_it(document):
+    with Log() as log:
+        response = answer(lambda context: context.request.json["name"], method="POST", json=document)
+    assert (response.status, response.text) == (400, "400 Bad Request")
+    assert log.levels() == ["DEBUG"] and "Missing member 'name'" in log.records[0].getMessage()
+
+
+def test_missing_member_is_a_key_error_for_who_looks():
+    def handle(context):
+        try:
+            return context.request.json["name"]
+        except KeyError as error:
+            return error.field
+
+    assert answer(handle, method="POST", json={}).text == "name"
+
+
+def test_document_that_is_an_object_is_a_dict_in_all_else():
+    sent = {"a": 1, "b": {"c": [{}]}}
+    document = read(lambda request: request.json, json=sent)
+    assert isinstance(document, dict) and document == sent == {**document} and repr(document) == repr(sent)
+    assert document.get("x") is None and document.get("x", 7) == 7 and "x" not in document
+    assert json.dumps(document) == json.dumps(sent) and document | {"a": 2} == {**sent, "a": 2}
+    for same in (copy.copy(document), copy.deepcopy(document), pickle.loads(pickle.dumps(document))):
+        assert same == sent
+    assert document.pop("x", None) is None and document.setdefault("x", 7) == 7
+    assert answer(lambda context: context.request.json, method="POST", json=sent).json == sent
+
+
+def test_member_that_an_inner_object_lacks_is_pythons_own_key_error():
+    """To make it a 400 too would cost a document of many small objects a fifth of its time."""
+    with pytest.raises(KeyError) as caught:
+        answer(lambda context: context.request.json["user"]["name"], "POST", json={"user": {}}, raise_errors=True)
+    assert not isinstance(caught.value, HttpException)
 
 
 # ---- JSON: what is written -------------------------------------------------------------------------------------------
@@ -11004,7 +11161,9 @@ AT_A_GLANCE = {
     "A field that is missing": [
         test_missing_field_is_a_400_when_nobody_catches_it,
         test_fields_give_the_first_value_by_name_and_all_values_in_order,
+        test_member_that_the_document_lacks_is_a_400_that_names_it,
     ],
+    "A number that is none": [test_failure_to_parse_that_nobody_catches_says_nothing_to_the_client],
     "A field that is repeated": [test_fields_give_the_first_value_by_name_and_all_values_in_order],
     "Cookies": [
         test_cookie_has_every_attribute_on_every_python_version,

@@ -74,7 +74,7 @@ from copy import copy
 from functools import partialmethod
 from http import HTTPStatus
 from string import Formatter
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Union, cast, overload
 from urllib.parse import quote, unquote, unquote_to_bytes, urlencode, urljoin
 
 # What only some requests need (email, hashlib, html, mimetypes, tempfile) and what only the server needs (wsgiref,
@@ -120,6 +120,8 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_Converted = TypeVar("_Converted")
+_Default = TypeVar("_Default")
 _Fields = dict[str, tuple[tuple[str, str], ...]]  # header fields: small-letter name to (name, value) pairs
 _Environ = dict[str, Any]
 _StartResponse = Callable[..., Any]
@@ -613,8 +615,16 @@ class CodeException(Exception):
 # Whatever a client sends, they raise nothing but HttpException with a 4xx, and need linear time.
 
 
-class _MissingField(HttpException, KeyError):
-    """Raised by `Fields`: a 400 unless the application catches the KeyError."""
+class _BadField(HttpException, ValueError):
+    """Raised by `Fields.parse`: a 400 unless the application catches the ValueError. `field` is its name."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(400, message)
+        self.field = field
+
+
+class _MissingField(_BadField, KeyError):
+    """Raised by `Fields`: a 400 unless the application catches the KeyError, or the ValueError."""
 
     __str__ = HttpException.__str__  # KeyError would show the message in quotes
 
@@ -625,6 +635,7 @@ class Fields(Mapping[str, _T]):
     `fields[name]` and `get` give the first value, `getall` all of them. Iteration gives each name once,
     in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
     HttpException of status 400: if nobody catches it, the client learns that its request is incomplete.
+    `parse` converts the first value, and answers 400 to one that cannot be converted.
     """
 
     __slots__ = ("_values",)  # all values of each name, in order; set once
@@ -638,7 +649,34 @@ class Fields(Mapping[str, _T]):
         try:
             return self._values[name][0]
         except KeyError:
-            raise _MissingField(400, f"Missing field {name!r}") from None
+            raise _MissingField(name, f"Missing field {name!r}") from None
+
+    @overload
+    def parse(self, name: str, convert: Callable[[_T], _Converted]) -> _Converted: ...
+
+    @overload
+    def parse(self, name: str, convert: Callable[[_T], _Converted], default: _Default) -> _Converted | _Default: ...
+
+    def parse(self, name: str, convert: Callable[[_T], Any], default: Any = ...) -> Any:
+        """Return the first value of `name`, converted: `parse("page", int, default=1)`.
+
+        `convert` says by a ValueError that it does not take a value; an ArithmeticError (Decimal, Fraction) or a
+        LookupError (an Enum's or dict's `__getitem__`) means the same. A missing field is `default`, and so is one
+        that was left empty, which browsers send for each input, unless `convert` takes "". Without default, and for
+        any other value that cannot be converted, this raises a ValueError that is also an HttpException of status
+        400; its attribute `field` is `name`. If the field is missing, it is a KeyError too.
+        """
+        if default is not ... and name not in self._values:
+            return default
+        value = self[name]
+        try:
+            return convert(value)
+        except HttpException:
+            raise
+        except (ValueError, ArithmeticError, LookupError) as error:
+            if default is not ... and value == "":
+                return default
+            raise _BadField(name, f"Field {name!r}: {_name(convert)} does not take {value!r:.80}") from error
 
     def getall(self, name: str) -> list[_T]:
         """Return all values of `name` in order, `[]` if there is none."""
@@ -1040,6 +1078,15 @@ def _deeper_than(document: object, limit: int) -> bool:
     return bool(containers)
 
 
+class _Members(dict[str, Any]):
+    """A dict, but that a member which is not there is a 400 unless the application catches the KeyError."""
+
+    __slots__ = ()
+
+    def __missing__(self, name: str) -> Any:
+        raise _MissingField(name, f"Missing member {name!r}")
+
+
 def _parse_json(body: bytes) -> Any:
     """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259)."""
     try:
@@ -1053,7 +1100,8 @@ def _parse_json(body: bytes) -> Any:
     # Only a document with that many brackets can be that deep.
     if marks.count(b"[") > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
         raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
-    return value
+    # Not the objects within it: 16 of them in 1 KiB would cost a fifth of the time.
+    return _Members(value) if type(value) is dict else value
 
 
 def _as_json_value(value: Any) -> Any:
@@ -1727,6 +1775,9 @@ class Request:
     def json(self) -> Any:
         """JSON document in the body (RFC 8259). HttpException 415 if the type is not JSON, 400 if the body is not.
 
+        A document that is an object is a dict, but `document[name]` without such a member is a 400 as it is for a form:
+        a KeyError that is also an HttpException. In an object further inside it is Python's KeyError.
+
         JSON types are application/json, text/json and `+json`. Besides malformed documents 400 refuses NaN and
         Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything but UTF-8.
         """
@@ -1735,6 +1786,8 @@ class Request:
         return _parse_json(self.body)
 
     def _is_json(self) -> bool:
+        if self.environ.get("CONTENT_TYPE") == "application/json":  # as nearly every client says it
+            return True
         content_type = self.content_type
         return content_type in ("application/json", "text/json") or content_type.endswith("+json")
 
