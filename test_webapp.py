@@ -1834,6 +1834,142 @@ def test_validation_failure_is_a_422_though_its_on_cancel_adds_an_executor():
     assert hooks == []
 
 
+NO_STATUS = [
+    # What an on_cancel does that sets no status, and what the client gets.
+    (lambda self, context: None, 422, ""),
+    (lambda self, context: "wrong", 422, "wrong"),
+    (lambda self, context: {"errors": self.errors}, 422, json.dumps({"errors": ERRORS})),
+    (lambda self, context: context.response.text("wrong"), 422, "wrong"),
+    (lambda self, context: context.response.send("wrong"), 422, "wrong"),
+    (lambda self, context: context.response.html("<p>{x}", x="<"), 422, "<p>&lt;"),
+    (lambda self, context: iter(["wrong"]), 422, "wrong"),
+    # Others do.
+    (lambda self, context: context.response.code(400).text("wrong"), 400, "wrong"),
+    (lambda self, context: context.response.code(200).text("right"), 200, "right"),
+    (lambda self, context: context.response.redirect("/form"), 303, "303 See Other"),
+    (lambda self, context: context.response.code(204), 204, ""),
+]
+
+
+@pytest.mark.parametrize("on_cancel, status, text", NO_STATUS)
+@pytest.mark.parametrize("before", [None, 201, 500])
+def test_canceled_validation_is_a_422_unless_its_on_cancel_says_otherwise(on_cancel, status, text, before):
+    """Design 3.5, whatever status was set before it."""
+    app = WebApp()
+    app.before(lambda context: None if before is None else context.response.code(before) and None)
+    app.post("/", type("Check", (Answer422,), {"on_cancel": on_cancel}))(lambda context: "handler")
+    response = client(app).post("/")
+    assert (response.status, response.text) == (status, text)
+
+
+def test_validation_that_is_canceled_without_an_error_is_a_422_too():
+    app = WebApp()
+    app.get("/", type("Check", (ValidationExecutor,), {"validate": lambda self, context: self.cancel()}))
+    response = client(app).get("/?a=1")
+    assert (response.status, response.json) == (422, {"a": "1", "validation": {}})
+
+
+RETURNED = [{}, {"title": "Missing"}, [], "Title is missing", False, True, 0, ("title", "Missing"), iter("ab")]
+
+
+@pytest.mark.parametrize("value", RETURNED, ids=repr)
+def test_validate_that_returns_something_is_told_of_add_error_and_no_answer_of_it_is_sent(value):
+    """It would be sent as a 200, and the handler be skipped."""
+    app, handled = WebApp(), []
+
+    class NewItem(ValidationExecutor):
+        def validate(self, context):
+            return value
+
+    app.post("/", NewItem)(lambda context: handled.append("handler"))
+    with pytest.raises(TypeError, match=r"NewItem\.validate returned \w+: .*add_error\(field, message\)"):
+        client(app, raise_errors=True).post("/")
+    with Log():
+        assert client(app).post("/").text == "500 Internal Server Error"
+    assert handled == []
+
+
+def test_validate_may_return_the_response_which_is_none():
+    app = WebApp()
+    check = type(
+        "Check", (ValidationExecutor,), {"validate": lambda self, context: context.response.header("X-A", "1")}
+    )
+    app.get("/", check)(lambda context: "handled")
+    response = client(app).get("/")
+    assert (response.text, response.headers["X-A"]) == ("handled", "1")
+
+
+SECRETS = [
+    ({"form": {"user": "Ada", "password": "s3cret", "again": "s3cret"}}, {"user": "Ada"}),
+    ({"json": {"user": "Ada", "password": "s3cret"}}, {"user": "Ada"}),
+    ({"query": {"password": "s3cret"}, "form": {"user": ["Ada", "Bo"]}}, {"user": ["Ada", "Bo"]}),
+    ({"form": {"pass": "word"}}, {"pass": "word"}),
+]
+
+
+@pytest.mark.parametrize("request_, echoed", SECRETS)
+def test_secret_fields_are_not_given_back_and_all_others_are(request_, echoed):
+    app = WebApp()
+
+    class Login(Answer422):
+        secret_fields = ("password", "again")
+
+    app.post("/", Login)
+    response = client(app).post("/", **request_)
+    assert (response.status, response.json) == (422, {**echoed, "validation": ERRORS})
+    assert "s3cret" not in response.text
+
+
+def test_secret_fields_that_are_one_str_are_a_type_error_that_says_what_to_write():
+    with pytest.raises(TypeError, match=rf"Login.secret_fields is a tuple: \('password',\) \(.*{HERE}\)"):
+        type("Login", (ValidationExecutor,), {"secret_fields": ("password"), "__qualname__": "Login"})
+
+
+UNCALLABLE = [
+    (ValidationExecutor, "validate", lambda self: None),
+    (ValidationExecutor, "validate", lambda context: None),
+    (ValidationExecutor, "validate", lambda self, context, more: None),
+    (ValidationExecutor, "on_cancel", lambda self: None),
+    (Executor, "execute", lambda self: None),
+    (Executor, "execute", lambda self, *, context: None),
+    (Executor, "on_cancel", lambda self, context, cause, status_code: None),
+    (Executor, "execute", lambda: None),
+]
+
+
+@pytest.mark.parametrize("base, name, method", UNCALLABLE)
+def test_method_of_an_executor_without_context_is_a_type_error_when_its_class_is_made(base, name, method):
+    with pytest.raises(TypeError, match=rf"Mine.{name} must take \(self, context\) \(.*{HERE}\)"):
+        type("Mine", (base,), {name: method})
+    with pytest.raises(TypeError, match=rf"Mine.{name} must take"):
+        type("Mine", (type("Mixin", (), {name: method}), base), {})
+
+
+def test_method_of_an_executor_that_is_async_is_a_type_error_when_its_class_is_made():
+    async def validate(self, context):
+        """WSGI cannot wait for it."""
+
+    with pytest.raises(TypeError, match=rf"async.*{HERE}"):
+        type("Mine", (ValidationExecutor,), {"validate": validate})
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda self, context: "called",
+        lambda self, context, more=1: "called",
+        lambda *arguments: "called",
+        staticmethod(lambda context: "called"),
+        classmethod(lambda cls, context: "called"),
+        functools.partialmethod(lambda self, word, context: word, "called"),
+    ],
+)
+def test_method_of_an_executor_is_anything_that_can_be_called_with_the_context(method):
+    app = WebApp()
+    app.get("/", type("Mine", (Executor,), {"execute": method}))
+    assert client(app).get("/").text == "called"
+
+
 def test_errors_of_one_request_are_not_seen_by_the_next():
     """Design 3.5: made anew for every request."""
     app = WebApp()

@@ -69,7 +69,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partialmethod
 from http import HTTPStatus
@@ -2608,94 +2608,6 @@ class Response:
 # called is refused when it is declared, with the file and line that wrote it.
 
 
-_CANCELED, _FAILED = 1, 2  # why no executor runs any more, when nothing was sent; 0 as long as they run
-
-
-class Executor:
-    """Part of a route's work, before its handler. Made anew for every request.
-
-    Subclasses write `execute`, and `on_cancel` if they cancel. `canceled` tells whether `cancel` was called.
-    """
-
-    canceled = False
-
-    def execute(self, context: WebContext) -> object:
-        """Do the work. What it returns is sent, unless it is None, or `on_cancel` builds an answer instead."""
-
-    def cancel(self) -> None:
-        """Drop the executors behind this one, and have `on_cancel` run once `execute` has returned."""
-        self.canceled = True
-
-    def on_cancel(self, context: WebContext) -> object:
-        """Answer for a canceled executor. What it returns is sent, unless it is None.
-
-        If it neither builds nor sends anything, what `execute` has returned is sent, with the status that stands.
-        """
-
-
-class ValidationExecutor(Executor):
-    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for what is wrong.
-
-    Any error cancels the executor and answers 422, whatever `validate` returns. No error hook runs, for nothing
-    failed: to change how a 422 looks, override `on_cancel`.
-    """
-
-    _errors: dict[str, list[str]] | None = None  # not made in __init__, which a subclass may write without super()
-
-    @property
-    def errors(self) -> dict[str, list[str]]:
-        """The messages so far, by field."""
-        if self._errors is None:
-            self._errors = {}
-        return self._errors
-
-    def add_error(self, field: str, message: str) -> None:
-        """Say what is wrong with an input field, in words for the person who filled it in."""
-        self.errors.setdefault(field, []).append(message)
-        self.cancel()
-
-    def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
-        """Add the messages of a mapping of field to message, or messages."""
-        for field, messages in errors.items():
-            for message in [messages] if isinstance(messages, str) else messages:
-                self.add_error(field, message)
-
-    def validate(self, context: WebContext) -> object:
-        """Check the input. To be written by the application."""
-        raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
-
-    def execute(self, context: WebContext) -> object:
-        """Run `validate`."""
-        return self.validate(context)
-
-    def on_cancel(self, context: WebContext) -> object:
-        """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
-
-        Input that cannot be read is left out. Does nothing if `validate` has sent a response itself.
-        """
-        if not context.response.sent:
-            context.response.put_form(context.request._all_input(HttpException, RuntimeError))
-            context.response.json("validation", self.errors).code(422)
-        return None
-
-
-def _run_executor(executor: Executor, context: WebContext) -> object:
-    value = executor.execute(context)
-    if not executor.canceled:
-        return value
-    context._ended = _CANCELED
-    response, dropped = context.response, True
-    built = response._built()
-    try:
-        answer = executor.on_cancel(context)
-        if answer is None or answer is response:
-            dropped = any(before is not now for before, now in zip(built, response._built()))
-    finally:
-        if dropped and hasattr(value, "__next__"):
-            response._close_later(cast("Iterable[Any]", value))
-    return answer if dropped else value
-
-
 def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
     """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` ones."""
     import inspect
@@ -2718,8 +2630,6 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
     return True
 
 
-_Link = Callable[["WebContext"], object]  # a handler, hook or executor as the dispatcher calls it
-
 _FUNCTION = type(_place)
 _NOT_PLAIN = 0x04 | 0x08 | 0x80 | 0x200  # CO_VARARGS, CO_VARKEYWORDS, CO_COROUTINE, CO_ASYNC_GENERATOR
 
@@ -2733,6 +2643,131 @@ def _is_plain(function: Any) -> bool:
         return False
     code = function.__code__
     return not (code.co_flags & _NOT_PLAIN or code.co_kwonlyargcount or function.__defaults__)
+
+
+def _takes_count(function: Callable[..., object], count: int) -> bool:
+    """Tell whether a function can be called with that many positional arguments; refuse `async` ones."""
+    if _is_plain(function) and function.__code__.co_argcount == count:
+        return True
+    return _takes(_signature(function), *range(count))
+
+
+_CANCELED, _FAILED = 1, 2  # why no executor runs any more, when nothing was sent; 0 as long as they run
+
+
+class Executor:
+    """Part of a route's work, before its handler. Made anew for every request.
+
+    Subclasses write `execute`, and `on_cancel` if they cancel. `canceled` tells whether `cancel` was called.
+    """
+
+    canceled = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Raise TypeError for a method that cannot be called as the dispatcher will call it."""
+        super().__init_subclass__(**kwargs)
+        for name in ("execute", "validate", "on_cancel"):
+            method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+            if isinstance(method, _FUNCTION) and not _takes_count(method, 2):
+                raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_place()})")
+
+    def execute(self, context: WebContext) -> object:
+        """Do the work. What it returns is sent, unless it is None, or `on_cancel` builds an answer instead."""
+
+    def cancel(self) -> None:
+        """Drop the executors behind this one, and have `on_cancel` run once `execute` has returned."""
+        self.canceled = True
+
+    def on_cancel(self, context: WebContext) -> object:
+        """Answer for a canceled executor. What it returns is sent, unless it is None.
+
+        If it neither builds nor sends anything, what `execute` has returned is sent, with the status that stands.
+        """
+
+
+class ValidationExecutor(Executor):
+    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for what is wrong.
+
+    Any error cancels the executor and answers 422, whatever `validate` returns. No error hook runs, for nothing
+    failed: to change how a 422 looks, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
+    `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
+    """
+
+    secret_fields: Collection[str] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Raise TypeError for `secret_fields` that are one str, which is easily written for a tuple of one."""
+        super().__init_subclass__(**kwargs)
+        if isinstance(cls.secret_fields, str):
+            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: ({cls.secret_fields!r},) ({_place()})")
+
+    _errors: dict[str, list[str]] | None = None  # not made in __init__, which a subclass may write without super()
+
+    @property
+    def errors(self) -> dict[str, list[str]]:
+        """The messages so far, by field."""
+        if self._errors is None:
+            self._errors = {}
+        return self._errors
+
+    def add_error(self, field: str, message: str) -> None:
+        """Say what is wrong with an input field, in words for the person who filled it in."""
+        self.errors.setdefault(field, []).append(message)
+        self.cancel()
+
+    def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
+        """Add the messages of a mapping of field to message, or messages."""
+        for field, messages in errors.items():
+            for message in [messages] if isinstance(messages, str) else messages:
+                self.add_error(field, message)
+
+    def validate(self, context: WebContext) -> object:
+        """Check the input. To be written by the application. It returns nothing: what is wrong, `add_error` is told."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
+
+    def execute(self, context: WebContext) -> object:
+        """Run `validate`. TypeError if it returns something without having added an error."""
+        value = self.validate(context)
+        if self.canceled or value is None or value is context.response:
+            return value
+        raise TypeError(
+            f"{_name(type(self).validate)} returned {type(value).__name__}: what is wrong with the input is told to "
+            "add_error(field, message) or add_errors(mapping), and None returned"
+        )
+
+    def on_cancel(self, context: WebContext) -> object:
+        """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
+
+        Input that cannot be read is left out, and so are `secret_fields`. Does nothing if `validate` has sent a
+        response itself.
+        """
+        if not context.response.sent:
+            given = context.request._all_input(HttpException, RuntimeError)
+            context.response.put_form({name: given[name] for name in given if name not in self.secret_fields})
+            context.response.json("validation", self.errors).code(422)
+        return None
+
+
+def _run_executor(executor: Executor, context: WebContext) -> object:
+    value = executor.execute(context)
+    if not executor.canceled:
+        return value
+    context._ended = _CANCELED
+    response, dropped = context.response, True
+    if isinstance(executor, ValidationExecutor) and not response.sent:
+        response.code(422)
+    built = response._built()
+    try:
+        answer = executor.on_cancel(context)
+        if answer is None or answer is response:
+            dropped = any(before is not now for before, now in zip(built, response._built()))
+    finally:
+        if dropped and hasattr(value, "__next__"):
+            response._close_later(cast("Iterable[Any]", value))
+    return answer if dropped else value
+
+
+_Link = Callable[["WebContext"], object]  # a handler, hook or executor as the dispatcher calls it
 
 
 def _link(executor: object, names: Sequence[str], decorated: bool = False) -> _Link:
@@ -3327,9 +3362,7 @@ def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
     count = arguments.count(",") + 1
     if not callable(hook):
         raise TypeError(f"{kind}() takes a function ({arguments}), not {hook!r} ({_place()})")
-    if _is_plain(hook) and hook.__code__.co_argcount == count:
-        return
-    if not _takes(_signature(hook), *range(count)):
+    if not _takes_count(hook, count):
         raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
 
 

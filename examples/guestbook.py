@@ -132,7 +132,6 @@ class EntryForm(ValidationExecutor):
 
     def on_cancel(self, context):
         form = context.request.form
-        context.response.code(422)
         show_page(context, form.get("name", ""), form.get("message", ""), self.errors)
 
 

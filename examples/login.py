@@ -107,7 +107,7 @@ class Credentials(ValidationExecutor):
 
     def on_cancel(self, context):
         user = context.request.form["user"]
-        context.response.code(422).html(LOGIN, title="Error: Log in", user=user, problem=PROBLEM)
+        context.response.html(LOGIN, title="Error: Log in", user=user, problem=PROBLEM)
 
 
 @app.get("/login")

@@ -97,7 +97,6 @@ class UploadForm(ValidationExecutor):
             self.add_error("file", "Please choose a file.")
 
     def on_cancel(self, context):
-        context.response.code(422)
         show_form(context, *self.errors["file"], note=context.request.form.get("note", ""))
 
 
