@@ -1659,6 +1659,24 @@ def test_logger_of_a_library_has_no_handler_and_propagates():
     assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)
 
 
+@pytest.mark.parametrize("options", [{}, {"errors": "strict"}, {"delay": True}, {"encoding": "utf-8"}], ids=str)
+def test_log_file_that_cannot_hold_a_record_gets_it_escaped(options, tmp_path):
+    """Contract 7.4 and 7.5 hold where files are in cp1252, and for text that UTF-8 has nothing for."""
+    path = tmp_path / "log"
+    handler = logging.FileHandler(path, **{"encoding": "cp1252", **options})
+    logger = logging.getLogger("webapp")
+    logger.addHandler(handler)
+    try:
+        nested_hooks(raiser(LookupError("\ud800 漢")))
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+    written = path.read_text(handler.encoding)
+    assert (HOOK_FAILED if "encoding" in options else "\\u30a8\\u30e9\\u30fc") in written
+    assert "LookupError: \\ud800" in written
+    assert logging.FileHandler(path, delay=True).errors is None  # no other file than the one that needs it
+
+
 SECRETS = st.text("ßЖ漢…§¤🦊", min_size=1, max_size=20)  # nothing of this is in a default body, escaped or not
 
 
@@ -9835,6 +9853,15 @@ class BrokenHandler(logging.Handler):
         raise OSError("no space left")
 
 
+def test_a_stderr_that_cannot_hold_a_line_gets_it_escaped(monkeypatch):
+    """A program may have put a file there, in whatever encoding files have by default."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written, encoding="ascii"))
+    with serving(quiet=False) as server:
+        assert ask(server, get("/hello?\u00e9"))[0] == 400
+    assert rb"127.0.0.1 - GET /hello?\xe9" in written.getvalue()
+
+
 @pytest.mark.parametrize("stderr", [None, BrokenStream()], ids=["none", "one that has gone away"])
 def test_no_stderr_is_no_failure(monkeypatch, stderr):
     monkeypatch.setattr(sys, "stderr", stderr)
@@ -10022,6 +10049,28 @@ def test_version_tells_the_digest_of_the_file(tmp_path):
         assert hashlib.sha256(file.read()).hexdigest() in output
 
 
+def test_version_of_a_copy_in_an_archive_has_the_same_digest(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
+        archive.write(webapp.__file__, "__main__.py")
+    command = [sys.executable, "program.pyz", "--version"]
+    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30).stdout
+    assert output.splitlines() == [
+        f"webapp {webapp.__version__}",
+        f"SHA-256 {hashlib.sha256(pathlib.Path(webapp.__file__).read_bytes()).hexdigest()}",
+    ]
+
+
+@pytest.mark.parametrize("file", [None, "{}/nowhere.py", "{}/nowhere.pyc", "{}"])
+def test_version_without_the_source_says_so(file, tmp_path, monkeypatch):
+    """As where a tool has frozen the program, with or without a __file__ for its modules."""
+    (tmp_path / "nowhere.pyc").write_bytes(b"compiled")
+    monkeypatch.delattr(webapp, "__file__")
+    if file:
+        monkeypatch.setattr(webapp, "__file__", file.format(tmp_path), raising=False)
+    version, digest = webapp._version().splitlines()
+    assert (version, digest[:16]) == (f"webapp {webapp.__version__}", "SHA-256 unknown:")
+
+
 def test_application_cannot_frame_its_answer_under_python_o_either(program, monkeypatch):
     """wsgiref refuses such fields by an assert statement."""
     write_program(
@@ -10051,6 +10100,25 @@ def test_routes_are_printed(program):
         "POST    /                make      /       -       oops   -",
         "GET     /admin/{id:int}  user      /admin  staff   oops   -",
     ]
+
+
+def test_routes_that_the_console_has_no_characters_for_are_printed_escaped(program, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
+    program.with_name("table.py").write_text(
+        "from webapp import WebApp\napp = WebApp()\n@app.get('/\u00e9/\u65e5\u672c')\ndef f(context): pass\n", "utf-8"
+    )
+    process = start("table", "--routes", cwd=program.parent, encoding="cp1252")
+    lines = process.communicate(timeout=5)[0].splitlines()
+    assert lines[1].split()[:3] == ["GET", "/\u00e9/\\u65e5\\u672c", "f"]
+    assert process.returncode == 0
+
+
+def test_ctrl_c_before_the_server_handles_it_is_no_traceback(monkeypatch):
+    for name, run in (("Server", WebApp().run), ("_load", lambda: webapp._main(["site1"]))):
+        monkeypatch.setattr(webapp, name, mock.Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(SystemExit) as raised:
+            run()
+        assert raised.value.code == 130
 
 
 # What stands between a program and whoever started it, as the python.exe of a virtual environment does on Windows.
@@ -10842,12 +10910,17 @@ def test_each_step_of_the_tutorial_runs_and_answers_what_it_shows(last, monkeypa
     replay(shown, client(app))
 
 
-def test_tests_of_the_tutorial_pass(tmp_path):
+@pytest.mark.parametrize("beside", [[], ["conftest.py", "setup.cfg", "webapp.py"]], ids=["a copy", "a checkout"])
+def test_tests_of_the_tutorial_pass(beside, tmp_path):
+    """Without hypothesis and its plugin, which are not among what the tutorial asks for."""
+    for name in beside:
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "hypothesis.py").write_text("raise ImportError")
     *steps, tests = [block for step in STEPS for block in blocks(chapter(step), "python")]
     (tmp_path / "guestbook.py").write_text("\n".join(steps), encoding="utf-8")
     (tmp_path / "test_guestbook.py").write_text(tests, encoding="utf-8")
     (command,) = blocks(chapter(STEPS[-1]), "console")
-    arguments = command.replace("$ python3", "").split()
+    arguments = [*command.replace("$ python3", "").split(), "-p", "no:hypothesispytest"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert "3 passed" in done.stdout, done.stdout

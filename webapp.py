@@ -74,7 +74,7 @@ from copy import copy
 from functools import partialmethod
 from http import HTTPStatus
 from string import Formatter
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, Union, cast, overload
 from urllib.parse import quote, unquote, unquote_to_bytes, urlencode, urljoin
 
 # What only some requests need (email, hashlib, html, mimetypes, tempfile) and what only the server needs (wsgiref,
@@ -177,10 +177,30 @@ def _below(trace: TracebackType | None) -> TracebackType | None:
     return below or trace
 
 
+def _escape_in_files(logger: logging.Logger) -> None:
+    """Let log files escape what their encoding cannot hold, as those that logging.basicConfig opens do.
+
+    A file that was opened otherwise loses such a record with its stack trace: the one about a failed hook on Windows,
+    where files are seldom in UTF-8 unless they are told to be.
+    """
+    above: logging.Logger | None = logger
+    while above is not None:
+        for handler in above.handlers:
+            if isinstance(handler, logging.FileHandler) and handler.errors in (None, "strict"):
+                with contextlib.ExitStack() as held:
+                    handler.acquire()
+                    held.callback(handler.release)
+                    handler.errors = "backslashreplace"  # for when it is opened, or opened again
+                    if isinstance(handler.stream, io.TextIOWrapper):
+                        handler.stream.reconfigure(errors=handler.errors)
+        above = above.parent if above.propagate else None
+
+
 def _report(level: int, message: str, *arguments: object, error: BaseException | None = None, **extra: object) -> None:
     """Log, and never raise: a broken log handler must not cost the client its response."""
     try:
         trace = None if error is None else (type(error), error, _below(error.__traceback__))
+        _escape_in_files(_log)
         _log.log(level, message, *arguments, exc_info=trace, extra=extra)
     except Exception:
         return
@@ -5555,6 +5575,7 @@ class _AccessHandler(logging.Handler):
 
 def _set_up_access_log() -> None:
     """Give the access log a way out, unless the application has given it one."""
+    _escape_in_files(_access)
     if not _access.handlers:
         _access.addHandler(_AccessHandler())
         _access.propagate = False
@@ -5563,10 +5584,18 @@ def _set_up_access_log() -> None:
 
 def _say(text: str) -> None:
     """Print for the person at the terminal, if there is one and still is."""
-    if sys.stderr is not None:
+    _write_line(text, sys.stderr)
+
+
+def _write_line(text: str, stream: TextIO | None) -> None:
+    """Write a line, if there is a stream and still is; escape what a terminal or file has no character for."""
+    if stream is not None:
+        if not text.isascii():
+            encoding = getattr(stream, "encoding", None) or "utf-8"
+            text = text.encode(encoding, "backslashreplace").decode(encoding)
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text + "\n")
-            sys.stderr.flush()
+            stream.write(text + "\n")
+            stream.flush()
 
 
 def _stop_signals() -> list[int]:
@@ -5608,6 +5637,16 @@ _LIFELINE = "_WEBAPP_RELOAD"
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
 
 
+@contextlib.contextmanager
+def _without_traceback() -> Iterator[None]:
+    """End the process quietly by a Ctrl-C that comes before the server handles it, or after."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@_without_traceback()
 def _run(
     app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
 ) -> None:
@@ -5775,6 +5814,7 @@ def _modification_times() -> dict[str, float]:
     return times
 
 
+@_without_traceback()
 def _main(argv: list[str] | None = None) -> int:
     """Run `python -m webapp`; return the exit status."""
     import argparse
@@ -5798,12 +5838,12 @@ def _main(argv: list[str] | None = None) -> int:
     try:
         app = _load(options.app)
     except KeyboardInterrupt:
-        return 130
+        raise
     except BaseException as error:
         _say(f"webapp: cannot load {options.app}: {_one_line(error)}")
         return 1
     if options.routes:
-        print(_route_table(app))
+        _write_line(_route_table(app), sys.stdout)
         return 0
     _run(app, options.host, options.port, quiet=options.quiet, reload=options.reload)
     return 0
@@ -5827,10 +5867,25 @@ def _route_table(app: Any) -> str:
 
 
 def _version() -> str:
+    """Return the version, and the digest of this file where it is as it was released: in a folder or in an archive."""
     import hashlib
 
-    with open(__file__, "rb") as file:
-        return f"webapp {__version__}\nSHA-256 {hashlib.sha256(file.read()).hexdigest()}"
+    source = _source()
+    digest = "unknown: this program holds no source of it" if source is None else hashlib.sha256(source).hexdigest()
+    return f"webapp {__version__}\nSHA-256 {digest}"
+
+
+def _source() -> bytes | None:
+    file: str = globals().get("__file__", "")  # there is none where a program was frozen without it
+    try:
+        if file.endswith(".py"):
+            with open(file, "rb") as opened:
+                return opened.read()
+    except OSError:
+        # In an archive, as a .pyz is one, only what has loaded the module can read it.
+        with contextlib.suppress(OSError, AttributeError, KeyError):
+            return cast(bytes, globals()["__spec__"].loader.get_data(file))
+    return None
 
 
 def _load(target: str) -> Any:
@@ -5860,7 +5915,7 @@ def _one_line(error: BaseException) -> str:
     trace, place = error.__traceback__, ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if file != __file__ and not file.startswith("<frozen"):
+        if trace.tb_frame.f_globals is not globals() and not file.startswith("<frozen"):
             place = f" ({file}:{trace.tb_lineno})"
         trace = trace.tb_next
     if isinstance(error, (SyntaxError, ImportError)) or place in text:
