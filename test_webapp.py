@@ -2502,7 +2502,7 @@ def test_fields_encoded_by_the_standard_library_come_back(pairs):
     assert pairs_of(_parse_urlencoded(text, 1000, 413)) == pairs_of(Fields(pairs))
 
 
-@given(st.text("a%&=+;41cC3bBfF\t \0é", max_size=40))
+@given(st.text("a%&=+;41cC3bBfFxuN{}\\\\\t\r\n \0é", max_size=40))
 def test_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
     text = text.encode("utf-8").decode("latin-1")
     try:
@@ -2813,6 +2813,23 @@ def test_header_of_more_than_8_kib_is_a_413():
     assert outcome(body(8193)) == 413
     assert outcome(body(100_000)[:50_000]) == 413
     assert outcome(body(8193)[:8000]) == 400
+
+
+def test_headers_of_all_parts_are_bounded_together():
+    def body(count, size):
+        start = "Content-Disposition: form-data; name=a; x="
+        return form(*[start + "x" * (size - len(start)) + "\r\n\r\n"] * count)
+
+    assert len(parse(body(8 + 8, 2048), max_fields=24)[0]) == 16  # 8 KiB, and 1 KiB for each part that may come
+    assert outcome(body(8 + 9, 2048), max_fields=24) == 413
+    assert outcome(body(1, 8192), max_fields=1)[0] == [("a", "")]
+
+
+def test_boundary_that_occurs_again_and_again_without_being_one_is_a_400_at_some_time():
+    content = "\r\n--frontierx" * 2**16
+    assert parse(form(field("name=f; filename=x", content)))[1][0][4] == len(content)
+    assert outcome(form(field("name=f; filename=x", content + "\r\n--frontierx"))) == 400
+    assert outcome(content.encode() + form(field("name=f; filename=x", content))) == 400
 
 
 def test_what_the_read_function_raises_passes():
@@ -3238,6 +3255,60 @@ def test_member_that_an_inner_object_lacks_is_pythons_own_key_error():
     with pytest.raises(KeyError) as caught:
         answer(lambda context: context.request.json["user"]["name"], "POST", json={"user": {}}, raise_errors=True)
     assert not isinstance(caught.value, HttpException)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.integers() | st.text('",[]{}\\\\: a', max_size=6),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('",[]{}\\\\', max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def count_values(document):
+    inside = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
+    return 1 + sum(map(count_values, inside))
+
+
+@given(JSON_VALUES, st.sampled_from([None, 0, 1, "\t\r\n "]), st.booleans())
+def test_json_values_are_counted_before_they_are_made_and_what_stands_in_a_text_is_none(document, indent, ensure_ascii):
+    body = json.dumps(document, indent=indent, ensure_ascii=ensure_ascii).encode()
+    count = count_values(document)
+    assert [webapp._has_more_values(body, limit) for limit in (count - 1, count)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("limit", "body", "status"),
+    [
+        (100, b'"' + b"x" * 98 + b'"', 200),
+        (100, b'"' + b"x" * 99 + b'"', 413),
+        (2**20, b"[" + b"0," * (2**17 - 2) + b"0]", 200),
+        (2**20, b"[" + b"0," * (2**17 - 1) + b"0]", 413),
+        (2**20, b"[" + b"[]," * (2**17 - 2) + b"[]]", 200),
+        (2**20, b'["' + b'[{,\\"' * 10**5 + b'"]', 200),
+        (2**21, b"[" + b"0," * (2**18 - 2) + b"0]", 200),
+        (2**21, b"[" + b"0," * (2**18 - 1) + b"0]", 413),
+    ],
+    ids=["bytes", "a byte more", "values", "a value more", "arrays", "none of it a value", "more bytes", "more values"],
+)
+def test_json_is_bounded_in_bytes_by_max_form_memory_and_in_values(limit, body, status):
+    def kind(context):
+        return type(context.request.json).__name__
+
+    headers = {"Content-Type": JSON}
+    assert answer(kind, "POST", options={"max_form_memory": limit}, body=body, headers=headers).status == status
+    chunked = answer(kind, "POST", options={"max_form_memory": limit}, body=[body], headers=headers)
+    assert chunked.status == status
+
+
+def test_json_beyond_max_form_memory_is_not_read_and_may_be_read_otherwise():
+    def look(request):
+        with pytest.raises(HttpException):
+            request.json  # noqa: B018
+        return unread.asked, request.body
+
+    unread = Input(b'"eleven 12"')
+    environ = {"wsgi.input": unread, "CONTENT_LENGTH": "11", "CONTENT_TYPE": JSON}
+    assert read(look, environ=environ, options={"max_form_memory": 10}) == (0, b'"eleven 12"')
 
 
 # ---- JSON: what is written -------------------------------------------------------------------------------------------
@@ -4291,6 +4362,25 @@ def test_unknown_charsets_leave_nothing_behind():
     assert {name for name in set(cache) - before if "heard" in name} == set()
 
 
+def test_body_in_tiny_pieces_takes_no_more_memory_than_the_body():
+    tracemalloc = pytest.importorskip("tracemalloc")
+
+    class Dripping:
+        left = 2**19
+
+        def read(self, size):
+            self.left -= 1
+            return b"xy"[: 2 * (self.left >= 0)]
+
+    environ = {"wsgi.input": Dripping(), "wsgi.input_terminated": True, "CONTENT_LENGTH": ""}
+    tracemalloc.start()
+    try:
+        assert read(lambda request: len(request.body), environ=environ, unchecked="it copies") == 2**20
+        assert tracemalloc.get_traced_memory()[1] < 3 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
 SPLITS = st.lists(st.integers(0, 40), max_size=6).map(sorted)
 
 
@@ -4403,6 +4493,212 @@ def test_no_request_is_a_500_because_of_what_the_client_sent(environ):
     app.post("/{rest:path}")(lambda context: [context.params, context.request.body_all(), context.request.url])
     response = client(app, unchecked="it refuses such an environment", raise_errors=True).post("/", environ=environ)
     assert response.status in (200, 400, 404, 408, 413)
+
+
+# ---- the request: the worst that a client can send -------------------------------------------------------------------
+
+MEBIBYTE, MOST_VALUES, HEAD = 2**20, 2**17, 2**16  # the limits of README.rst
+
+
+def filled(piece, left=b"", right=b"", size=MEBIBYTE):
+    """As many pieces as fit into `size` bytes between what stands left and right of them."""
+    return left + piece * ((size - len(left) - len(right)) // len(piece)) + right
+
+
+def array_of(text, count=MOST_VALUES - 1):
+    return b"[" + b",".join([text] * min(count, (MEBIBYTE - 2) // (len(text) + 1))) + b"]"
+
+
+def chains(left, right):
+    """Arrays or objects in one another as deep as may be, and altogether as many as may be."""
+    return array_of(left * 198 + b"0" + right * 198, (MOST_VALUES - 1) // 199)
+
+
+def different(count, pattern=b"%b"):
+    letters = (string.ascii_letters + string.digits).encode()
+    names = (bytes(name) for length in (1, 2, 3) for name in itertools.product(letters, repeat=length))
+    return [pattern % name for name in itertools.islice(names, count)]
+
+
+def parts(piece, left=b""):
+    """A form with as many bytes of headers as may be, each of nearly 8 KiB."""
+    header = filled(piece, b"Content-Disposition: form-data; name=a" + left, size=8190)
+    return b"".join([b"--x\r\n", header, b"\r\n\r\n\r\n"] * 126) + b"--x--"
+
+
+def file_of(piece, left=b"", size=16 * MEBIBYTE):
+    """A form with a file that consists of a piece over and over, as large as a body may be."""
+    head = b"--x\r\nContent-Disposition: form-data; name=a; filename=b\r\n\r\n"
+    return filled(piece, left=left + head, right=b"\r\n--x--", size=size)
+
+
+def field_in(charset, piece):
+    head = f"--x\r\nContent-Disposition: form-data; name=a\r\nContent-Type: a/b; charset={charset}\r\n\r\n".encode()
+    return filled(piece, left=head, right=b"\r\n--x--")
+
+
+EMOJI, ACCENT = "\U0001f600".encode(), "\xe9".encode()
+SMALL_PART = b"--x\r\nContent-Disposition: a;name=a\r\n\r\n\r\n"
+FILE_PART = b"\r\n--x\r\nContent-Disposition: a;name=a;filename=b\r\n\r\n"
+
+# What comes in, for each parser: a body, or a field of the head of 64 KiB; and the status of the answer. Made when
+# they are needed, for they are large.
+WORST = {
+    JSON: {
+        "arrays within arrays": (lambda: chains(b"[", b"]"), 200),
+        "objects within objects": (lambda: chains(b'{"":', b"}"), 200),
+        "empty arrays": (lambda: array_of(b"[]"), 200),
+        "empty objects": (lambda: array_of(b"{}"), 200),
+        "objects of one member": (lambda: array_of(b'{"":0}', MOST_VALUES // 2 - 1), 200),
+        "objects of different members": (
+            lambda: b"[" + b",".join(different(MOST_VALUES // 2 - 1, b'{"%b":0}')) + b"]",
+            200,
+        ),
+        "one object": (lambda: b"{" + b",".join(different(85_000, b'"%b":""')) + b"}", 200),
+        "texts": (lambda: array_of(b'"ab"'), 200),
+        "wide texts": (lambda: array_of(b'"' + EMOJI + b'"'), 200),
+        "texts that look like values": (lambda: filled(b'"[[[[[[",', b"[", b"0]"), 200),
+        "numbers with exponents": (lambda: array_of(b"1e0000"), 200),
+        "numbers": (lambda: array_of(b"300.5"), 200),
+        "long integers": (lambda: array_of(b"9" * 4300), 200),
+        "one long integer": (lambda: b"9" * MEBIBYTE, 400),
+        "one long fraction": (lambda: filled(b"9", b"0."), 200),
+        "one long exponent": (lambda: filled(b"9", b"1e-"), 200),
+        "escapes": (lambda: filled(b"\\n", b'"', b'"'), 200),
+        "escaped surrogates": (lambda: filled(b"\\ud83d\\ude00", b'"', b'"'), 200),
+        "a text that widens at its end": (lambda: filled(b"x", b'"', EMOJI + b'"'), 200),
+        "brackets": (lambda: b"[" * MOST_VALUES, 400),
+        "too many brackets": (lambda: b"[" * MEBIBYTE, 413),
+        "too many members": (lambda: filled(b'{"":'), 413),
+        "too many texts": (lambda: filled(b'"",', b"[", b"0]"), 413),
+    },
+    URLENCODED: {
+        "UTF-8": (lambda: filled(ACCENT), 200),
+        "no UTF-8": (lambda: filled(b"\xe9"), 400),
+        "a text that widens at its end": (lambda: filled(b"x", right=EMOJI), 200),
+        "escapes": (lambda: filled(b"%41"), 200),
+        "escaped separators": (lambda: filled(b"%26"), 200),
+        "escapes and UTF-8": (lambda: filled(b"%26%41" + ACCENT), 200),
+        "signs of percent": (lambda: filled(b"%"), 200),
+        "escapes cut short": (lambda: filled(b"%4"), 200),
+        "backslashes": (lambda: filled(b"\\", b"%41"), 200),
+        "separators": (lambda: filled(b"&", b"%26"), 200),
+        "long fields": (lambda: filled(b"%41" * 349 + b"=&"), 200),
+        "too many fields": (lambda: filled(b"a=&b=&"), 413),
+    },
+    MULTIPART: {
+        "parts": (lambda: SMALL_PART * 1000 + b"--x--", 200),
+        "files": (lambda: file_of(b"x" * 17_000 + FILE_PART), 200),
+        "fields of a header": (lambda: parts(b"\r\na:"), 200),
+        "folds": (lambda: parts(b"\r\n "), 200),
+        "parameters": (lambda: parts(b";a=b"), 200),
+        "parameters without a value": (lambda: parts(b"; a"), 200),
+        "backslashes": (lambda: parts(b"\\\\", b'; filename="'), 200),
+        "escaped quotes": (lambda: parts(b'\\"', b'; filename="'), 200),
+        "bare backslashes": (lambda: parts(b"\\a", b'; filename="'), 200),
+        "escapes": (lambda: parts(b"%41", b"; filename*=utf-8''"), 200),
+        "control characters": (lambda: parts(b"\1", b"; filename="), 200),
+        "lines like a boundary": (lambda: file_of(b"x" * 250 + b"\r\n--xy"), 200),
+        "lines like the last boundary": (lambda: file_of(b"x" * 250 + b"\r\n--x-y"), 200),
+        "too many lines like a boundary": (lambda: file_of(b"\r\n--xy"), 400),
+        "a preamble of such lines": (lambda: filled(b"\r\n--xy", size=16 * MEBIBYTE), 400),
+        "beginnings of a boundary": (lambda: file_of(b"\r\n--"), 200),
+        "line ends": (lambda: file_of(b"\r\n"), 200),
+        "ISO-2022-JP": (lambda: field_in("iso-2022-jp", b"\x1b$B!!\x1b(B"), 200),
+        "GB 18030": (lambda: field_in("gb18030", EMOJI.decode().encode("gb18030")), 200),
+        "UTF-16": (lambda: field_in("utf-16", b"aa"), 200),
+    },
+    "HTTP_ACCEPT": {
+        "types": (lambda: filled(b"a/b;q=0.1,", size=HEAD), 200),
+        "parameters": (lambda: filled(b";c=d", b"a/b", size=HEAD), 200),
+        "quoted parameters": (lambda: filled(b'a/b;c="\\\\\\"",', size=HEAD), 200),
+        "quotes": (lambda: b'"' * HEAD, 200),
+        "backslashes": (lambda: filled(b"\\a", b'a/b;c="', size=HEAD), 200),
+    },
+    "HTTP_COOKIE": {
+        "cookies": (lambda: b";".join(different(12_000, b"%b=" + ACCENT))[:HEAD], 200),
+        "separators": (lambda: b";" * HEAD, 200),
+        "a session": (lambda: filled(b"a.", b"session=", size=HEAD), 200),
+    },
+    "CONTENT_TYPE": {
+        "parameters": (lambda: filled(b";a=b", b"text/plain", size=HEAD), 200),
+        "backslashes": (lambda: filled(b"\\\\", b'text/plain;charset="', size=HEAD), 415),
+        "spaces": (lambda: filled(b" ", b"text/plain;a", size=HEAD), 200),
+    },
+    "HTTP_HOST": {
+        "a name": (lambda: filled(b"%41", size=HEAD), 200),
+        "none": (lambda: filled(b"%4", size=HEAD), 200),
+        "an address": (lambda: filled(b":", b"[", b"]", size=HEAD), 200),
+    },
+    "HTTP_IF_NONE_MATCH": {"tags": (lambda: filled(b'"",', size=HEAD), 200), "quotes": (lambda: b'"' * HEAD, 200)},
+    "HTTP_IF_MODIFIED_SINCE": {
+        "digits": (lambda: filled(b"9", b"Sun, 06 Nov ", size=HEAD), 200),
+        "points": (lambda: filled(b"1.", b"6 Nov 94 ", size=HEAD), 200),
+    },
+    "HTTP_RANGE": {"digits": (lambda: filled(b"9", b"bytes=", size=HEAD), 200)},
+    "QUERY_STRING": {"escapes": (lambda: filled(b"%41", size=HEAD), 200), "fields": (lambda: b"a&" * 1001, 400)},
+}
+
+
+def read_everything(context):
+    request = context.request
+    found = [
+        request.query,
+        request.cookies,
+        request.url,
+        request.accept_json(),
+        request.accepts("a/b"),
+        context.session,
+    ]
+    if request.content_type == JSON:
+        found.append(request.json)
+    found.append(request.text if request.content_type == "text/plain" else request.form)
+    return context.response.file(__file__) if request.method == "GET" else "read"
+
+
+@functools.cache
+def slowness():
+    """How many times slower than that of the author this machine is, at the least 1."""
+    begun = time.thread_time()
+    for _ in range(10**6):
+        pass
+    return max(1, (time.thread_time() - begun) / 0.02)
+
+
+@pytest.mark.parametrize(("parser", "title"), [(parser, title) for parser, rows in WORST.items() for title in rows])
+def test_worst_that_a_client_can_send_takes_a_quarter_of_a_second_and_64_mib_at_most(parser, title):
+    """`pytest -rP -k worst_that` prints the table of what it takes."""
+    app = WebApp(secret_key=KEY)
+    app.any("/", read_everything)
+    make, status = WORST[parser][title]
+    sent, name = make(), parser.replace("HTTP_", "")
+    body = sent if parser in (JSON, URLENCODED, MULTIPART) else b""
+    environ = {"CONTENT_TYPE": parser} if body else {parser: sent.decode("latin-1")}
+    browser = client(app, unchecked="that would be measured, too")
+
+    def answered():
+        method = "GET" if parser in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_RANGE") else "POST"
+        return browser.request(method, "/", body=body, environ=environ).status
+
+    if hasattr(gc, "freeze"):
+        gc.freeze()  # what other tests left to the collector must not count
+    for _ in range(5):  # nor what else the machine does
+        begun = time.thread_time()
+        assert answered() == status
+        seconds = (time.thread_time() - begun) / slowness()
+        if seconds <= 0.25:
+            break
+    if hasattr(gc, "unfreeze"):
+        gc.unfreeze()
+    tracemalloc = pytest.importorskip("tracemalloc")
+    tracemalloc.start()
+    try:
+        answered()
+        memory = tracemalloc.get_traced_memory()[1] / MEBIBYTE
+    finally:
+        tracemalloc.stop()
+    print(f"{name}, {title}: {seconds:.3f} s, {memory:.1f} MiB")
+    assert seconds <= 0.25 and memory <= 64
 
 
 # ---- the response: values, statuses, headers -------------------------------------------------------------------------
@@ -11247,10 +11543,17 @@ def loop(context, number):
         context.response.redirect(f"/loop/{number - 1}")
 
 
-def part_with_header(size):
+def parts_with_headers(size, count=1):
+    """A form whose parts have headers of `size` bytes altogether."""
     line = "Content-Disposition: form-data; name=a; x="
-    body = f"--b\r\n{line}{'x' * (size - len(line))}\r\n\r\n\r\n--b--\r\n"
+    sizes = [size // count + (number < size % count) for number in range(count)]
+    body = "".join(f"--b\r\n{line}{'x' * (size - len(line))}\r\n\r\n\r\n" for size in sizes) + "--b--\r\n"
     return {"body": body, "headers": {"Content-Type": "multipart/form-data; boundary=b"}}
+
+
+def lines_like_boundaries(count):
+    content = "Content-Disposition: form-data; name=a; filename=b\r\n\r\n" + "\r\n--bx" * count
+    return {"body": f"--b\r\n{content}\r\n--b--\r\n", "headers": {"Content-Type": "multipart/form-data; boundary=b"}}
 
 
 @pytest.mark.parametrize(
@@ -11261,7 +11564,11 @@ def part_with_header(size):
         ("``max_form_memory``", lambda n: ("POST", "/form", {"form": {"a": "x" * (n - 1)}, "files": {}})),
         ("``max_fields``", lambda n: ("POST", "/form", {"form": {"a": ["x"] * n}})),
         ("``max_fields``", lambda n: ("GET", "/query?" + "&".join(["a"] * n), {})),
-        ("header of a part", lambda n: ("POST", "/form", part_with_header(n))),
+        ("header of a part", lambda n: ("POST", "/form", parts_with_headers(n))),
+        ("headers of all parts", lambda n: ("POST", "/form", parts_with_headers(n, 130))),
+        ("lines of a form", lambda n: ("POST", "/form", lines_like_boundaries(n))),
+        ("``max_form_memory``", lambda n: ("POST", "/json", {"json": "x" * (n - 2)})),
+        ("JSON: values", lambda n: ("POST", "/json", {"json": [1] * (n - 1)})),
         (
             "JSON: nesting",
             lambda n: ("POST", "/json", {"body": "[" * n + "1" + "]" * n, "headers": {"Content-Type": JSON}}),
