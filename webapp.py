@@ -36,7 +36,7 @@ The file reads from top to bottom, each thing after what it is made of:
     the application                 `WebApp`: the dispatcher, which is the conclusion of all above
     origins                         `same_origin`
     the test client                 `TestClient`
-    the server                      `Server`, on wsgiref's classes, in four parts; another WSGI server never pays for it
+    the server                      `Server`, on wsgiref's classes, in seven parts; no other server pays for it
     the command line                `python -m webapp module:app`
 """
 # Copyright (c) 2026 the webapp.py authors
@@ -2598,6 +2598,9 @@ class Response:
             self._body = _encode_json(document)
             self._content_type = _JSON
         elif isinstance(self._body, _Stream):
+            begin_stream = self._request.environ.get("webapp.stream")
+            if begin_stream is not None:  # the built-in server's, for it need not wait for the first chunk with others
+                begin_stream(self._content_type)
             self._body.begin()
         elif isinstance(self._body, _FileBody):
             _conclude_file(self, self._body)
@@ -4416,7 +4419,8 @@ class TestClient:
 # ---- the head of a request -------------------------------------------------------------------------------------------
 #
 # RFC 9112 read strictly: whatever two parsers could understand differently is refused, because a proxy in
-# front of us may be the other one (request smuggling). This part does no input or output.
+# front of us may be the other one (request smuggling). A refusal depends on the bytes alone, and never on how they were
+# cut on their way: the fault that stands first is the one that counts. This part does no input or output.
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
@@ -4426,60 +4430,108 @@ _MAX_HEAD = 64 * 1024
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])").fullmatch
 _FIELD_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*").fullmatch
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)").fullmatch
-# What no head contains: nothing that arrives later can make it a good one, so there is no use in waiting.
-_HOPELESS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r[^\n]|(?<!\r)\n").search
+_NOT_IN_HEAD = bytes({*range(32), 127} - set(b"\t\r\n"))
+
+
+class _HeaderFields:
+    """The header fields of one request, understood. Never changed, so that a connection may keep them for its next."""
+
+    __slots__ = (
+        "environ",  # their entries of the WSGI environment
+        "length",  # of the body, as Content-Length says; None without one
+        "chunked",  # Transfer-Encoding says so
+        "options",  # of Connection, in small letters
+        "expects",  # the client may wait for "100 Continue" before it sends the body
+        "host",  # None without one
+    )
+
+    def __init__(self, environ: _Environ) -> None:
+        length, coding = environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
+        self.environ = environ
+        self.host = environ.get("HTTP_HOST")  # two were joined by a comma and a space
+        if self.host is not None and not _is_authority[self.host]:
+            raise HttpException(400, "malformed Host")
+        if coding is not None and length is not None:  # RFC 9112 section 6.3
+            raise HttpException(400, "Transfer-Encoding beside Content-Length")
+        if coding is not None and coding.lower() != "chunked":
+            raise HttpException(501, "unknown transfer coding")
+        if length is not None and not _CONTENT_LENGTH(length):
+            raise HttpException(400, "malformed Content-Length")
+        self.chunked = coding is not None
+        self.length = None if length is None else int(length)
+        self.options = [option.strip(" \t") for option in environ.get("HTTP_CONNECTION", "").lower().split(",")]
+        self.expects = environ.get("HTTP_EXPECT", "").lower() == "100-continue"
 
 
 class _RequestHead:
     """The head of one request, understood."""
 
-    __slots__ = ("method", "target", "environ", "modern", "keep_alive", "length", "chunked", "expects")
+    __slots__ = (
+        "method",
+        "target",  # as it was sent, for the log; REQUEST_URI may be shorter
+        "entries",  # of the WSGI environment, made of the request line
+        "fields",  # a _HeaderFields
+        "modern",  # HTTP/1.1: the client understands chunks
+        "keep_alive",  # the client wants the connection to stay; whether it does is decided with the response
+    )
 
-    def __init__(self, method: str, target: str, environ: dict[str, Any], modern: bool) -> None:
-        self.method = method
-        # As it was sent, for the log; REQUEST_URI may be shorter.
-        self.target = target
-        # The part of the WSGI environment that comes from the head.
-        self.environ = environ
-        # HTTP/1.1: the client understands chunks.
-        self.modern = modern
-        # The client wants the connection to stay; whether it does is decided with the response.
-        self.keep_alive = False
-        # Bytes of body to come, as Content-Length says; 0 for a chunked body.
-        self.length = 0
-        self.chunked = False
-        # The client waits for "100 Continue" before it sends the body.
-        self.expects = False
+    def __init__(self, line: str, fields: _HeaderFields) -> None:
+        self.fields = fields
+        self.method, self.target, self.modern = _parse_request_line(line)
+        self.keep_alive = "close" not in fields.options and (self.modern or "keep-alive" in fields.options)
+        self.entries = _read_target(self)
+        if fields.chunked and not self.modern:
+            raise HttpException(400, "Transfer-Encoding from HTTP/1.0")
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows (RFC 9112 section 6)."""
+        return self.fields.chunked or bool(self.fields.length)
+
+    @classmethod
+    def refused(cls, method: str, target: str) -> _RequestHead:
+        """Return what is said of a request that is none."""
+        head = cls.__new__(cls)
+        head.method, head.target = method, target
+        head.fields, head.entries = _HeaderFields({}), {}
+        head.modern, head.keep_alive = True, False
+        return head
 
 
 def _parse_head(head: str) -> _RequestHead:
-    """Understand a request head, given without the empty line; HttpException 4xx or 5xx if it is malformed."""
-    line, *fields = head.split("\r\n")
+    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed."""
+    line, _, fields = head.partition("\r\n")
+    return _RequestHead(line, _parse_field_lines(fields))
+
+
+def _parse_request_line(line: str) -> tuple[str, str, bool]:
+    """Return method, target, and whether the version is HTTP/1.1 or a later 1.x (RFC 9112 section 3)."""
     if len(line) > _MAX_REQUEST_LINE:
-        raise HttpException(414)
+        raise HttpException(414, "the request line is too long")
     match = _REQUEST_LINE(line)
     if match is None:
         raise HttpException(400, "malformed request line")
     method, target, major, minor = match.groups()
     if major != "1":
-        raise HttpException(505)
-    if len(fields) > _MAX_FIELDS or len(head) - len(line) > _MAX_HEAD:
-        raise HttpException(431)
-    request = _RequestHead(method, target, _parse_fields(fields), minor != "0")
-    request.environ["REQUEST_METHOD"] = method
-    request.environ["SERVER_PROTOCOL"] = "HTTP/1.1" if request.modern else "HTTP/1.0"
-    _read_target(request)
-    _read_framing(request)
-    return request
+        raise HttpException(505, f"HTTP/{major}.{minor}")
+    return method, target, minor != "0"
 
 
-def _parse_fields(fields: Iterable[str]) -> dict[str, Any]:
+def _parse_field_lines(text: str) -> _HeaderFields:
+    """Understand all field lines of a head, given without the last line end; HttpException 400, 431 or 501."""
+    lines = text.split("\r\n") if text else []
+    if len(lines) > _MAX_FIELDS:
+        raise HttpException(431, "too many header fields")
+    return _HeaderFields(_parse_fields(lines))
+
+
+def _parse_fields(lines: Iterable[str]) -> _Environ:
     """Make environment entries of header fields; HttpException 400 or 431."""
-    environ: dict[str, Any] = {}
-    for field in fields:
-        if len(field) + 2 > _MAX_FIELD:  # with its line end
-            raise HttpException(431)
-        name, colon, value = field.partition(":")
+    environ: _Environ = {}
+    for line in lines:
+        if len(line) + 2 > _MAX_FIELD:  # with its line end
+            raise HttpException(431, "a header field is too long")
+        name, colon, value = line.partition(":")
         key = _environ_key[name]
         # Hardly any value holds a tab or more than ASCII, and only such a one is worth the expression.
         if key is None or not colon or not (value.isprintable() or _FIELD_VALUE(value)):
@@ -4503,200 +4555,480 @@ def _environ_key(name: str) -> str | None:
     return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
 
 
-def _read_target(request: _RequestHead) -> None:
-    """Set host, path and query (RFC 9112 section 3.2); two Host fields were joined by a comma and a space."""
-    target, environ = request.target, request.environ
+def _read_target(request: _RequestHead) -> dict[str, str]:
+    """Return the environment entries of a request line (RFC 9112 section 3.2)."""
+    target = request.target
     if request.method == "CONNECT":
         raise HttpException(501, "no proxy")
-    if not _is_authority[environ.get("HTTP_HOST", "" if request.modern else "-")]:
-        raise HttpException(400, "missing or malformed Host")
+    if request.fields.host is None and request.modern:
+        raise HttpException(400, "no Host")
+    entries = {"REQUEST_METHOD": request.method, "SERVER_PROTOCOL": "HTTP/1.1" if request.modern else "HTTP/1.0"}
     if target[0] != "/" and (target != "*" or request.method != "OPTIONS"):
         match = _ABSOLUTE(target)
         if match is None or not _is_authority[match[1]]:
             raise HttpException(400, "malformed request target")
         # Section 3.2.2: the authority of an absolute target replaces Host.
-        environ["HTTP_HOST"], target = match[1], match[2]
+        entries["HTTP_HOST"], target = match[1], match[2]
         if target[:1] != "/":
             target = "/" + target
-    path, _, environ["QUERY_STRING"] = target.partition("?")
-    environ["PATH_INFO"] = unquote(path, "latin-1") if "%" in path else path
-    environ["REQUEST_URI"] = target
+    path, _, entries["QUERY_STRING"] = target.partition("?")
+    entries["PATH_INFO"] = unquote(path, "latin-1") if "%" in path else path
+    entries["REQUEST_URI"] = target
+    return entries
 
 
-def _read_framing(request: _RequestHead) -> None:
-    """Find where the body ends (RFC 9112 section 6.3) and whether the connection stays (9.3)."""
-    environ = request.environ
-    length, coding = environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
-    if coding is not None:
-        if length is not None or not request.modern:
-            raise HttpException(400, "Transfer-Encoding beside Content-Length or from HTTP/1.0")
-        if coding.lower() != "chunked":
-            raise HttpException(501, "unknown transfer coding")
-        request.chunked = True
-    elif length is not None:
-        if not _CONTENT_LENGTH(length):
-            raise HttpException(400, "malformed Content-Length")
-        request.length = int(length)
-    options = [option.strip(" \t") for option in environ.get("HTTP_CONNECTION", "").lower().split(",")]
-    request.keep_alive = "close" not in options and (request.modern or "keep-alive" in options)
-    expects = environ.get("HTTP_EXPECT", "").lower() == "100-continue"
-    request.expects = expects and request.modern and (request.chunked or request.length > 0)
+def _check_lines(head: bytes, start: int, seen: int) -> int:
+    """Raise the HttpException that the first fault in the beginning of a head deserves.
+
+    A line begins at `start`, and all before it are good; no line end was found up to `seen`. Return where the last
+    line begins, the one that is not complete.
+    """
+    while True:
+        end = head.find(b"\n", seen) + 1
+        limit = min(start + _MAX_FIELD, head.find(b"\n") + 1 + _MAX_HEAD) if start else _MAX_REQUEST_LINE + 2
+        complete = 0 < end <= limit
+        line = head[start : min(end or len(head), limit)]
+        bare = complete and line[-2:-1] != b"\r" or -1 < line.find(b"\r") < len(line) - 1 - complete
+        if bare or len(line.translate(None, _NOT_IN_HEAD)) < len(line):
+            raise HttpException(400, "a control character or a bare line end in the header")
+        if not complete:
+            if start + len(line) >= limit:
+                raise HttpException(431 if start else 414, "the header is too long")
+            return start
+        if start:
+            _parse_fields([line[:-2].decode("latin-1")])
+        else:
+            _parse_request_line(line[:-2].decode("latin-1"))
+        if head.count(b"\n", 0, end) > _MAX_FIELDS + 1:
+            raise HttpException(431, "too many header fields")
+        start = seen = end
 
 
-# ---- a connection and the body of a request --------------------------------------------------------------------------
+# ---- the body of a request -------------------------------------------------------------------------------------------
 #
-# Sockets never block: the thread that leads must not wait for a client, and the others rarely have to. Where
-# one does, the operation is repeated with a time limit. Of WSGI this part knows only the shape of wsgi.input.
+# What arrives of a body is decoded at once and kept until the application asks for it, so that no thread has to wait
+# for it. A body that fails is no refusal: the application hears of it where it reads, and answers. This part does no
+# input or output but to temporary files.
 
-_RECEIVE = 64 * 1024  # more than a TLS record, so that nothing stays in OpenSSL where no selector sees it
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout: progress, not just activity
-_PREFETCH = 64 * 1024  # bytes of body that are awaited before a thread is taken
-_MAX_DRAIN = 256 * 1024  # bytes of unread body that are cheaper to read than a new connection
+_IN_MEMORY = 2 * 2**20  # bytes of a body that are kept in memory; more of them go to a temporary file
 _MAX_CHUNK_LINE = 4 * 1024
-_PEEK = 2  # socket.MSG_PEEK
-_LINGER = 3  # times body_timeout, for a client that still uploads after the last answer; nginx takes 30 seconds too
+_MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body
+_LINES_AT_ONCE = 512  # decoded before other connections have their turn, which takes a millisecond
+_SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # what the next line of a chunked body is
 
 _CHUNK = re.compile(
     rf"([0-9A-Fa-f]{{1,15}})(?:[ \t]*;[ \t]*{_TCHAR}+"
     rf"(?:[ \t]*=[ \t]*(?:{_TCHAR}+|\"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t -~\x80-\xff])*\"))?)*"
 ).fullmatch
 
-# What a connection is doing. While _ANSWERING it belongs to the thread that answers, else to the one that leads.
-_COLLECTING, _ANSWERING, _LINGERING, _CLOSING = range(4)
+
+class _Patience:
+    """The seconds that a client may still be waited for: `limit` at first, and as much more for each _PACE bytes."""
+
+    __slots__ = ("_limit", "_most", "left")
+
+    def __init__(self, limit: float, credit: int = 1) -> None:
+        self._limit = limit
+        self._most = limit * credit
+        self.left = limit
+
+    def moved(self, size: int) -> None:
+        """Have some more for a client that has sent or taken `size` bytes."""
+        self.left = min(self._most, self.left + self._limit * size / _PACE)
+
+
+class _Spool:
+    """Bytes in the order in which they came: in memory up to a limit, beyond it all of them in a temporary file."""
+
+    __slots__ = (
+        "size",  # of all of them
+        "limit",
+        "_pieces",  # while they are in memory
+        "_file",  # None while they are in memory
+    )
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0
+        self._pieces: list[bytes] = []
+        self._file: BinaryIO | None = None
+
+    @property
+    def in_memory(self) -> int:
+        """How many of the bytes are in memory."""
+        return 0 if self._file else self.size
+
+    def add(self, data: bytes) -> None:
+        """Append bytes; OSError if the disk has no room for them."""
+        self.size += len(data)
+        if self._file is None and self.size > self.limit:
+            import tempfile
+
+            self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
+            self._file.writelines(self._pieces)
+            self._pieces.clear()
+        if self._file is not None:
+            self._file.write(data)
+        elif self._pieces and len(self._pieces[-1]) < 1024:  # byte by byte, each would cost 40 more
+            self._pieces[-1] += data
+        else:
+            self._pieces.append(data)
+
+    def take(self) -> BinaryIO:
+        """Return a file of all bytes so far, at its start; the spool is empty then."""
+        file = io.BytesIO(b"".join(self._pieces)) if self._file is None else self._file
+        file.seek(0)
+        self._pieces, self._file, self.size = [], None, 0
+        return file
+
+
+class _Body:
+    """The body of one request: a decoder of what arrives (RFC 9112 sections 6 and 7), and what it has decoded."""
+
+    __slots__ = (
+        "left",  # bytes that are left of the body, or of the present chunk
+        "chunked",  # the last chunk or its trailers are still to come
+        "expected",  # "100 Continue" is still owed to the client
+        "failure",  # what reading raises when all that came before was read: 400, 408 or 503
+        "kept",  # what was decoded and not taken yet
+        "size",  # bytes decoded so far
+        "paused",  # more of what arrived can be decoded when others have had their turn
+        "patience",  # with the client
+        "_framing",  # bytes that were not of the body itself
+        "_next_line",
+    )
+
+    def __init__(self, fields: _HeaderFields, timeout: float) -> None:
+        self.left = fields.length or 0
+        self.chunked = fields.chunked
+        self.expected = fields.expects
+        self.failure: HttpException | None = None
+        self.kept = _Spool(_IN_MEMORY + _PACE)  # one piece more, since it is handed over when it has so many
+        self.size = 0
+        self.paused = False
+        self.patience = _Patience(timeout)
+        self._framing = 0
+        self._next_line = _SIZE
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it has arrived."""
+        return not (self.left or self.chunked or self.failure)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what belongs to the body; return the rest: the next request, or what cannot be decoded yet."""
+        start, pieces = 0, []
+        self.paused = False
+        try:
+            for _ in range(_LINES_AT_ONCE):
+                if self.left:
+                    pieces.append(data[start : start + self.left])
+                    start += len(pieces[-1])
+                    self.left -= len(pieces[-1])
+                line = b"" if self.left or not self.chunked else self._find_line(data, start)
+                if not line:
+                    break
+                start += len(line)
+                self._read_line(line[:-2].decode("latin-1"))
+            else:
+                self.paused = True
+            self._keep(b"".join(pieces))
+        except HttpException as failure:
+            self.failure = failure
+        return data[start:]
+
+    def _keep(self, data: bytes) -> None:
+        self.size += len(data)
+        if self._framing > _MAX_FRAMING + 8 * self.size:
+            raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
+        try:
+            if data:
+                self.kept.add(data)
+        except OSError as error:
+            raise HttpException(503, f"the body could not be kept: {error}") from error
+
+    def _find_line(self, data: bytes, start: int) -> bytes:
+        """Return the line at `start` with its end, which must be CRLF; b"" if it has not arrived completely."""
+        end = data.find(b"\n", start, start + _MAX_CHUNK_LINE) + 1
+        if not end and len(data) - start < _MAX_CHUNK_LINE:
+            return b""
+        line = data[start:end]
+        if line[-2:] != b"\r\n":
+            raise HttpException(400, "a line of a chunked body that has no end, or a bare line feed")
+        self._framing += len(line)
+        return line
+
+    def _read_line(self, line: str) -> None:
+        """Understand a line of a chunked body (RFC 9112 section 7.1)."""
+        if self._next_line == _SIZE:
+            match = _CHUNK(line)
+            if match is None:
+                raise HttpException(400, "malformed chunk")
+            self.left = int(match[1], 16)
+            self._next_line = _END_OF_CHUNK if self.left else _TRAILER
+        elif self._next_line == _END_OF_CHUNK:
+            if line:
+                raise HttpException(400, "a chunk longer than its size")
+            self._next_line = _SIZE
+        elif not line:
+            self.chunked = False
+        elif not self._is_field(line):
+            raise HttpException(400, "malformed trailer")
+
+    def _is_field(self, line: str) -> bool:
+        with contextlib.suppress(HttpException):
+            return _parse_fields([line]) is not None
+        return False
+
+
+# ---- a connection ----------------------------------------------------------------------------------------------------
+#
+# A socket, what has arrived on it, and what is still to be sent. Sockets never block: the thread that leads must not
+# wait for a client. Where another thread does, it tells the crew first. Of WSGI this part knows only the shape of
+# wsgi.input.
+#
+# Whose a connection is depends on its stage. Nobody else touches it, but for two cases: while a stream is open, the
+# leader looks whether its client is still there; and a server that ends shuts down what is the crew's.
+#
+#     stage        whose     what happens                          what follows
+#     COLLECTING   leader's  a request arrives, or none does       ANSWERING, also for a refusal; CLOSED when idle
+#     ANSWERING    crew's    a thread runs the application         what the answer says: COLLECTING, LINGERING, CLOSED;
+#                                                                  SENDING where the client does not take it at once
+#     SENDING      leader's  the rest of an answer is sent         ANSWERING again, for what is to be done after it
+#     LINGERING    leader's  after the last answer, what still     CLOSED
+#                            comes is thrown away
+
+_COLLECTING, _ANSWERING, _SENDING, _LINGERING, _CLOSED = "collecting", "answering", "sending", "lingering", "closed"
+
+_READ, _WRITE = 1, 2  # selectors.EVENT_READ, EVENT_WRITE
+# The places that an answer may take in the crew, which tells what they are.
+_NOWHERE, _ANSWERS, _WAITS, _STREAMING, _FORSAKEN = range(5)
+
+_RECEIVE = 64 * 1024  # more than a TLS record, so that nothing stays in OpenSSL where no selector sees it
+# Times write_timeout that a fast reader may gain for later: what a client has taken, and what lies in some system's
+# buffer for it, look the same from here, and such a buffer may be emptied in large steps.
+_CREDIT = 16
+_NEVER = float("inf")
 
 
 class _Connection:
-    """A client's connection: the socket and the bytes that have arrived on it."""
+    """A client's connection."""
 
     __slots__ = (
-        "socket", "address", "crew", "would_block", "buffer", "scanned", "stage", "then", "deadline", "selected",
-        "request", "refusal", "lost",
-    )  # fmt: skip
+        "socket",
+        "address",
+        "secure",  # whether this is TLS
+        "would_block",  # what an operation raises that would have to wait; TLS has names of its own for it
+        "crew",  # does other work while a thread waits for this client
+        "place",  # the one in the crew that its present answer takes
+        "stage",
+        "deadline",  # when the leader has waited long enough (time.monotonic)
+        "selected",  # the events that the selector looks out for, 0 for none
+        "buffer",  # bytes that arrived and were not used yet
+        "line",  # where the last line begins of a head that is not complete
+        "seen",  # how far that line was looked through
+        "known",  # the bytes of the last header fields, what they say, and an environment made with them
+        "request",  # the one under way
+        "body",  # its body, None if it has none
+        "refusal",  # why it is none
+        "run",  # the run of the application that answers it
+        "rest",  # what the client has not taken of the answer
+        "held",  # bytes in memory that the leader has counted for it
+        "watched",  # the leader was asked to see whether the client leaves
+        "left",  # the client has ended its side
+        "lost",  # the client went away, as the first failing operation noticed
+    )
 
     def __init__(self, sock: socket.socket, address: str, crew: _Crew, would_block: tuple[type[OSError], ...]) -> None:
         self.socket = sock
         self.address = address
-        # Does other work while a thread waits for this client.
-        self.crew = crew
-        # What an operation raises that would have to wait; TLS has names of its own for it.
+        self.secure = would_block != (BlockingIOError,)
         self.would_block = would_block
-        # Bytes that arrived and were not used yet.
-        self.buffer = bytearray()
-        # How far the end of a head was looked for.
-        self.scanned = 0
+        self.crew = crew
+        self.place = _NOWHERE
         self.stage = _COLLECTING
-        # The stage that follows the present answer.
-        self.then = _CLOSING
-        # When the present stage must have ended (time.monotonic).
-        self.deadline = 0.0
-        # Known to the selector.
-        self.selected = False
-        # The request under way, or why it is refused.
+        self.deadline = _NEVER
+        self.selected = 0
+        self.buffer = b""
+        self.line = self.seen = 0
+        self.known: tuple[bytes, _HeaderFields, _Environ] | None = None
         self.request: _RequestHead | None = None
+        self.body: _Body | None = None
         self.refusal: HttpException | None = None
-        # The client went away, as the first failing operation noticed.
-        self.lost = False
+        self.run: _HandlerMixin | None = None
+        self.rest: _Rest | None = None
+        self.held = 0
+        self.watched = self.left = self.lost = False
 
-    @property
-    def secure(self) -> bool:
-        """Say whether this is TLS."""
-        return len(self.would_block) > 1
+    # What the thread does that answers.
 
-    def send(self, data: bytes, limit: float) -> None:
-        """Send everything; every _PACE bytes may take `limit` seconds."""
-        sent = 0
+    def send(self, data: bytes, patience: _Patience) -> None:
+        """Send everything; OSError if the client has gone, or is too slow."""
+        rest = _Rest(data)
+        while rest.left:
+            try:
+                patience.moved(rest.send(self))
+            except self.would_block as error:
+                self._wait(error, _WRITE, patience)
+            except OSError:
+                self.lost = True
+                raise
+
+    def send_last(self, rest: _Rest) -> None:
+        """Send what the client takes at once, and leave the rest to the leader."""
+        self.rest = rest
         try:
-            # A TLS write that would block must be repeated with the same length: cut it up from the start.
-            if len(data) <= _PACE or not self.secure:
-                sent = self.socket.send(data)
+            while rest.left and rest.send(self) >= _PACE:
+                pass
         except self.would_block:
             pass
         except OSError:
             self.lost = True
             raise
-        if sent < len(data):
-            view = memoryview(data)
-            for start in range(sent, len(data), _PACE):
-                self._wait_for(self.socket.sendall, view[start : start + _PACE], limit)
 
-    def send_file(self, file: Any, offset: int, count: int, limit: float) -> None:
-        """Send part of a real file, by os.sendfile where there is one; its position tells how much was sent."""
-        self._wait_for(functools.partial(self.socket.sendfile, file, offset), count, limit)
-
-    def receive(self, limit: float) -> bytes:
-        """Wait at most `limit` seconds for bytes; b"" at the end, socket.timeout without any."""
-        try:
-            return self.socket.recv(_RECEIVE)
-        except self.would_block:
-            data: bytes = self._wait_for(self.socket.recv, _RECEIVE, limit)
-            return data
-
-    def _wait_for(self, operation: Callable[[Any], Any], argument: Any, limit: float) -> Any:
-        with self.crew.lend_a_hand():
+    def receive(self, patience: _Patience) -> bytes:
+        """Wait for bytes; b"" at the end, TimeoutError without any."""
+        while True:
             try:
-                self.socket.settimeout(limit)
-                return operation(argument)
-            except OSError:
-                self.lost = True
-                raise
-            finally:
-                self.socket.settimeout(0)
+                return self.socket.recv(_RECEIVE)
+            except self.would_block as error:
+                self._wait(error, _READ, patience)
 
-    @property
-    def unread(self) -> bool:
-        """Say whether bytes have arrived that nobody took."""
+    def _wait(self, blocked: OSError, event: int, patience: _Patience) -> None:
+        """Wait for the client, after an operation that could not be done at once; TimeoutError if it is too slow."""
+        import selectors
+
+        if blocked.__class__ is not BlockingIOError:  # TLS may have to read for a write, and the other way round
+            event = _READ if blocked.__class__ is self.would_block[1] else _WRITE
+        self.crew.wait_for_client(self)
+        started = time.monotonic()
+        # Not by settimeout: the leader may look at this very socket, and must not wait for anybody.
+        with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
+            selector.register(self.socket, event)
+            ready = selector.select(max(patience.left, 0.001))
+        patience.left -= time.monotonic() - started
+        if not ready:
+            self.lost = True
+            raise TimeoutError("the client was too slow")
+
+    # What either side does.
+
+    def peek(self) -> bytes | None:
+        """Look at the next byte that has arrived: b"" if the client has ended its side, None if there is nothing."""
+        import socket
+
         try:
             # By the method of the class below, since that of an SSLSocket cannot look without reading.
-            return bool(self.buffer or super(type(self.socket), self.socket).recv(1, _PEEK))
+            return super(type(self.socket), self.socket).recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return None
         except OSError:
-            return False
+            return b""
 
     def end_output(self) -> None:
         """Tell the client that nothing follows: over TLS in its own words (RFC 9112 section 9.8) first."""
+        import socket
+
         with contextlib.suppress(OSError, ValueError):
             if self.secure:
                 # Raises SSLWantReadError when it has said so, for the client has not answered yet.
                 cast("ssl.SSLSocket", self.socket).unwrap()
         with contextlib.suppress(OSError):
-            self.socket.shutdown(1)
+            self.socket.shutdown(socket.SHUT_WR)
 
     def shut_down(self) -> None:
         """Make the operations of other threads fail."""
+        import socket
+
         with contextlib.suppress(OSError):
-            self.socket.shutdown(2)
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
         """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
         import socket
         import struct
 
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        linger = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
+        with contextlib.suppress(OSError):  # it has reset the connection itself
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
 
-class _IncomingBody(io.RawIOBase):
-    """The body of one request as it arrives; io.BufferedReader makes wsgi.input of it.
+class _Rest:
+    """Bytes that are still to be sent."""
+
+    __slots__ = ("left", "whole", "_views")
+
+    def __init__(self, *pieces: bytes) -> None:
+        # The largest of the pieces as the application gave it: what several answers share is in memory once.
+        self.whole: bytes | None = max(pieces, key=len)
+        self._views = [memoryview(piece) for piece in pieces]
+        self.left = sum(map(len, pieces))
+
+    def send(self, connection: _Connection) -> int:
+        """Try to send some of it, and say how much was sent; raise what the socket raises."""
+        views = self._views
+        if len(views) > 1 and not connection.secure and hasattr(connection.socket, "sendmsg"):
+            moved = connection.socket.sendmsg(views)
+        else:
+            # A TLS write that would block must be repeated with the same length.
+            moved = connection.socket.send(views[0][:_PACE] if connection.secure else views[0])
+        self.left -= moved
+        sent = moved
+        while views and sent >= len(views[0]):
+            sent -= len(views.pop(0))
+        if sent:
+            views[0] = views[0][sent:]
+        return moved
+
+    def spilled(self) -> _Rest:
+        """Return the same bytes in a temporary file."""
+        import tempfile
+
+        file = tempfile.TemporaryFile()  # noqa: SIM115
+        file.writelines(self._views)
+        file.flush()
+        return _FileRest(file, 0, self.left)
+
+
+class _FileRest(_Rest):
+    """The part of a file that is still to be sent, by os.sendfile where there is one."""
+
+    __slots__ = ("_file", "_offset")
+
+    def __init__(self, file: Any, offset: int, count: int) -> None:
+        self._file = file
+        self._offset = offset
+        self.left = count
+        self.whole = None  # nothing of it is in memory
+
+    def send(self, connection: _Connection) -> int:
+        """Try to send some of it; OSError too if the file has become shorter."""
+        if hasattr(os, "sendfile") and not connection.secure:
+            count = min(self.left, 2**20)
+            moved = os.sendfile(connection.socket.fileno(), self._file.fileno(), self._offset, count)
+        else:
+            self._file.seek(self._offset)
+            data = self._file.read(min(self.left, _PACE))
+            moved = connection.socket.send(data) if data else 0
+        if not moved:
+            raise OSError("a file was cut while it was sent")
+        self._offset += moved
+        self.left -= moved
+        return moved
+
+
+class _BodyReader(io.RawIOBase):
+    """A body that the application reads while it arrives; io.BufferedReader makes wsgi.input of it.
 
     It raises HttpException: 400 for a malformed or broken-off body, 408 for one that comes too slowly.
     """
 
-    def __init__(self, connection: _Connection, request: _RequestHead, timeout: float) -> None:
+    def __init__(self, connection: _Connection, body: _Body) -> None:
         self._connection = connection
-        self._buffer = connection.buffer
-        # Bytes that are left of the body or of the present chunk.
-        self._left = request.length
-        # More chunks follow the present one.
-        self._chunked = request.chunked
-        # "100 Continue" is still owed. Once the response has begun it is not, and the body may never come.
-        self._expected = request.expects
-        self._broken = False
-        # Seconds that are left of the timeout, and bytes that have come in its course.
-        self._timeout = self._patience = timeout
-        self._pace = 0
-
-    @property
-    def ended(self) -> bool:
-        """Say whether all of it was read."""
-        return not (self._left or self._chunked or self._broken)
+        self._body = body
+        self._arrived = body.kept.take()
+        body.kept.limit = _RECEIVE  # what comes from now on is taken at once
 
     def readable(self) -> bool:
         """Say that this is a stream to read from."""
@@ -4704,177 +5036,205 @@ class _IncomingBody(io.RawIOBase):
 
     def readinto(self, target: Any) -> int:
         """Read some bytes into `target`; 0 at the end of the body."""
-        if self._broken:
-            raise HttpException(400, "the body has failed before")
-        if self._left == 0 and self._chunked:
-            self._next_chunk()
-        if self._left == 0:
-            return 0
-        if not self._buffer:
-            self._fill()
-        view = memoryview(target).cast("B")
-        count = min(len(view), self._left, len(self._buffer))
-        view[:count] = self._buffer[:count]
-        del self._buffer[:count]
-        self._left -= count
-        if self._left == 0 and self._chunked and self._line():
-            raise self._failed(400, "chunk longer than its size")
-        return count
+        body = self._body
+        while not (data := self._arrived.read(len(target))):
+            if body.failure is not None:
+                raise copy(body.failure)
+            if body.whole:
+                return 0
+            self._receive()
+            self._arrived.close()
+            self._arrived = body.kept.take()
+        target[: len(data)] = data
+        return len(data)
 
-    def reusable(self) -> bool:
-        """Say, when the response begins, whether another request can follow this one on the connection."""
-        never_asked_for, self._expected = self._expected, False
-        return not (never_asked_for or self._broken or self._left > _MAX_DRAIN)
-
-    def drain(self, wait: bool) -> bool:
-        """Read what the application left, up to a bound, or only what has arrived; say whether it has ended."""
-        if not wait:
-            self._patience = 0
-        scratch = bytearray(_RECEIVE)
-        taken = 0
-        with contextlib.suppress(HttpException):
-            while not self.ended and max(taken, self._left) <= _MAX_DRAIN:
-                taken += self.readinto(scratch)
-        return self.ended
-
-    def _next_chunk(self) -> None:
-        match = _CHUNK(self._line())
-        if match is None:
-            raise self._failed(400, "malformed chunk")
-        self._left = int(match[1], 16)
-        self._chunked = self._left > 0
-        trailers = 0
-        while not self._chunked and (line := self._line()):
-            trailers += len(line)
-            try:
-                if trailers > _MAX_HEAD:
-                    raise HttpException(431)
-                _parse_fields([line])
-            except HttpException:
-                raise self._failed(400, "malformed trailer") from None
-
-    def _line(self) -> str:
-        """Take one line, without its end, which must be CRLF."""
-        while (end := self._buffer.find(b"\n")) < 0 and len(self._buffer) <= _MAX_CHUNK_LINE:
-            self._fill()
-        line = bytes(self._buffer[: end + 1])
-        if not line.endswith(b"\r\n") or end > _MAX_CHUNK_LINE:
-            raise self._failed(400, "a line of a chunked body that has no end, or a bare line feed")
-        del self._buffer[: end + 1]
-        return line[:-2].decode("latin-1")
-
-    def _fill(self) -> None:
-        """Wait for more. Only the time spent waiting counts, and only _PACE bytes buy new patience."""
-        import socket
-
-        if self._expected:
-            self._expected = False
-            self._connection.send(b"HTTP/1.1 100 Continue\r\n\r\n", self._timeout)
-        started = time.monotonic()
+    def _receive(self) -> None:
+        """Wait for more of the body."""
+        connection, body = self._connection, self._body
+        size = body.size
         try:
-            data = self._connection.receive(max(self._patience, 0.001))
-        except socket.timeout:
-            self._connection.lost = False
-            raise self._failed(408, "the body came too slowly") from None
+            if body.expected:
+                body.expected = False
+                connection.send(_CONTINUE, body.patience)
+            if not body.paused:
+                data = connection.receive(body.patience)
+                if not data:
+                    raise ConnectionError("it has ended its side")
+                connection.buffer += data
+            connection.buffer = body.feed(connection.buffer)
+            body.patience.moved(body.size - size)
+        except TimeoutError:
+            connection.lost = False
+            body.failure = HttpException(408, _TOO_SLOW)
         except OSError:
-            data = b""
-        if not data:
-            self._connection.lost = True
-            raise self._failed(400, "the client went away in the middle of the body")
-        self._buffer += data
-        self._patience -= time.monotonic() - started
-        self._pace += len(data)
-        if self._pace >= _PACE:
-            self._pace, self._patience = 0, self._timeout
+            connection.lost = True
+            body.failure = HttpException(400, "the client went away in the middle of the body")
 
-    def _failed(self, status: int, message: str) -> HttpException:
-        """Remember the failure: a body that was cut off must not look like one that ended."""
-        self._broken = True
-        return HttpException(status, message)
+    def close(self) -> None:
+        """Let go of a temporary file."""
+        self._arrived.close()
+        super().close()
+
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_TOO_SLOW = "the body came too slowly"
+
+
+def _input_of(connection: _Connection) -> BinaryIO:
+    """Return wsgi.input for the request of a connection."""
+    body = connection.body
+    if body is None:
+        return io.BytesIO()
+    if body.whole:
+        return body.kept.take()
+    return cast(BinaryIO, io.BufferedReader(_BodyReader(connection, body), _RECEIVE))
 
 
 # ---- one run of the application --------------------------------------------------------------------------------------
 #
 # wsgiref's handler keeps the order of things that PEP 3333 asks for; here is how the response is framed
 # (RFC 9112 section 6) and what happens when it fails. Head and first block leave in one write: small writes
-# cost five times as much, and without TCP_NODELAY they wait for the client's acknowledgement.
+# cost five times as much, and without TCP_NODELAY they wait for the client's acknowledgement. The last block is left
+# to the leader where the client does not take it at once, so that a thread waits for a reader of streams only.
+
+_HEADS = 256  # heads of answers that a server remembers, which spares a tenth of a quick answer
+_MAX_REMEMBERED = 1024  # bytes of one
 
 
 @functools.lru_cache(maxsize=2)
-def _common_fields(second: int) -> str:
+def _common_fields(second: int) -> bytes:
     """Make the fields of every response, anew once a second."""
-    return f"Date: {_http_date(second)}\r\nServer: webapp\r\n"
+    return f"Date: {_http_date(second)}\r\nServer: webapp\r\n".encode()
+
+
+class _Framing:
+    """The head of an answer, and how the body behind it is framed (RFC 9112 section 6.3)."""
+
+    __slots__ = (
+        "code",
+        "head",  # without the empty line and the fields that change with the time
+        "own",  # the names of those that the application has given itself
+        "bodiless",  # nothing follows
+        "chunked",
+        "length",  # of the body; None if nothing but its end tells
+        "keep_alive",  # another answer may follow
+    )
+
+    def __init__(
+        self, status: str, headers: Sequence[tuple[str, str]], request: _RequestHead, size: int | None, keep_alive: bool
+    ) -> None:
+        """Frame a body of `size` bytes, None if that is not known; ValueError for what would break the frame."""
+        self.code = int(status[:3])
+        if self.code < 200:
+            raise ValueError("an application cannot send an interim response")
+        names = {name.lower() for name, _ in headers}
+        if "connection" in names or "transfer-encoding" in names:  # wsgiref only asserts it: not under python -O
+            raise ValueError("the connection and its framing are the server's")
+        self.own = names & {"date", "server"}
+        self.bodiless = request.method == "HEAD" or self.code in (204, 304)
+        self.length = _declared_length(headers) if "content-length" in names else None
+        if self.code == 204:
+            # RFC 9110 section 8.6: not even Content-Length: 0.
+            headers, self.length = _without(headers, "content-length"), None
+        added = []
+        if self.length is None and size is not None and self.code not in (204, 304):
+            self.length = size
+            added.append(f"Content-Length: {size}")
+        self.chunked = self.length is None and not self.bodiless and request.modern
+        if self.chunked:
+            added.append("Transfer-Encoding: chunked")
+        # Without both, the end of the connection is the end of the body.
+        self.keep_alive = keep_alive and (self.chunked or self.bodiless or self.length is not None)
+        if not self.keep_alive:
+            added.append("Connection: close")
+        elif not request.modern:
+            added.append("Connection: keep-alive")
+        head = "\r\n".join([f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers), *added])
+        # A line end inside of a name or value would let a client write header fields of its own.
+        if not head.count("\n") == head.count("\r") == len(headers) + len(added) or "\0" in head:
+            raise ValueError("a control character in the status or in a header field")
+        self.head = head.encode("latin-1")
+
+
+def _declared_length(headers: Iterable[tuple[str, str]]) -> int:
+    declared = [value for name, value in headers if name.lower() == "content-length"]
+    if len(declared) > 1 or not _CONTENT_LENGTH(declared[0]):
+        raise ValueError("malformed Content-Length")
+    return int(declared[0])
 
 
 class _HandlerMixin(SimpleHandler):
-    """Run the application for one request and frame its response.
+    """Run the application for one request and send its response.
 
     A mixin, because naming wsgiref's class as the base would import it with this module; see _handler_class.
     """
 
-    headers_class: Any = list  # pairs are all that is needed, and wsgiref's Headers is slow
-    headers: Any
-    result: Any
-    status: Any
+    environ: Any
+    headers: Any = None
+    result: Any = None
+    status: Any = None
+    framing: _Framing | None = None  # of the response, once its head was made
+    sent = 0  # bytes of the body, for the access line
+    cut = False  # the response broke off where nothing but the end of the connection could say so
+    events = False  # it is a stream of events, which has no end of its own
+    _left: int | None = None  # bytes of the body that are to come, where that was declared
+    _complete = False  # there is nothing more to write
+    _broken = False  # the connection cannot be used any more
+    started = 0.0  # time.perf_counter
 
-    def __init__(self, server: Server, connection: _Connection, request: _RequestHead) -> None:
+    def __init__(self, server: Server, connection: _Connection) -> None:
+        request = connection.request
+        assert request is not None
         self.server = server
         self.connection = connection
         self.request = request
-        self.body: _IncomingBody | None = None
-        stdin: Any = io.BytesIO()
-        if request.length or request.chunked:
-            self.body = _IncomingBody(connection, request, server.body_timeout)
-            stdin = io.BufferedReader(self.body, _RECEIVE)
-        # What the application has logged itself; see WebApp.
+        self.patience = _Patience(server.write_timeout, _CREDIT)
+        # What the application has logged itself, and why it answers what it does; see WebApp.
         self.logged: list[BaseException] = []
-        environ = {**server.template, **request.environ, "wsgi.input": stdin, "webapp.errors": self.logged}
-        environ["REMOTE_ADDR"] = connection.address
-        super().__init__(stdin, None, None, environ)  # type: ignore[arg-type]
-        self.keep_alive = request.keep_alive
-        # The response broke off where nothing but the end of the connection could say so.
-        self.cut = False
-        # The status code and the bytes of body sent, for the access line.
-        self.code = 0
-        self.sent = 0
-        # How the body is framed: none at all, by chunks, or by Content-Length (bytes that are left of it).
-        self._bodiless = self._chunked = False
-        # All of it has been sent.
-        self._complete = False
-        self._left: int | None = None
+        self.reasons: list[str] = []
+        self.environ = environ = {**server._environ_for(connection), **request.entries}
+        environ["wsgi.input"] = self._input = _input_of(connection)
+        environ["webapp.errors"] = self.logged
+        environ["webapp.reason"] = self.reasons
+        environ["webapp.stream"] = self.begin_stream
 
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; whatever it raises ends here."""
         try:
-            environ: Any = self.base_env
-            self.environ = environ
             if self.connection.refusal is not None:
                 raise self.connection.refusal
-            self.result = application(environ, self.start_response)
+            self.result = application(self.environ, self.start_response)
             self.finish_response()
         except BaseException:
             self.handle_error()
         self._complete = True
 
-    def finish_response(self) -> None:
-        """Send what the application returned, and close it however that ends."""
-        try:
-            is_file = self.result_is_file()
-            if self.headers_sent or not (is_file and self.sendfile()):
-                for data in self.result:
-                    self.write(data)
-                    # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
-                    if self._bodiless or is_file and self._left == 0:
-                        break
-            self.finish_content()
-        finally:
-            self.close()
+    def start_response(self, status: str, headers: Any, exc_info: Any = None) -> Callable[[bytes], None]:
+        """Take status and header fields of the application (PEP 3333)."""
+        if exc_info:
+            try:
+                if self.headers_sent:
+                    raise exc_info[1].with_traceback(exc_info[2])
+            finally:
+                exc_info = None  # it refers to this frame
+        elif self.headers is not None:
+            raise AssertionError("start_response was called twice without exc_info")
+        self.status = status
+        self.headers = tuple(headers)
+        return self.write
 
-    def close(self) -> None:
-        """Close what the application returned; the rest of the state is still needed for the access line."""
-        result, self.result = self.result, None
-        if hasattr(result, "close"):
-            result.close()
+    def finish_response(self) -> None:
+        """Send what the application returned."""
+        is_file = self.result_is_file()
+        if self.headers_sent or not (is_file and self.sendfile()):
+            if not isinstance(self.result, (list, tuple)):
+                self.begin_stream()
+            for data in self.result:
+                self.write(data)
+                # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
+                if self._left == 0 and (is_file or self.framing and self.framing.bodiless):
+                    break
+        self.finish_content()
 
     def write(self, data: bytes) -> None:
         """Send one block, the head before the first (PEP 3333)."""
@@ -4883,45 +5243,41 @@ class _HandlerMixin(SimpleHandler):
         if self._complete:
             raise AssertionError("write() after the end of the response")
         if data:
-            single = hasattr(self.result, "__len__") and len(self.result) == 1
-            self._send(b"" if self.headers_sent else self._head(len(data), single), data)
+            single = isinstance(self.result, (list, tuple)) and len(self.result) == 1
+            head = b"" if self.headers_sent else self._head(len(data) if single else None)
+            self._send(head, data, last=single)
 
     def finish_content(self) -> None:
         """End the response: with the head if there was no block, and with the last chunk."""
         if not self.headers_sent:
-            self._send(self._head(0, self.request.method != "HEAD"), b"")
-        if self._chunked:
-            self.connection.send(b"0\r\n\r\n", self.server.write_timeout)
-        elif self._left and not self._bodiless:
+            self._send(self._head(None if self.request.method == "HEAD" else 0), b"", last=True)
+        if self._left:
             raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
-        self._complete = True
+        if self.framing and self.framing.chunked:
+            self.connection.send(b"0\r\n\r\n", self.patience)
 
     def sendfile(self) -> bool:
         """Send a real file without reading it; False leaves it to be read like any other response."""
         file = self.result.filelike
         # Only plain files: the descriptor of a gzip file, for one, gives other bytes than its read().
-        if not isinstance(getattr(file, "raw", file), io.FileIO) or self.connection.secure:
+        if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
         facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode):
+        offset = file.tell() if stat.S_ISREG(facts.st_mode) else facts.st_size
+        if facts.st_size <= offset:
             return False
-        offset = file.tell()
-        count = facts.st_size - offset
-        if count <= 0:
-            return False
-        self._send(self._head(count, True), b"")
-        if not self._bodiless:
-            count = count if self._left is None else min(count, self._left)
-            try:
-                self.connection.send_file(file, offset, count, self.server.write_timeout)
-            finally:
-                self.sent = file.tell() - offset
-            self._left = self._left and self._left - self.sent
+        self._send(self._head(facts.st_size - offset), b"")
+        count = facts.st_size - offset if self._left is None else min(self._left, facts.st_size - offset)
+        if count:
+            self._left = self._left and self._left - count
+            self.sent = count
+            self.connection.send_last(_FileRest(file, offset, count))
         return True
 
-    def _send(self, head: bytes, data: bytes) -> None:
+    def _send(self, head: bytes, data: bytes, last: bool = False) -> None:
         """Send a block in the frame that the head announced."""
-        if self._bodiless:
+        framing = self.framing
+        if framing is None or framing.bodiless:
             data = b""
         elif self._left is not None:
             if len(data) > self._left:
@@ -4931,87 +5287,76 @@ class _HandlerMixin(SimpleHandler):
             self._left -= len(data)
         self.headers_sent = True
         self.sent += len(data)
-        if self._chunked and data:
+        if data and framing is not None and framing.chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        if head or data:
-            self.connection.send(head + data, self.server.write_timeout)
+        if last and len(data) > _PACE:
+            self.connection.send_last(_Rest(head, data) if head else _Rest(data))
+        elif last:
+            self.connection.send_last(_Rest(head + data))
+        elif head or data:
+            self.connection.send(head + data, self.patience)
 
-    def _head(self, size: int, complete: bool) -> bytes:
-        """Format the head, given the size of the first block and whether that is all of the body."""
+    def _head(self, size: int | None) -> bytes:
+        """Make the head; `size` is that of the body, None if it is not known."""
         if not self.status:
             raise AssertionError("write() before start_response()")
-        self.code = int(self.status[:3])
-        names = {name.lower() for name, _ in self.headers}
-        if "connection" in names or "transfer-encoding" in names:  # wsgiref only asserts it: not under python -O
-            raise ValueError("the connection and its framing are the server's")
-        lines = [f"HTTP/1.1 {self.status}", *self._framing(names, size if complete else None)]
-        lines += [f"{name}: {value}" for name, value in self.headers]
-        if self.server.stopping or self.body and not self.body.reusable():
-            self.keep_alive = False
-        if not self.keep_alive:
-            lines.append("Connection: close")
-        elif not self.request.modern:
-            lines.append("Connection: keep-alive")
-        head = "\r\n".join(lines)
-        # A line end inside of a name or value would let a client write header fields of its own.
-        if not head.count("\n") == head.count("\r") == len(lines) - 1 or "\0" in head:
-            raise ValueError("a control character in the status or in a header field")
+        self.framing = framing = self._frame(size)
+        self._left = 0 if framing.bodiless else framing.length
         common = _common_fields(int(time.time()))
-        if "date" in names or "server" in names:  # the application has its own
-            common = "".join(line for line in common.splitlines(True) if line.partition(":")[0].lower() not in names)
-        return f"{head}\r\n{common}\r\n".encode("latin-1")
+        if framing.own:
+            fields = common.splitlines(True)
+            common = b"".join(f for f in fields if f.partition(b":")[0].decode().lower() not in framing.own)
+        return b"%b\r\n%b\r\n" % (framing.head, common)
 
-    def _framing(self, names: set[str], size: int | None) -> list[str]:
-        """Decide how the body is framed (RFC 9112 section 6.3); return the field that has to say so.
+    def _frame(self, size: int | None) -> _Framing:
+        """Return the framing that the server remembers for such an answer, or make it."""
+        request, body, heads = self.request, self.connection.body, self.server._heads
+        keep_alive = request.keep_alive and not self.server.stopping and (body is None or body.whole)
+        key = self.status, self.headers, size, request.method == "HEAD", request.modern, keep_alive
+        try:
+            framing = heads.get(key)
+        except TypeError:  # a pair that is a list
+            return _Framing(self.status, self.headers, request, size, keep_alive)
+        if framing is None:
+            framing = _Framing(self.status, self.headers, request, size, keep_alive)
+            if len(framing.head) <= _MAX_REMEMBERED:
+                if len(heads) >= _HEADS:
+                    heads.clear()
+                heads[key] = framing
+        return framing
 
-        `names` are those of the fields, `size` is that of the body, None if it is not known.
+    def begin_stream(self, content_type: str = "") -> None:
+        """Take one of the places that streams have; HttpException 503 if there is none.
+
+        The application says so itself in webapp.stream, if it is to wait for the first chunk before it answers.
         """
-        self._chunked, self._left = False, None
-        if self.code < 200:
-            raise ValueError("an application cannot send an interim response")
-        self._bodiless = self.request.method == "HEAD" or self.code in (204, 304)
-        if self.code == 204:
-            # RFC 9110 section 8.6: not even Content-Length: 0.
-            self.headers = _without(self.headers, "content-length")
-        elif "content-length" in names:
-            declared = [value for name, value in self.headers if name.lower() == "content-length"]
-            if len(declared) > 1 or not _CONTENT_LENGTH(declared[0]):
-                raise ValueError("malformed Content-Length")
-            self._left = int(declared[0])
-        elif size is not None and self.code != 304:
-            self._left = size
-            return [f"Content-Length: {size}"]
-        elif self._bodiless:
-            pass
-        elif self.request.modern:
-            self._chunked = True
-            return ["Transfer-Encoding: chunked"]
-        else:
-            # The end of the connection is the end of the body.
-            self.keep_alive = False
-        return []
+        self.events = self.events or content_type.startswith("text/event-stream")
+        if not self.server._begin_stream(self.connection, self.events):
+            raise HttpException(503, "too many open streams", headers={"Retry-After": "10"})
+
+    # Failures.
 
     def handle_error(self) -> None:
         """Log the exception under way and answer it; a response that has begun is cut so that it shows."""
+        framing, connection = self.framing, self.connection
         self.log_exception(sys.exc_info())
         if self._complete:
             return
-        if self.headers_sent or self.connection.lost:
-            self.keep_alive = False
+        if self.headers_sent or connection.lost:
             # A body with chunks or a length shows by itself that it is not complete.
-            self.cut = not self._chunked and self._left is None and not self.connection.lost
+            self.cut = not (connection.lost or framing and (framing.chunked or framing.length is not None))
+            self._broken = True
             return
         try:
             self.result = self.error_output(self.environ, self.start_response)
             self.finish_response()
         except OSError:
-            self.keep_alive = False
+            self._broken = True
 
     def log_exception(self, exc_info: Any) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
         error = exc_info[1]
-        refusal = self.connection.refusal
-        refused = isinstance(error, HttpException) and (error is refusal or error.status_code < 500)
+        refused = isinstance(error, HttpException) and (error is self.connection.refusal or error.status_code < 500)
         if not (refused or self.connection.lost or any(error is logged for logged in self.logged)):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
@@ -5019,10 +5364,42 @@ class _HandlerMixin(SimpleHandler):
     def error_output(self, environ: Any, start_response: Any) -> list[bytes]:
         """Answer an exception with its status and nothing else: what happened is for the log."""
         error = sys.exc_info()[1]
-        status = error.status_code if isinstance(error, HttpException) else 500
-        text = f"{status} {_reason(status)}"
-        start_response(text, [("Content-Type", "text/plain; charset=UTF-8")], sys.exc_info())
-        return [text.encode()]
+        status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
+        fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
+        start_response(_STATUS_LINES.get(status) or f"{status} {_reason(status)}", list(fields.items()), sys.exc_info())
+        return [_STATUS_LINES[status].encode()]
+
+    def close(self) -> None:
+        """Close what the application returned (PEP 3333)."""
+        result, self.result = self.result, None
+        if hasattr(result, "close"):
+            result.close()
+
+    def finish(self) -> None:
+        """Let go of everything when the answer was sent or given up; what fails then is for the log."""
+        try:
+            self.close()
+        except BaseException:
+            self.log_exception(sys.exc_info())
+        if self.connection.body is not None:
+            self._input.close()
+        self.environ = None  # it refers to this object
+
+    @property
+    def code(self) -> int:
+        """The status, for the access line; 0 if none was sent."""
+        return 0 if self.framing is None else self.framing.code
+
+    @property
+    def reason(self) -> str:
+        """Why the answer is none that was hoped for, on one line; "" if nobody said so."""
+        refusal = self.connection.refusal
+        return self.reasons[-1] if self.reasons else "" if refusal is None else _printable(str(refusal))
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether another request may follow on the connection."""
+        return self.framing is not None and self.framing.keep_alive and not self._broken
 
 
 @functools.cache
@@ -5033,169 +5410,386 @@ def _handler_class() -> type[_HandlerMixin]:
     return type("_Handler", (_HandlerMixin, SimpleHandler), {})
 
 
-# ---- the server ------------------------------------------------------------------------------------------------------
+# ---- the crew --------------------------------------------------------------------------------------------------------
 #
-# One thread at a time leads: it owns the selector, accepts, collects requests however slowly they arrive, and
-# answers those that are whole. Only an answer that takes long makes another thread take the lead.
+# The threads of a server. To hand a request to another thread costs as much as a quick answer, and threads that compete
+# for the interpreter's lock answer fewer than one does. So one thread leads: it collects requests, however slowly they
+# arrive, and answers them itself. A thread that only watches deposes a leader that was away for too long, and another
+# one leads on; the former leader ends its answer, helps with what is waiting, and rests. For a moment after an answer
+# that took long, the leader leaves the answers to the others, so that nobody has to wait for the watch.
+#
+# Every answer under way takes a place, and the places are what bounds the threads:
+#
+#     ANSWERING   the application works; `threads` of them
+#     WAITING     it reads a body that is still arriving, or the client is slow; as many again
+#     STREAMING   what it returned is drawn block by block: _STREAMS of them
+#     FORSAKEN    a stream whose client has left, and whose iterator has not returned yet: as many again
 
-_BACKLOG = 1024  # with socketserver's 5 a burst is dropped, and each connection waits a second to try again
-_PATIENCE = 0.005  # seconds the leader may be away before another thread leads; the interpreter's switch interval
-_BURST = 64  # connections accepted in a row, before any request of theirs is answered
-_TICK = 0.5  # seconds between two looks at the deadlines; less when a limit is shorter
-_LENDABLE = 4  # threads that may wait for their clients, for each one that may answer
-_READ = 1  # selectors.EVENT_READ
-
-_NEVER = float("inf")
+_STREAMS = 1000
+_PATIENCE = 0.005  # seconds that a leader may take for one answer; the interpreter's switch interval
+_LONG_ROUND = 0.02  # seconds that it may take for all that it has collected
+_CAUTION = 0.25  # seconds for which the leader leaves the answers to others after one that took too long
 
 
 class _Crew:
-    """A bounded pool of threads of which one leads, one watches the leader, and the others answer or rest.
+    """A bounded number of threads of which one leads.
 
-    To hand a request to another thread costs as much as a quick answer, and threads that compete for the
-    interpreter's lock answer fewer than one does. So the leader answers what it has collected. When it is not
-    back after _PATIENCE, the watching thread leads instead; the former leader ends its answer, helps with
-    what is waiting, and rests.
-
-    `collect` is called over and over until end(); `answer` with each of `waiting`.
-    A thread that waits for its client does not count, within bounds: it does no work, and a crowd of slow
-    clients must not take all threads.
+    `collect` is called by the leader over and over until end(), `answer` with each of `waiting`; after that the
+    connection is among `returned`, and `ring` is called if it was not the leader that answered.
     """
 
-    def __init__(self, collect: Callable[[], None], answer: Callable[[_Connection], None], limit: int) -> None:
+    _numbers = itertools.count(1)  # names of threads are unique in the process
+
+    def __init__(
+        self,
+        collect: Callable[[], None],
+        answer: Callable[[_Connection], None],
+        ring: Callable[[], None],
+        threads: int,
+    ) -> None:
         self._collect = collect
         self._answer = answer
-        # How many answers may be under way, and how many more may wait for their clients.
-        self._free = limit
-        self._lendable = limit * _LENDABLE
+        self._ring = ring
+        self._limit = threads
         self.waiting: deque[_Connection] = deque()
-        self.threads: list[threading.Thread] = []
-        # The identifier of the thread that leads.
-        self.leader = 0
-        # Since when nobody collects, _NEVER if somebody does.
-        self._away = 0.0
+        self.returned: deque[_Connection] = deque()
+        self.threads: set[threading.Thread] = set()
+        # How many connections each kind of place still has room for.
+        self._room: list[float] = [_NEVER, threads, threads, _STREAMS, _STREAMS]
+        # The identifier of the thread that leads, 0 if none does.
+        self._leader = 0
+        # Since when it answers, _NEVER while it collects; and since when it answers the present request.
+        self._away = _NEVER
+        self._since = _NEVER
+        # Until when it leaves the answers to others.
+        self._careful_until = 0.0
+        # Threads that rest; those that were called and have not come yet.
         self._resting = 0
-        # The watching thread waits until it is told that the leader is away.
+        self._called = 0
+        # The watch sleeps until the leader answers something, and has seen it do so since it looked last.
+        self._watcher: threading.Thread | None = None
         self._dozing = False
+        self._stirred = False
         self._ended = False
-        self._watch = threading.Lock()
-        # The lock of all this, and the condition on it; entering a condition takes twice as long as its lock.
+        # The lock of all this; what rests and what watches waits on it.
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._change = threading.Condition(self._lock)
+        self._alarm = threading.Condition(self._lock)
 
-    @property
-    def full(self) -> bool:
-        """Say whether the next request must wait until an answer has ended."""
-        return self._free <= 0
+    # What anybody may call.
 
-    def hire(self) -> None:
-        """Start another thread; the first one finds nobody leading."""
-        # A daemon: an answer that never ends must not keep the process alive.
-        thread = threading.Thread(target=self._work, name=f"webapp-{len(self.threads) + 1}", daemon=True)
-        thread.start()
-        self.threads.append(thread)
+    def start(self) -> None:
+        """Start the thread that leads; RuntimeError if none can be started."""
+        with self._lock:
+            self._hire(self._work)
+            self._called += 1
+        self.keep_watch()
 
-    def reinforce(self) -> None:
-        """See to it that a thread rests that could take over."""
-        if not self._resting:
+    def keep_watch(self) -> None:
+        """Start the watch, if it could not be started before."""
+        if self._watcher is None:
             try:
-                self.hire()
+                self._watcher = self._hire(self._watch)
             except RuntimeError as error:
                 _report(logging.WARNING, "no thread that could take over: %s", error)
 
-    @contextlib.contextmanager
-    def lend_a_hand(self) -> Iterator[None]:
-        """Let another thread answer while this one waits for its client."""
+    def full(self) -> bool:
+        """Say whether the next request must wait until an answer has ended."""
+        return self._room[_ANSWERS] <= 0
+
+    def move(self, connection: _Connection, place: int) -> bool:
+        """Give a connection another place; False, and nothing has changed, if there is none of that kind."""
         with self._lock:
-            lent = self._lendable > 0
-            self._lendable -= lent
-            self._free += lent
-            if self.leader == threading.get_ident():
-                self._away = 0.0
-                self._changed.notify()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._lendable += lent
-                self._free -= lent
+            return self._move(connection, place)
+
+    def forsake(self, connection: _Connection) -> None:
+        """Note that the client of a stream has left."""
+        with self._lock:
+            connection.left = True
+            if connection.place == _STREAMING:
+                self._move(connection, _FORSAKEN)
+
+    def wait_for_client(self, connection: _Connection) -> None:
+        """Let others work while this thread waits for its client."""
+        with self._lock:
+            if connection.place == _ANSWERS:
+                self._move(connection, _WAITS)
+            if self.leads:
+                self._depose()
+
+    def begin_stream(self, connection: _Connection, long: bool) -> bool:
+        """Give a connection a place among the streams; with `long`, others need not wait for its next block."""
+        with self._lock:
+            if connection.place in (_STREAMING, _FORSAKEN):
+                return True
+            moved = self._move(connection, _FORSAKEN if connection.left else _STREAMING)
+            if moved and long and self.leads:
+                self._depose()
+            return moved
+
+    @property
+    def leads(self) -> bool:
+        """Whether the thread that asks is the leader."""
+        return self._leader == threading.get_ident()
 
     def end(self) -> None:
         """Let every thread end after what it is doing."""
-        with self._changed:
+        with self._lock:
             self._ended = True
-            self._changed.notify_all()
+            self._change.notify_all()
+            self._alarm.notify_all()
 
     def join(self, timeout: float) -> None:
         """Wait until the threads have ended, but for those that are stuck in an answer."""
         until = time.monotonic() + timeout
-        for thread in self.threads:
+        for thread in list(self.threads):
             thread.join(max(0, until - time.monotonic()))
 
-    def _work(self) -> None:
-        while self._take_over():
-            while self.leader == threading.get_ident():
-                try:
-                    self._collect()
-                except Exception as error:
-                    _report(logging.ERROR, "the server failed, and goes on", error=error)
-                    time.sleep(_PATIENCE)
-                if self._ended:
-                    return
-                if self.waiting:
-                    self._leave()
-                    self._answer_waiting()
-                    with self._lock:
-                        if self.leader == threading.get_ident():
-                            self._away = _NEVER
+    # What follows is done with the lock held.
 
-    def _take_over(self) -> bool:
-        """Rest until it is this thread's turn to watch, and watch until it is to lead; False at the end."""
-        with self._lock:
-            self._resting += 1
-        in_time = False
-        with self._watch, self._changed:
-            while not self._ended and time.monotonic() - self._away < _PATIENCE:
-                # Never sooner than after a nap: to wake this thread for each request would cost as much as it.
-                self._dozing = in_time and self._away == _NEVER
-                in_time = not self._changed.wait(None if self._dozing else _PATIENCE)
-            self.leader, self._away = threading.get_ident(), _NEVER
-            self._resting -= 1
-            if self._ended:
-                return False
-        self.reinforce()
+    def _move(self, connection: _Connection, place: int) -> bool:
+        if self._room[place] <= 0:
+            return False
+        self._room[place] -= 1
+        self._room[connection.place] += 1
+        connection.place = place
         return True
 
-    def _leave(self) -> None:
+    def _startable(self) -> bool:
+        return bool(self.waiting) and (self._room[_ANSWERS] > 0 or self.waiting[0].place != _NOWHERE)
+
+    def _hire(self, work: Callable[[], None]) -> threading.Thread:
+        # A daemon: an answer that never ends must not keep the process alive.
+        thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
+        self.threads.add(thread)
+        try:
+            thread.start()
+        except BaseException:
+            self.threads.discard(thread)
+            raise
+        return thread
+
+    def _call(self) -> None:
+        """Call a thread that rests, or a new one."""
+        try:
+            if self._resting:
+                self._resting -= 1
+                self._change.notify()
+            else:
+                self._hire(self._work)
+            self._called += 1
+        except RuntimeError as error:
+            _report(logging.WARNING, "no thread that could take over: %s", error)
+
+    def _depose(self) -> None:
+        self._leader, self._away, self._since = 0, _NEVER, _NEVER
+        self._call()
+
+    # What the threads do.
+
+    def _work(self) -> None:
+        """Lead, help or rest until the end."""
         with self._lock:
-            self._away = time.monotonic()
-            if self._dozing:
-                self._dozing = False
-                self._changed.notify()
+            self._called -= 1
+        while self._next_role():
+            if self.leads:
+                self._lead()
+            else:
+                self._answer_waiting()
+        self.threads.discard(threading.current_thread())
+
+    def _next_role(self) -> bool:
+        """Rest until there is something to do; False at the end."""
+        with self._lock:
+            while not self._ended:
+                if not self._leader:
+                    self._leader = threading.get_ident()
+                    return True
+                if self._startable():
+                    return True
+                if self._resting > self._limit:
+                    return False  # one of many that streams have needed
+                self._resting += 1
+                self._change.wait()
+                self._called -= 1
+            return False
+
+    def _lead(self) -> None:
+        while self.leads and not self._ended:
+            try:
+                self._collect()
+            except Exception as error:
+                _report(logging.ERROR, "the server failed, and goes on", error=error)
+                time.sleep(_PATIENCE)
+            if self.waiting:
+                if time.monotonic() < self._careful_until:
+                    self._share()
+                else:
+                    self._answer_waiting()
+
+    def _share(self) -> None:
+        """Have others answer what waits."""
+        with self._lock:
+            for _ in range(int(min(len(self.waiting), self._room[_ANSWERS])) - self._called):
+                self._call()
 
     def _answer_waiting(self) -> None:
+        """Answer what waits, as long as there is room, and the leader as long as it leads."""
+        leads = self.leads
+        connection: _Connection | None = None
         while True:
             with self._lock:
-                if self._ended or self.full or not self.waiting:
-                    return
-                self._free -= 1
-                connection = self.waiting.popleft()
-            try:
-                self._answer(connection)
-            finally:
-                with self._lock:
-                    self._free += 1
+                if connection is not None:
+                    self._move(connection, _NOWHERE)
+                    self.returned.append(connection)
+                deposed = leads and not self.leads
+                more = self._startable() and not self._ended and not deposed
+                if leads and not deposed:
+                    self._note_leader(more)
+                done = connection is not None
+                if more:
+                    connection = self.waiting.popleft()
+                    if connection.place == _NOWHERE:
+                        self._move(connection, _ANSWERS)
+            if done and not self.leads:
+                self._ring()
+            if not more:
+                return
+            assert connection is not None
+            self._answer(connection)
+
+    def _note_leader(self, answers: bool) -> None:
+        """Start the times that the leader may be away, or end them."""
+        if not answers:
+            self._away = self._since = _NEVER
+            return
+        self._since = time.monotonic()
+        if self._away == _NEVER:
+            self._away = self._since
+            self._stirred = True
+            # Not for every request: to wake the watch costs as much as to answer one.
+            if self._dozing:
+                self._dozing = False
+                self._alarm.notify()
+
+    def _watch(self) -> None:
+        """Depose the leader when it is away for too long."""
+        with self._lock:
+            while not self._ended:
+                self._dozing, self._stirred = not self._stirred, False
+                self._alarm.wait(None if self._dozing else _PATIENCE)
+                now = time.monotonic()
+                if now - self._since >= _PATIENCE:
+                    self._careful_until = now + _CAUTION
+                    self._depose()
+                elif now - self._away >= _LONG_ROUND:
+                    self._depose()
+        self.threads.discard(threading.current_thread())
+
+
+# ---- access lines ----------------------------------------------------------------------------------------------------
+#
+# One line for each request, for whoever watches the terminal. Written by the logging module one by one, they would cost
+# as much processor time as the answers; so what our own handler writes is collected, and written when the server is
+# about to wait. Where the application has set up logging, each line is a record of the logger webapp.access.
+
+_access = logging.getLogger("webapp.access")
+_lines: deque[str] = deque()  # those that wait to be written
+
+
+class _AccessHandler(logging.Handler):
+    """Write access lines to whatever sys.stderr is at the time, if it is anything."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        _say(f"{_clock(int(record.created))} {self.format(record)}")
+
+
+_own_access_handler = _AccessHandler()
+
+
+@functools.lru_cache(maxsize=2)
+def _clock(second: int) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(second))
+
+
+def _set_up_access_log() -> None:
+    """Give the access log a way out: that of the application, if it has set one up, else the terminal."""
+    _escape_in_files(_access)
+    if not _access.handlers:
+        _access.addHandler(_own_access_handler)
+        _access.propagate = any(isinstance(handler, logging.FileHandler) for handler in logging.getLogger().handlers)
+        _access.setLevel(logging.INFO)
+
+
+def _log_access(*facts: object) -> None:
+    """Write a line of address, method, target, status, bytes of body, milliseconds, and why it was no success."""
+    if _access.handlers == [_own_access_handler] and not (_access.propagate or _access.filters):
+        if _access.isEnabledFor(logging.INFO):
+            _lines.append(f"{_clock(int(time.time()))} {_ACCESS_LINE % facts}")
+        return
+    with contextlib.suppress(Exception):  # of a handler that the application has set up
+        _access.info(_ACCESS_LINE, *facts)
+
+
+_ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
+
+
+def _write_lines() -> None:
+    """Write the access lines that wait, at once."""
+    lines = []
+    with contextlib.suppress(IndexError):  # another server writes them too
+        while True:
+            lines.append(_lines.popleft())
+    if lines:
+        _say("\n".join(lines))
+
+
+def _say(text: str) -> None:
+    """Print for the person at the terminal, if there is one and still is."""
+    _write_line(text, sys.stderr)
+
+
+def _write_line(text: str, stream: TextIO | None) -> None:
+    """Write a line, if there is a stream and still is; escape what a terminal or file has no character for."""
+    if stream is not None:
+        if not text.isascii():
+            encoding = getattr(stream, "encoding", None) or "utf-8"
+            text = text.encode(encoding, "backslashreplace").decode(encoding)
+        with contextlib.suppress(OSError, ValueError):
+            stream.write(text + "\n")
+            stream.flush()
+
+
+# ---- the server ------------------------------------------------------------------------------------------------------
+#
+# What the leader does with connections, and what happens around an answer. A thread is taken for a request whose answer
+# needs one: what is still arriving waits in the selector, and so does what is still leaving.
+
+_BACKLOG = 1024  # with socketserver's 5 a burst is dropped, and each connection waits a second to try again
+_BURST = 64  # connections accepted in a row, before any request of theirs is answered
+_TICK = 0.5  # seconds between two looks at the deadlines; less when a limit is shorter
+_PREFETCH = 64 * 1024  # bytes of a body that comes slowly after which the application may begin to read it
+_MAX_COLLECTED = 16 * 2**20  # bytes of a body that are awaited if no thread can read it
+_ALL_IN_MEMORY = 64 * 2**20  # bytes of all bodies and answers in memory; beyond it they go to temporary files
+_LINGER = 3  # times body_timeout, for a client that still uploads after the last answer; nginx takes 30 seconds too
+_SELECTABLE = 500  # connections that select() can wait for on Windows, where it is all there is
+_UNSENT = 2**20  # bytes that the system may keep unsent for one client
+_GRACE = 0.2  # seconds for streams of events to end by themselves when the server stops
 
 
 class Server:
     """An HTTP/1.1 server (RFC 9110, RFC 9112) for one WSGI application (PEP 3333).
 
     It listens at once and answers after start() or serve_forever(); as a context manager it starts and stops.
-    Port 0 lets the system choose; `port` is the one in use, `url` the address to open. Limits are seconds:
-    `header_timeout` for a whole request header, `idle_timeout` between two requests of a connection, `body_timeout`
-    and `write_timeout` for each 64 KiB of a request and of a response, `stop_timeout` for what still runs when it
-    stops. At most `threads` requests are answered at a time, not counting those that wait for their client, which
-    may be four times as many. `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it
-    HTTPS. OSError if the address cannot be bound.
+    Port 0 lets the system choose; `port` is the one in use, `url` the address to open. An empty `host` is every
+    address of the machine. `socket` is a listening socket that is there already, of systemd or on a path; host and
+    port are its own then. Limits are seconds: `header_timeout` for a whole request header, `idle_timeout` between two
+    requests of a connection, `body_timeout` for each 64 KiB of a request's body, `write_timeout` for each 64 KiB of
+    a response, on the average of the last MiB, `stop_timeout` for what still runs when it stops. At most `threads`
+    requests are answered at a time; as many more may wait for their client, and 1,000 streams may be open. `quiet`
+    leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address cannot be
+    bound.
     """
 
     def __init__(
@@ -5212,10 +5806,8 @@ class Server:
         write_timeout: float = 30,
         stop_timeout: float = 10,
         ssl_context: ssl.SSLContext | None = None,
+        socket: socket.socket | None = None,
     ) -> None:
-        import selectors
-        import socket
-
         self.app = app
         self.host = host
         self.quiet = quiet
@@ -5224,33 +5816,57 @@ class Server:
         self.body_timeout = body_timeout
         self.write_timeout = write_timeout
         self.stop_timeout = stop_timeout
+        self.stopping = False
+        self._heads: dict[Any, _Framing] = {}  # of answers; see _Framing
         self._ssl_context = ssl_context
         self._would_block = _would_block(ssl_context is not None)
-        self._held = contextlib.ExitStack()  # what is to be closed at the end
-        self._listener = self._held.enter_context(_listen(host, port))
-        self.port: int = self._listener.getsockname()[1]
-        self.template = self._make_template()
         self._handler = _handler_class()
-        self._crew = _Crew(self._round, self._answer, threads)
+        self._crew = _Crew(self._round, self._answer, self._wake, threads)
         self._connections: set[_Connection] = set()
-        # Connections whose answer has ended, and whether the leader has been told so.
-        self._returned: deque[_Connection] = deque()
+        # Steps that other threads ask the leader to take, and whether it has been woken for them.
+        self._asked: deque[tuple[Callable[[_Connection], None], _Connection]] = deque()
         self._woken = False
-        self._bell, self._ringer = map(self._held.enter_context, socket.socketpair())
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
-        self._selector = self._held.enter_context(selectors.DefaultSelector())
-        self._selector.register(self._listener, _READ)
-        self._selector.register(self._bell, _READ)
         self._tries = _BURST  # connections that the next look at the listener may accept
-        self._finished = threading.Event()
-        self._signals: set[int] = set()
-        self.stopping = False
-        self._stop_by = 0.0
-        self._tick = min(_TICK, header_timeout / 4, idle_timeout / 4, body_timeout / 4)
+        self._in_memory = 0  # bytes of bodies and answers
+        self._leaving: dict[int, int] = {}  # how many answers are parts of the bytes with this id
+        self._tick = min(_TICK, header_timeout / 4, idle_timeout / 4, body_timeout / 4, write_timeout / 4)
         self._now = self._swept = time.monotonic()
+        self._signals: set[int] = set()
+        self._stopped_at = 0.0  # when it was told to stop
+        self._told = True  # what it waits for then; False if somebody at a terminal is to be told
+        self._finished = threading.Event()
+        with contextlib.ExitStack() as opened:
+            self._open(opened, socket, port)
+            self._held = opened.pop_all()  # what is to be closed at the end
         if not quiet:
             _set_up_access_log()
+
+    def _open(self, opened: contextlib.ExitStack, listener: socket.socket | None, port: int) -> None:
+        """Get everything that must be closed again."""
+        import selectors
+        import socket
+
+        self._listener = opened.enter_context(_listen(self.host, port) if listener is None else listener)
+        self._listener.setblocking(False)
+        address = self._listener.getsockname()
+        on_path = not isinstance(address, tuple)
+        if listener is not None:
+            self.host = "localhost" if on_path else address[0]
+        self.port: int = 0 if on_path else address[1]
+        if not on_path:
+            # Inherited by what is accepted.
+            self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                # A slow reader shows early that it goes on reading, and a fast one never waits for us.
+                self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+        self._bell, self._ringer = map(opened.enter_context, socket.socketpair())
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
+        self._selector = opened.enter_context(selectors.DefaultSelector())
+        self._selector.register(self._listener, _READ)
+        self._selector.register(self._bell, _READ)
+        self._most = _SELECTABLE if sys.platform == "win32" else _NEVER
+        self.template = self._make_template(opened)
 
     @property
     def url(self) -> str:
@@ -5266,8 +5882,13 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Serve in threads of its own."""
-        self._crew.hire()
+        """Serve in threads of its own. RuntimeError if none can be started; everything is closed then."""
+        _remember_server(self)
+        try:
+            self._crew.start()
+        except BaseException:
+            self._close()
+            raise
 
     def serve_forever(self) -> None:
         """Serve until stop(), Ctrl-C or SIGTERM; the second signal of a kind ends the process at once.
@@ -5276,14 +5897,18 @@ class Server:
         """
         with _signals_to(self._on_signal):
             self.start()
-            # In steps, since on Windows a wait without end cannot be interrupted.
-            while not self._finished.wait(_TICK):
-                pass
+            try:
+                # In steps, since on Windows a wait without end cannot be interrupted.
+                while not self._finished.wait(_TICK):
+                    pass
+            finally:
+                _write_lines()
 
     def stop(self) -> None:
         """Accept nothing more, let what runs end within stop_timeout, and close; callable from any thread.
 
-        Returns when that is done; in a request it returns at once, as that very request has to end first.
+        Streams of events end at once. Returns when all that is done; in a request it returns at once, as that very
+        request has to end first.
         """
         self.stopping = True
         self._wake()
@@ -5291,22 +5916,23 @@ class Server:
             self._close()
         elif threading.current_thread() not in self._crew.threads:
             self._finished.wait()
-            self._crew.join(timeout=1)
+            self._crew.join(timeout=0.1 if self._connections else 1)
 
     def _on_signal(self, number: int, frame: object) -> None:
         # Under --reload the terminal sends Ctrl-C to both processes, and the parent adds a SIGTERM.
         if number in self._signals:
             raise SystemExit(128 + number)
         self._signals.add(number)
+        self._told = self.quiet
         self.stopping = True
         self._wake()
 
-    def _make_template(self) -> dict[str, Any]:
+    def _make_template(self, opened: contextlib.ExitStack) -> _Environ:
         """Make the part of the environment that is the same for all requests."""
         from wsgiref.util import FileWrapper
 
         # wsgi.errors where there is no stderr, as in a program without a console.
-        errors = sys.stderr or self._held.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         return {
             "SCRIPT_NAME": "",
             "SERVER_NAME": self.host or "localhost",
@@ -5326,24 +5952,29 @@ class Server:
 
     def _round(self) -> None:
         """Wait for something to happen, and do what follows from it."""
-        while self._returned:
-            self._guard(self._take_back, self._returned.popleft())
+        while self._asked:
+            step, connection = self._asked.popleft()
+            self._guard(step, connection)
+        returned = self._crew.returned
+        while returned:
+            self._guard(self._take_back, returned.popleft())
         if self.stopping and self._may_end():
             self._close()
             return
+        _write_lines()
         timeout = self._tick
-        if self._crew.waiting:
-            timeout = _PATIENCE if self._crew.full else 0
+        if self._crew.waiting or self._asked:
+            timeout = _PATIENCE if self._crew.full() and not self._asked else 0
         events = self._selector.select(timeout)
         self._now = time.monotonic()
-        for key, _ in events:
-            if key.fileobj is self._listener:
+        for key, event in events:
+            if key.data is not None:
+                self._guard(self._writable if event & _WRITE else self._readable, key.data)
+            elif key.fileobj is self._listener:
                 self._accept()
-            elif key.fileobj is self._bell:
+            else:
                 self._bell.recv(_RECEIVE)
                 self._woken = False
-            else:
-                self._guard(self._readable, key.data)
         if self._now - self._swept >= self._tick:
             self._sweep()
 
@@ -5360,6 +5991,8 @@ class Server:
         tries, self._tries = self._tries, _BURST
         for accepted in range(tries):
             try:
+                if len(self._connections) >= self._most and not self._make_room():
+                    raise OSError("too many are open")
                 sock, address = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 # To ask for one that is not there costs half of accepting one, and who comes alone does so again.
@@ -5367,14 +6000,22 @@ class Server:
                     self._tries = 1
                 return
             except OSError as error:
-                # Most likely out of descriptors: look again at the next sweep instead of spinning.
-                _report(logging.WARNING, "cannot accept a connection: %s", error)
-                self._selector.unregister(self._listener)
+                # Most likely out of descriptors. Without room, look again at the next sweep instead of spinning.
+                if not self._make_room():
+                    _report(logging.WARNING, "cannot accept a connection: %s", error)
+                    self._selector.unregister(self._listener)
                 return
-            connection = _Connection(sock, address[0], self._crew, self._would_block)
+            connection = _Connection(sock, address[0] if address else "", self._crew, self._would_block)
             connection.deadline = self._now + self.idle_timeout
             self._connections.add(connection)
             self._guard(self._welcome, connection)
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been idle for the longest time, as RFC 9112 section 9.5 allows."""
+        idle = [each for each in self._connections if each.stage == _COLLECTING and each.request is None]
+        if idle:
+            self._drop(min(idle, key=lambda each: (bool(each.buffer), each.deadline)))
+        return bool(idle)
 
     def _welcome(self, connection: _Connection) -> None:
         connection.socket.setblocking(False)
@@ -5390,14 +6031,13 @@ class Server:
                 return
         # The request is often there already, and then a connection for one request is never registered.
         self._readable(connection)
-        if connection.stage == _COLLECTING and connection in self._connections:
-            self._select(connection)
+        if connection.stage == _COLLECTING:
+            self._select(connection, _READ)
 
     def _readable(self, connection: _Connection) -> None:
         """Read what has arrived, unless another thread is at work on this connection."""
         if connection.stage == _ANSWERING:
-            # A client that hurries on or has left; the selector would report it over and over.
-            self._unselect(connection)
+            self._look_after(connection)
             return
         try:
             data = connection.socket.recv(_RECEIVE)
@@ -5410,64 +6050,127 @@ class Server:
                 _report(logging.INFO, "%s went away in the middle of a request", connection.address)
             self._drop(connection)
         elif connection.stage == _COLLECTING:
-            connection.buffer += data
+            connection.buffer = connection.buffer + data if connection.buffer else data
             self._advance(connection)
 
+    def _look_after(self, connection: _Connection) -> None:
+        """See why there is something to read while an answer is under way: a client that hurries on, or has left."""
+        byte = connection.peek()
+        if byte is not None:
+            self._select(connection, 0)  # or the selector would report it over and over
+        # Over TLS a goodbye cannot be told from a request, but nobody asks for more behind a stream that has no end.
+        if byte == b"" or byte and connection.secure:
+            self._crew.forsake(connection)
+
     def _advance(self, connection: _Connection) -> None:
-        """Hand a connection to the crew as soon as its request is there or cannot become one."""
+        """Go on with a request as far as what has arrived goes."""
         try:
-            if connection.request is None:
-                self._read_head(connection)
-            request = connection.request
-            if request and (request.expects or len(connection.buffer) >= min(request.length, _PREFETCH)):
+            if connection.request is None and not self._read_head(connection):
+                return
+            if connection.body is None or self._read_body(connection, connection.body):
                 self._hand_over(connection)
         except HttpException as refusal:
             self._refuse(connection, refusal)
 
-    def _read_head(self, connection: _Connection) -> None:
-        buffer = connection.buffer
-        if buffer.startswith(b"\r\n"):
+    def _read_head(self, connection: _Connection) -> bool:
+        """Understand the head of a request; False while it is not complete."""
+        data = connection.buffer
+        while data[:2] == b"\r\n":
             # RFC 9112 section 2.2: old clients send an empty line behind a body.
-            del buffer[:2]
-        end = buffer.find(b"\r\n\r\n", max(0, connection.scanned - 3))
-        if end < 0:
-            _refuse_early(connection)
-            if bytes(buffer[:2]) in (b"", b"\r"):  # no more than an empty line, and that begins nothing
-                return
-            if connection.scanned == 0:
-                connection.deadline = self._now + self.header_timeout
-            connection.scanned = len(buffer)
-            return
-        connection.scanned = 0
-        connection.request = _parse_head(buffer[:end].decode("latin-1"))
-        connection.deadline = self._now + self.body_timeout
-        del buffer[: end + 4]
+            connection.buffer = data = data[2:]
+        end = data.find(b"\r\n\r\n", max(0, connection.seen - 3)) + 2
+        if end < 2:
+            if data and data != b"\r":  # that is no more than an empty line, and begins nothing
+                if connection.seen == 0:
+                    connection.deadline = self._now + self.header_timeout
+                connection.line = _check_lines(data, connection.line, connection.seen)
+                connection.seen = len(data)
+            return False
+        connection.line = connection.seen = 0
+        try:
+            connection.request = self._understand(connection, data[:end])
+        except HttpException:
+            _check_lines(data[:end], 0, 0)
+            raise
+        connection.buffer = data[end + 2 :]
+        if connection.request.has_body:
+            connection.body = _Body(connection.request.fields, self.body_timeout)
+            connection.deadline = self._now + self.body_timeout
+        return True
+
+    def _understand(self, connection: _Connection, head: bytes) -> _RequestHead:
+        line, _, lines = head[:-2].partition(b"\r\n")
+        if len(lines) + 2 > _MAX_HEAD:
+            raise HttpException(431, "the header is too long")
+        known = connection.known
+        # A client repeats its header fields, and to compare them takes a tenth of the time of understanding them.
+        if known is None or known[0] != lines:
+            fields = _parse_field_lines(lines.decode("latin-1"))
+            environ = {**self.template, "REMOTE_ADDR": connection.address, **fields.environ}
+            connection.known = known = lines, fields, environ
+        return _RequestHead(line.decode("latin-1"), known[1])
+
+    def _read_body(self, connection: _Connection, body: _Body) -> bool:
+        """Keep what has arrived of a body; say whether the application may have it now."""
+        size, in_memory = body.size, body.kept.in_memory
+        if self._in_memory > _ALL_IN_MEMORY:
+            body.kept.limit = 0
+        connection.buffer = body.feed(connection.buffer)
+        connection.held += body.kept.in_memory - in_memory
+        self._in_memory += body.kept.in_memory - in_memory
+        if body.whole or body.failure:
+            return True
+        if body.paused:
+            self._asked.append((self._advance, connection))
+        patience = body.patience
+        patience.left = connection.deadline - self._now
+        patience.moved(body.size - size)
+        connection.deadline = self._now + patience.left
+        if body.expected and body.size == 0:
+            return self._continue(connection, body)
+        if body.size < _IN_MEMORY:
+            return False
+        if not self._crew.move(connection, _WAITS) and body.size >= _MAX_COLLECTED:
+            raise HttpException(503, "too many uploads at a time", headers={"Retry-After": "10"})
+        return connection.place == _WAITS
+
+    def _continue(self, connection: _Connection, body: _Body) -> bool:
+        """Leave it to the application to ask for a body; ask for it here if no thread can wait."""
+        if self._crew.move(connection, _WAITS):
+            return True
+        body.expected = False
+        with contextlib.suppress(OSError):
+            connection.socket.send(_CONTINUE)
+        return False
 
     def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
         """Let the crew answer a request that is none."""
         if connection.request is None:
             line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
             match = _REQUEST_LINE(line)
-            method, target = (match[1], match[2]) if match else ("-", line[:200])
-            connection.request = _RequestHead(method, target, {}, modern=True)
-        connection.request.keep_alive = False
+            method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
+            connection.request = _RequestHead.refused(method, target)
         connection.refusal = refusal
         self._hand_over(connection)
 
     def _hand_over(self, connection: _Connection) -> None:
+        if connection.place == _WAITS:
+            self._select(connection, 0)  # its thread reads
         connection.stage = _ANSWERING
         self._crew.waiting.append(connection)
 
     def _take_back(self, connection: _Connection) -> None:
-        """Go on with a connection whose answer has ended."""
-        connection.request = None
-        connection.stage = connection.then
-        if connection.stage == _CLOSING or connection.lost:
+        """Go on with a connection that the crew gives back."""
+        stage = connection.stage
+        if stage == _SENDING:
+            self._begin_rest(connection)
+            return
+        self._release(connection)
+        if stage == _CLOSED or connection.lost:
             self._drop(connection)
             return
-        if not connection.selected:
-            self._select(connection)
-        if connection.stage == _LINGERING:
+        self._select(connection, _READ)
+        if stage == _LINGERING:
             # What still comes is thrown away, without a thread and for a while: longer if it may be a slow upload.
             connection.deadline = self._now + self.body_timeout * (1 if connection.refusal else _LINGER)
             connection.end_output()
@@ -5476,48 +6179,142 @@ class Server:
             if connection.buffer:
                 self._advance(connection)
 
-    def _select(self, connection: _Connection) -> None:
-        self._selector.register(connection.socket, _READ, connection)
-        connection.selected = True
+    def _begin_rest(self, connection: _Connection) -> None:
+        rest, run = connection.rest, connection.run
+        assert rest is not None and run is not None
+        if rest.whole is not None:
+            shared = self._leaving.get(id(rest.whole), 0)
+            self._leaving[id(rest.whole)] = shared + 1
+            if not shared:
+                self._in_memory += len(rest.whole)
+        connection.deadline = self._now + run.patience.left
+        self._select(connection, _WRITE)
 
-    def _unselect(self, connection: _Connection) -> None:
-        if connection.selected:
-            connection.selected = False
+    def _writable(self, connection: _Connection) -> None:
+        """Send more of the rest of an answer."""
+        rest, run = connection.rest, connection.run
+        assert rest is not None and run is not None
+        try:
+            moved = rest.send(connection)
+        except connection.would_block:
+            return
+        except OSError:
+            connection.lost = True
+        if rest.left and not connection.lost:
+            run.patience.left = connection.deadline - self._now
+            run.patience.moved(moved)
+            connection.deadline = self._now + run.patience.left
+        else:
+            self._end_rest(connection)
+
+    def _end_rest(self, connection: _Connection) -> None:
+        """Let the crew do what is to be done when an answer was sent, or given up."""
+        self._select(connection, 0)
+        self._release(connection)
+        self._hand_over(connection)
+
+    def _release(self, connection: _Connection) -> None:
+        """Count no longer what a connection has kept in memory."""
+        self._in_memory -= connection.held
+        connection.held = 0
+        if connection.stage == _SENDING and connection.rest is not None and connection.rest.whole is not None:
+            key, size = id(connection.rest.whole), len(connection.rest.whole)
+            shared = self._leaving.pop(key) - 1
+            if shared:
+                self._leaving[key] = shared
+            else:
+                self._in_memory -= size
+
+    def _select(self, connection: _Connection, events: int) -> None:
+        """Look out for `events` on a connection."""
+        if events == connection.selected:
+            return
+        if not connection.selected:
+            self._selector.register(connection.socket, events, connection)
+        elif events:
+            self._selector.modify(connection.socket, events, connection)
+        else:
             self._selector.unregister(connection.socket)
+        connection.selected = events
+
+    def _observe(self, connection: _Connection) -> None:
+        """Look out for the client of a stream: it may leave while the application has nothing to say."""
+        if connection.stage == _ANSWERING and not connection.left:
+            self._select(connection, _READ)
 
     def _drop(self, connection: _Connection) -> None:
-        self._unselect(connection)
+        self._select(connection, 0)
+        self._release(connection)
+        connection.stage = _CLOSED
         self._connections.discard(connection)
         connection.socket.close()
 
     def _sweep(self) -> None:
         """Answer or close what has run out of time, and try again what could not be had."""
         self._swept = self._now
-        self._crew.reinforce()
+        self._crew.keep_watch()
         for connection in list(self._connections):
-            if connection.stage != _ANSWERING and self._now >= connection.deadline:
-                self._guard(self._time_out, connection)
+            if connection.stage != _ANSWERING:
+                self._guard(self._check_time, connection)
         if not self.stopping and self._listener not in self._selector.get_map():
             self._selector.register(self._listener, _READ)
 
+    def _check_time(self, connection: _Connection) -> None:
+        body = connection.body
+        if self._now >= connection.deadline:
+            self._time_out(connection)
+        elif connection.stage == _COLLECTING and body is not None and body.size >= _PREFETCH:
+            # Who takes so long may be sending what is to be read as it comes, or in vain.
+            self._try_early(connection)
+
+    def _try_early(self, connection: _Connection) -> None:
+        """Let the application read a body while it arrives, if a thread may wait for it."""
+        if self._crew.move(connection, _WAITS):
+            self._hand_over(connection)
+
     def _time_out(self, connection: _Connection) -> None:
-        if connection.stage == _COLLECTING and (connection.request or connection.buffer):
-            self._refuse(connection, HttpException(408, "the request came too slowly"))
+        if connection.stage == _SENDING:
+            connection.lost = True
+            connection.cut()  # the system would go on trying
+            self._end_rest(connection)
+        elif connection.body is not None:
+            connection.body.failure = HttpException(408, _TOO_SLOW)
+            self._hand_over(connection)
+        elif connection.stage == _COLLECTING and connection.buffer:
+            self._refuse(connection, HttpException(408, "the header came too slowly"))
         else:
             connection.end_output()
             self._drop(connection)
 
     def _may_end(self) -> bool:
         """Stop accepting, and say whether what runs has ended or had its time."""
-        if not self._stop_by:
-            self._stop_by = self._now + self.stop_timeout
+        if not self._stopped_at:
+            self._stopped_at = self._now
             if self._listener in self._selector.get_map():
                 self._selector.unregister(self._listener)
             self._listener.close()
+        waited = self._now - self._stopped_at
+        running = []
         for connection in list(self._connections):
-            if connection.stage == _COLLECTING:
+            if connection.stage == _COLLECTING or connection.stage == _LINGERING and waited > 1:
                 self._drop(connection)
-        return not self._connections or self._now >= self._stop_by
+            elif connection.run is not None and connection.run.events:
+                connection.shut_down()
+            else:
+                running.append(connection)
+        if waited > 1 and running and not self._told:
+            self._told = True
+            self._tell(running)
+        return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
+
+    def _tell(self, running: Sequence[_Connection]) -> None:
+        requests = [each.request for each in running if each.request is not None]
+        names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in requests[:5])
+        more = f" and {len(requests) - 5} more" if len(requests) > 5 else ""
+        _say(
+            f"webapp: waiting up to {self.stop_timeout:g} seconds for answers to end: {names}{more} "
+            "(Ctrl-C again ends at once)"
+        )
 
     def _close(self) -> None:
         """Let go of everything. A thread that still answers finds its connection shut down."""
@@ -5525,89 +6322,161 @@ class Server:
         for connection in list(self._connections):
             if connection.stage == _ANSWERING:
                 connection.shut_down()
+                if connection.run is not None and connection.place in (_STREAMING, _FORSAKEN):
+                    # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
+                    with contextlib.suppress(Exception):
+                        connection.run.close()
             else:
                 self._drop(connection)
+        _write_lines()
         self._held.close()
+        if _servers is not None:
+            _servers.discard(self)
         self._finished.set()
-        self._returned.extend(self._crew.waiting)
+        for connection in self._crew.waiting:
+            connection.socket.close()
         self._close_returned()
 
     def _close_returned(self) -> None:
         """Close what is given back after the end."""
         with contextlib.suppress(IndexError):
             while True:
-                self._returned.popleft().socket.close()
+                self._crew.returned.popleft().socket.close()
+
+    def _forget(self) -> None:
+        """Let go of the sockets in a child process: as long as it had them, no client would see an end."""
+        for connection in self._connections:
+            connection.socket.close()
+        self._held.close()
 
     # What the thread does that answers, be it the leader or not.
 
     def _answer(self, connection: _Connection) -> None:
-        """Answer one request and give the connection back."""
-        connection.then = _CLOSING
+        """Answer a request, or do what is to be done when its answer was sent."""
         try:
-            connection.then = self._run_application(connection)
+            if connection.run is None:
+                self._run_application(connection)
+            if self._leave_rest(connection):
+                connection.stage = _SENDING
+                return
+            connection.stage = self._finish(connection)
         except Exception as error:
             _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
+            connection.stage = _CLOSED
         if connection.lost:
             _report(logging.INFO, "%s went away before the answer was complete", connection.address)
-        if connection.then == _CLOSING and not connection.selected:
+        if connection.stage == _CLOSED and not connection.selected and not connection.watched:
             # Not when the leader gets to it: a client that closes first has to wait for its port (TIME_WAIT).
             connection.socket.close()
-        self._returned.append(connection)
-        # The leader looks by itself. If another thread has just become it, it has looked after that.
-        if self._crew.leader != threading.get_ident():
-            self._wake()
-        if self._finished.is_set():
-            self._close_returned()
+        connection.run = connection.request = connection.body = connection.rest = None
 
-    def _run_application(self, connection: _Connection) -> int:
-        """Answer one request; return the stage of the connection that follows."""
+    def _leave_rest(self, connection: _Connection) -> bool:
+        """Say whether the leader has something to send."""
+        rest = connection.rest
+        if rest is None or not rest.left or connection.lost:
+            return False
+        if rest.whole is not None and self._in_memory > _ALL_IN_MEMORY and id(rest.whole) not in self._leaving:
+            connection.rest = rest.spilled()
+        return True
+
+    def _run_application(self, connection: _Connection) -> None:
         started = time.perf_counter()
         request = connection.request
         assert request is not None
-        handler = self._handler(self, connection, request)
-        handler.run(_answer_ping if request.target == "*" else self.app)
+        connection.run = run = self._handler(self, connection)
+        run.started = started
+        run.run(_answer_ping if request.target == "*" else self.app)
+
+    def _finish(self, connection: _Connection) -> str:
+        """End an answer; return the stage of the connection that follows."""
+        run, rest, body = connection.run, connection.rest, connection.body
+        assert run is not None
+        run.finish()
         if not self.quiet:
-            with contextlib.suppress(Exception):  # of a handler that the application has set up
-                _access.info(
-                    "%s %s %s %d %d %.1f ms", connection.address, request.method, _printable(request.target),
-                    handler.code, handler.sent, (time.perf_counter() - started) * 1000,
-                )  # fmt: skip
-        if handler.cut:
+            sent = run.sent - (rest.left if rest is not None else 0)
+            milliseconds = (time.perf_counter() - run.started) * 1000
+            request, reason = run.request, run.reason
+            _log_access(
+                connection.address, request.method, _printable(request.target), run.code, max(sent, 0), milliseconds,
+                f"  {reason}" if reason else "",
+            )  # fmt: skip
+        if run.cut:
             connection.cut()
-            return _CLOSING
-        body = handler.body
-        ended = connection.refusal is None and (body is None or body.drain(wait=handler.keep_alive))
-        if ended and handler.keep_alive:
+            return _CLOSED
+        whole = connection.refusal is None and (body is None or body.whole)
+        if run.keep_alive and whole:
             return _COLLECTING
         # A close with unread bytes resets the connection, and that would destroy the answer under way.
-        if not ended or connection.unread:
+        if not connection.lost and (not whole or connection.buffer or connection.peek()):
             return _LINGERING
         if connection.secure:
             connection.end_output()
-        return _CLOSING
+        return _CLOSED
+
+    def _environ_for(self, connection: _Connection) -> _Environ:
+        """Return what the environment of a request begins with."""
+        if connection.known is None:
+            return {**self.template, "REMOTE_ADDR": connection.address}
+        return connection.known[2]
+
+    def _begin_stream(self, connection: _Connection, events: bool) -> bool:
+        """Give an answer a place among the streams; False if there is none."""
+        if not self._crew.begin_stream(connection, events):
+            return False
+        if not connection.selected and not connection.watched:
+            connection.watched = True
+            self._ask(self._observe, connection)
+        return True
+
+    def _ask(self, step: Callable[[_Connection], None], connection: _Connection) -> None:
+        """Ask the leader to take a step."""
+        self._asked.append((step, connection))
+        if not self._crew.leads:
+            self._wake()
 
     def _wake(self) -> None:
         """Make the leader look at what was returned, or at `stopping`."""
-        if not self._woken:
+        if self._finished.is_set():
+            self._close_returned()
+        elif not self._woken:
             self._woken = True
             # When the server has ended, nobody listens any more.
             with contextlib.suppress(OSError):
                 self._ringer.send(b"!")
 
 
+_servers: Any = None  # those of this process that run, once there was one
+
+
+def _forget_servers() -> None:
+    """Close in a child process what belongs to the servers of its parent."""
+    for server in list(_servers or ()):
+        server._forget()
+
+
+def _remember_server(server: Server) -> None:
+    """Have a child process let go of what belongs to `server`."""
+    global _servers
+    if _servers is None:
+        from weakref import WeakSet
+
+        _servers = WeakSet()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_forget_servers)
+    _servers.add(server)
+
+
 def _listen(host: str, port: int) -> socket.socket:
     """Bind a listening socket; no name is ever looked up backwards, as http.server does it at start."""
     import socket
 
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
     family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     # Not the port of `address`: getaddrinfo takes 99999 modulo 65536.
-    listener = socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
-    listener.setblocking(False)
-    # Inherited by what is accepted.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
+    return socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
 
 
 def _would_block(secure: bool) -> tuple[type[OSError], ...]:
@@ -5618,57 +6487,10 @@ def _would_block(secure: bool) -> tuple[type[OSError], ...]:
     return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-def _refuse_early(connection: _Connection) -> None:
-    """Raise HttpException if no further byte can make a request of what has arrived."""
-    buffer = connection.buffer
-    if len(buffer) > _MAX_REQUEST_LINE and buffer.find(b"\r\n", 0, _MAX_REQUEST_LINE + 2) < 0:
-        raise HttpException(414)
-    if len(buffer) > _MAX_HEAD:
-        raise HttpException(431)
-    if _HOPELESS(buffer, max(0, connection.scanned - 1)):
-        raise HttpException(400, "a control character or a bare line end in the header")
-
-
 def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
     """Answer OPTIONS *, which asks the server and no resource (RFC 9110 section 9.3.7)."""
     start_response("204 No Content", [])
     return []
-
-
-_access = logging.getLogger("webapp.access")
-
-
-class _AccessHandler(logging.Handler):
-    """Write access lines to whatever sys.stderr is at the time, if it is anything."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        _say(self.format(record))
-
-
-def _set_up_access_log() -> None:
-    """Give the access log a way out, unless the application has given it one."""
-    _escape_in_files(_access)
-    if not _access.handlers:
-        _access.addHandler(_AccessHandler())
-        _access.propagate = False
-        _access.setLevel(logging.INFO)
-
-
-def _say(text: str) -> None:
-    """Print for the person at the terminal, if there is one and still is."""
-    _write_line(text, sys.stderr)
-
-
-def _write_line(text: str, stream: TextIO | None) -> None:
-    """Write a line, if there is a stream and still is; escape what a terminal or file has no character for."""
-    if stream is not None:
-        if not text.isascii():
-            encoding = getattr(stream, "encoding", None) or "utf-8"
-            text = text.encode(encoding, "backslashreplace").decode(encoding)
-        with contextlib.suppress(OSError, ValueError):
-            stream.write(text + "\n")
-            stream.flush()
 
 
 def _stop_signals() -> list[int]:

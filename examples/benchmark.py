@@ -97,19 +97,40 @@ class Scenario(NamedTuple):
     group: str = ""
 
 
-def request(method: str, target: str, answer: Any = ANYTHING, status: int = 200, body: bytes = b"",
-            content_type: str = "application/x-www-form-urlencoded", **headers: str) -> Request:
+def request(
+    method: str,
+    target: str,
+    answer: Any = ANYTHING,
+    status: int = 200,
+    body: bytes = b"",
+    content_type: str = "application/x-www-form-urlencoded",
+    **headers: str,
+) -> Request:
     """Make a request, with the environment that a server makes for a plain browser."""
     path, _, query = target.partition("?")
     environ: Environ = {
-        "REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": path, "QUERY_STRING": query,
-        "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "8000", "SERVER_PROTOCOL": "HTTP/1.1",
-        "REMOTE_ADDR": "127.0.0.1", "REMOTE_PORT": "50000", "HTTP_HOST": "127.0.0.1:8000",
+        "REQUEST_METHOD": method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": path,
+        "QUERY_STRING": query,
+        "SERVER_NAME": "127.0.0.1",
+        "SERVER_PORT": "8000",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "REMOTE_ADDR": "127.0.0.1",
+        "REMOTE_PORT": "50000",
+        "HTTP_HOST": "127.0.0.1:8000",
         "HTTP_USER_AGENT": "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
-        "HTTP_ACCEPT": "*/*", "HTTP_ACCEPT_LANGUAGE": "en-GB,en;q=0.5", "HTTP_CONNECTION": "keep-alive",
-        "HTTP_ACCEPT_ENCODING": "gzip, deflate", "wsgi.version": (1, 0), "wsgi.url_scheme": "http",
-        "wsgi.errors": Sink(), "wsgi.input": io.BytesIO(), "wsgi.multithread": True,
-        "wsgi.multiprocess": False, "wsgi.run_once": False,
+        "HTTP_ACCEPT": "*/*",
+        "HTTP_ACCEPT_LANGUAGE": "en-GB,en;q=0.5",
+        "HTTP_CONNECTION": "keep-alive",
+        "HTTP_ACCEPT_ENCODING": "gzip, deflate",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.errors": Sink(),
+        "wsgi.input": io.BytesIO(),
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
     }
     if body:
         environ.update(CONTENT_TYPE=content_type, CONTENT_LENGTH=str(len(body)))
@@ -119,8 +140,10 @@ def request(method: str, target: str, answer: Any = ANYTHING, status: int = 200,
 
 def upload(count: int, size: int) -> Request:
     """Make a form of `count` files of `size` random bytes each; the answer is the sum of their sizes."""
-    head = b'--limit\r\nContent-Disposition: form-data; name="file"; filename="a.bin"\r\n' \
-           b"Content-Type: application/octet-stream\r\n\r\n"
+    head = (
+        b'--limit\r\nContent-Disposition: form-data; name="file"; filename="a.bin"\r\n'
+        b"Content-Type: application/octet-stream\r\n\r\n"
+    )
     body = (head + random.Random(0).randbytes(size) + b"\r\n") * count + b"--limit--\r\n"
     return request("POST", "/upload", str(count * size), 200, body, MULTIPART)
 
@@ -169,16 +192,24 @@ def github_routes() -> Routes:
 def github_requests(count: int = 50) -> list[Request]:
     """Ask for `count` routes that are evenly spread over the whole table."""
     routes = [(method, pattern) for pattern, methods in github_routes() for method in methods.split()]
-    return [request(method, re.sub(r"{\w+}", "octocat", pattern), f"{method} {pattern}")
-            for method, pattern in (routes[i * len(routes) // count] for i in range(count))]
+    return [
+        request(method, re.sub(r"{\w+}", "octocat", pattern), f"{method} {pattern}")
+        for method, pattern in (routes[i * len(routes) // count] for i in range(count))
+    ]
 
 
 def numbered(kind: str, count: int, target: float | None) -> Scenario:
     """Ask for the last of `count` routes that are all siblings."""
     patterns = [f"/item{i}" + ("/{id}" if kind == "parameter" else "") for i in range(count)]
     asked = request("GET", patterns[-1].replace("{id}", "x"), f"GET {patterns[-1]}")
-    return Scenario(f"{kind}-{count}", f"{count:,} routes, the last, {kind}", target, [asked],
-                    [(pattern, "GET") for pattern in patterns], group=kind)
+    return Scenario(
+        f"{kind}-{count}",
+        f"{count:,} routes, the last, {kind}",
+        target,
+        [asked],
+        [(pattern, "GET") for pattern in patterns],
+        group=kind,
+    )
 
 
 def scenarios(largest: int = 10_000) -> list[Scenario]:
@@ -186,29 +217,31 @@ def scenarios(largest: int = 10_000) -> list[Scenario]:
     form = b"name=Ada+Lovelace&city=Grand+Rapids%2C+MI&mail=ada%40example.org&age=36&newsletter=on"
     people = [{"id": i, "name": f"person {i}", "tags": ["x", "y"], "score": i / 8} for i in range(15)]
     document = json.dumps({"name": "Ada", "people": people}).encode()
-    tables = [("literal", 10, None), ("literal", 1_000, 0.3), ("literal", 10_000, 0.3),
-              ("parameter", 10, None), ("parameter", 1_000, 0.18), ("parameter", 10_000, 0.07)]
+    tables = [
+        ("literal", 10, None),
+        ("literal", 1_000, 0.3),
+        ("literal", 10_000, 0.3),
+        ("parameter", 10, None),
+        ("parameter", 1_000, 0.18),
+        ("parameter", 10_000, 0.07),
+    ]
     return [
         Scenario("hello", "hello, text", 0.6, [request("GET", "/hello", HELLO)]),
         Scenario("json", "small JSON document", 0.55, [request("GET", "/json", DOCUMENT)]),
         Scenario("one-parameter", "one path parameter", 0.7, [request("GET", "/people/ada", "ada")]),
         Scenario("github", "GitHub table, 50 paths", 0.75, github_requests(), github_routes()),
         *(numbered(*table) for table in tables if table[1] <= largest),
-        Scenario("404", "404 as JSON", 0.5,
-                 [request("GET", "/nowhere", ANY_JSON, 404, accept=JSON)]),
+        Scenario("404", "404 as JSON", 0.5, [request("GET", "/nowhere", ANY_JSON, 404, accept=JSON)]),
         Scenario("405", "405 with Allow", 0.4, [request("DELETE", "/hello", ANYTHING, 405)]),
         Scenario("hook", "exception, error hook", 0.8, [request("GET", "/taken", "taken", 409)]),
         Scenario("crash", "exception, default body, log", 1.0, [request("GET", "/crash", ANYTHING, 500)]),
-        Scenario("form", "form of five fields", 1.25,
-                 [request("POST", "/form", "Grand Rapids, MI", body=form)]),
-        Scenario("body", "JSON body of 1 KiB", 0.95,
-                 [request("POST", "/json", "Ada", 200, document, JSON)]),
+        Scenario("form", "form of five fields", 1.25, [request("POST", "/form", "Grand Rapids, MI", body=form)]),
+        Scenario("body", "JSON body of 1 KiB", 0.95, [request("POST", "/json", "Ada", 200, document, JSON)]),
         # webapp spools files of more than 256 KiB; the peers are told to keep all in memory where they can be
         # told. The second row therefore compares a disk with memory, and its target allows for that.
-        Scenario("multipart-memory", "multipart, 4 files of 256 KiB", 1.2, [upload(4, 2 ** 18)]),
-        Scenario("multipart-spooled", "multipart, 1 file of 1 MiB", 3.0, [upload(1, 2 ** 20)]),
-        Scenario("nested", "three before, three after hooks", 0.7,
-                 [request("GET", "/a/b/c/hello", HELLO)], hooks=6),
+        Scenario("multipart-memory", "multipart, 4 files of 256 KiB", 1.2, [upload(4, 2**18)]),
+        Scenario("multipart-spooled", "multipart, 1 file of 1 MiB", 3.0, [upload(1, 2**20)]),
+        Scenario("nested", "three before, three after hooks", 0.7, [request("GET", "/a/b/c/hello", HELLO)], hooks=6),
     ]
 
 
@@ -231,11 +264,13 @@ def count(*_: Any) -> None:
 
 def counting(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a handler with what a before and an after hook do."""
+
     def counted(*args: Any, **kwargs: Any) -> Any:
         next(TALLY)
         result = handler(*args, **kwargs)
         next(TALLY)
         return result
+
     return counted
 
 
@@ -307,7 +342,8 @@ def webapp_app(routes: Routes, hooked: bool) -> App:
 def bottle_app(routes: Routes, hooked: bool) -> App:
     """Build it with Bottle; hooks are decorators of the route: its own are the whole application's."""
     import bottle
-    bottle.BaseRequest.MEMFILE_MAX = 2 ** 21
+
+    bottle.BaseRequest.MEMFILE_MAX = 2**21
 
     class Conflict(bottle.HTTPError):  # error handlers go by status
         def __init__(self, *_: Any) -> None:
@@ -360,8 +396,12 @@ def flask_app(routes: Routes, hooked: bool) -> App:
     app.add_url_rule("/taken", "taken", lambda: throw(Taken))
     app.post("/form")(lambda: asked.form["city"])
     app.add_url_rule("/json", "body", lambda: asked.get_json()["name"], methods=["POST"])
-    app.add_url_rule("/upload", "upload", methods=["POST"],
-                     view_func=lambda: str(sum(size_of(part.stream) for part in asked.files.getlist("file"))))
+    app.add_url_rule(
+        "/upload",
+        "upload",
+        methods=["POST"],
+        view_func=lambda: str(sum(size_of(part.stream) for part in asked.files.getlist("file"))),
+    )
     app.register_error_handler(404, lambda error: ({"error": error.name}, 404))
     app.register_error_handler(Taken, lambda error: ("taken", 409))
     a, b, c = (flask.Blueprint(name, "benchmark", url_prefix="/" + name) for name in "abc")
@@ -387,6 +427,7 @@ def falcon_app(routes: Routes, hooked: bool) -> App:
     def responder(text: str) -> Callable[..., None]:
         def respond(req: Any, resp: Any, **params: str) -> None:
             resp.text = text
+
         return respond
 
     class Small:
@@ -419,8 +460,10 @@ def falcon_app(routes: Routes, hooked: bool) -> App:
 
     app = falcon.App(media_type=falcon.MEDIA_TEXT, middleware=[Hooks() for _ in range(3 if hooked else 0)])
     for pattern, methods in routes:
-        app.add_route(pattern, SimpleNamespace(**{
-            f"on_{method.lower()}": responder(f"{method} {pattern}") for method in methods.split()}))
+        app.add_route(
+            pattern,
+            SimpleNamespace(**{f"on_{method.lower()}": responder(f"{method} {pattern}") for method in methods.split()}),
+        )
     app.add_route("/people/{name}", Small(), suffix="people")
     app.add_route("/a/b/c/hello", Small(), suffix="nested")
     for name in ("hello", "json", "crash", "taken", "form", "upload"):
@@ -433,12 +476,14 @@ def microdot_app(routes: Routes, hooked: bool) -> App:
     """Build it with Microdot; handlers are coroutines, since plain functions cost it a thread switch each."""
     from microdot.multipart import FileUpload, FormDataIter
     from microdot.wsgi import Microdot, Request
-    Request.max_content_length = Request.max_body_length = 2 ** 21
-    FormDataIter.buffer_size = 2 ** 16
+
+    Request.max_content_length = Request.max_body_length = 2**21
+    FormDataIter.buffer_size = 2**16
 
     def coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
         async def handler(*args: Any, **params: Any) -> Any:
             return function(*args, **params)
+
         return handler
 
     async def upload(request: Any) -> str:
@@ -482,8 +527,7 @@ def pyramid_app(routes: Routes, hooked: bool) -> App:
         config.add_view(lambda request, text=text: Response(text), route_name=pattern, request_method=method)
     add("/hello", lambda request: Response(HELLO), request_method="GET")
     add("/json", lambda request: DOCUMENT, renderer="json", request_method="GET")
-    config.add_view(lambda request: Response(request.json_body["name"]), route_name="/json",
-                    request_method="POST")
+    config.add_view(lambda request: Response(request.json_body["name"]), route_name="/json", request_method="POST")
     add("/people/{name}", lambda request: Response(request.matchdict["name"]))
     add("/crash", lambda request: throw(RuntimeError))
     add("/taken", lambda request: throw(Taken))
@@ -495,8 +539,13 @@ def pyramid_app(routes: Routes, hooked: bool) -> App:
 
 
 BUILDERS: dict[str, Callable[[Routes, bool], App]] = {
-    "bare": bare_app, "webapp": webapp_app, "bottle": bottle_app, "falcon": falcon_app, "flask": flask_app,
-    "microdot": microdot_app, "pyramid": pyramid_app,
+    "bare": bare_app,
+    "webapp": webapp_app,
+    "bottle": bottle_app,
+    "falcon": falcon_app,
+    "flask": flask_app,
+    "microdot": microdot_app,
+    "pyramid": pyramid_app,
 }
 # What to import, and the smallest application, for a process that has loaded nothing else: this one has half
 # of the standard library loaded, which would hide the cost of whoever loads it, too.
@@ -504,15 +553,22 @@ LEAN = {
     "bare": ("pass", "def app(environ, start): start('200 OK', []); return [b'Hello']"),
     "webapp": ("import webapp", "app = webapp.WebApp(); app.get('/hello', lambda context: 'Hello')"),
     "bottle": ("import bottle", "app = bottle.Bottle(); app.get('/hello')(lambda: 'Hello')"),
-    "falcon": ("import falcon", "class Hello:\n def on_get(self, req, resp): resp.text = 'Hello'\n"
-                                "app = falcon.App(); app.add_route('/hello', Hello())"),
+    "falcon": (
+        "import falcon",
+        "class Hello:\n def on_get(self, req, resp): resp.text = 'Hello'\n"
+        "app = falcon.App(); app.add_route('/hello', Hello())",
+    ),
     "flask": ("import flask", "app = flask.Flask('lean'); app.get('/hello')(lambda: 'Hello')"),
-    "microdot": ("import microdot.wsgi", "app = microdot.wsgi.Microdot()\n"
-                                         "@app.get('/hello')\nasync def hello(request): return 'Hello'"),
-    "pyramid": ("from pyramid.config import Configurator; from pyramid.response import Response",
-                "config = Configurator(); config.add_route('hello', '/hello')\n"
-                "config.add_view(lambda request: Response('Hello'), route_name='hello')\n"
-                "app = config.make_wsgi_app()"),
+    "microdot": (
+        "import microdot.wsgi",
+        "app = microdot.wsgi.Microdot()\n@app.get('/hello')\nasync def hello(request): return 'Hello'",
+    ),
+    "pyramid": (
+        "from pyramid.config import Configurator; from pyramid.response import Response",
+        "config = Configurator(); config.add_route('hello', '/hello')\n"
+        "config.add_view(lambda request: Response('Hello'), route_name='hello')\n"
+        "app = config.make_wsgi_app()",
+    ),
 }
 
 # --- How one framework is measured: in a worker ---------------------------------------------------
@@ -580,6 +636,7 @@ def resident() -> float:
             return float(next(line for line in status if line.startswith("VmRSS")).split()[1])
     except OSError:
         import resource
+
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "darwin" else 1)
 
 
@@ -634,7 +691,7 @@ class Bench:
         app = self._build([], False)
         mixed = []
         for scenario in self._scenarios.values():
-            if not scenario.routes and not scenario.hooks and len(scenario.requests[0].body) < 2 ** 20:
+            if not scenario.routes and not scenario.hooks and len(scenario.requests[0].body) < 2**20:
                 with contextlib.suppress(Wrong):
                     check(app, scenario.requests[0], 0)
                     mixed += scenario.requests
@@ -664,7 +721,8 @@ class Bench:
 def parsing_app() -> App:
     """Build an application that reads what the path names, with its limits out of the way."""
     from webapp import WebApp
-    app = WebApp(max_body_size=2 ** 30, max_form_memory=2 ** 30, max_fields=2 ** 30)
+
+    app = WebApp(max_body_size=2**30, max_form_memory=2**30, max_fields=2**30)
     app.get("/query", lambda context: str(len(context.request.query)))
     app.post("/form", lambda context: str(len(context.request.form)))
     app.post("/json", lambda context: str(len(context.request.json)))
@@ -724,8 +782,12 @@ class Worker:
 
     def __init__(self, framework: str, largest: int) -> None:
         """Start it."""
-        self._process = subprocess.Popen([sys.executable, __file__, "--worker", framework, str(largest)],
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--worker", framework, str(largest)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def ask(self, *question: Any) -> Any:
         """Call a method of its Bench, given by name; what fails there is a RuntimeError here."""
@@ -784,8 +846,7 @@ def interleaved(keys: list[Any], count: int, measure: Callable[[Any], float]) ->
     return rounds
 
 
-def group_rows(workers: dict[str, Worker], group: list[Scenario], rounds: int,
-               seconds: float) -> Iterator[Row]:
+def group_rows(workers: dict[str, Worker], group: list[Scenario], rounds: int, seconds: float) -> Iterator[Row]:
     """Time the scenarios of a group on every framework that gets them right."""
     built = {}
     for scenario, name in itertools.product(group, workers):
@@ -803,8 +864,9 @@ def group_rows(workers: dict[str, Worker], group: list[Scenario], rounds: int,
         yield from table_rows(group[0], group[-1], times, built)
 
 
-def table_rows(small: Scenario, large: Scenario, times: dict[Any, list[float]],
-               built: dict[Any, float]) -> Iterator[Row]:
+def table_rows(
+    small: Scenario, large: Scenario, times: dict[Any, list[float]], built: dict[Any, float]
+) -> Iterator[Row]:
     """Compare the largest table with the smallest, and say what it took to build it."""
     if (large.name, "webapp") in times:
         ratio = statistics.median(map(truediv, times[large.name, "webapp"], times[small.name, "webapp"]))
@@ -820,6 +882,7 @@ def spawn(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def import_rows(names: list[str], rounds: int) -> Iterator[Row]:
     """Compare what an import adds to a bare interpreter, by the clock and by -X importtime."""
+
     def wall(name: str) -> float:
         start = time.perf_counter()
         spawn("-c", LEAN[name][0])
@@ -927,10 +990,13 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     every = [*(scenario.name for scenario in scenarios()), "import", "memory", "growth", "parsers"]
-    parser.add_argument("--only", default="", metavar="NAME,...",
-                        help=f"beginnings of the names: {', '.join(every)}")
-    parser.add_argument("--frameworks", default=",".join(BUILDERS), metavar="NAME,...",
-                        help=f"some of {', '.join(BUILDERS)}; all that are installed, by default")
+    parser.add_argument("--only", default="", metavar="NAME,...", help=f"beginnings of the names: {', '.join(every)}")
+    parser.add_argument(
+        "--frameworks",
+        default=",".join(BUILDERS),
+        metavar="NAME,...",
+        help=f"some of {', '.join(BUILDERS)}; all that are installed, by default",
+    )
     parser.add_argument("--rounds", type=int, default=9, help="rounds of a scenario")
     parser.add_argument("--seconds", type=float, default=0.1, help="length of a round")
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
@@ -953,12 +1019,17 @@ def report(options: argparse.Namespace) -> None:
     above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     sys.path.insert(0, above)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [above, os.environ.get("PYTHONPATH")]))
-    names = [name for name in BUILDERS if name in options.frameworks.split(",")
-             and (name == "bare" or importlib.util.find_spec(name) is not None)]
+    names = [
+        name
+        for name in BUILDERS
+        if name in options.frameworks.split(",") and (name == "bare" or importlib.util.find_spec(name) is not None)
+    ]
     machine = f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}"
     if options.json:
-        rows = [{**row._asdict(), "medians": {name: row.median(name) for name in row.rounds}}
-                for row in measure(names, options)]
+        rows = [
+            {**row._asdict(), "medians": {name: row.median(name) for name in row.rounds}}
+            for row in measure(names, options)
+        ]
         print(json.dumps({"machine": machine, "rows": rows}, indent=1))
         return
     print(f"{machine:<47}" + "".join(f"{name:>11}" for name in names) + "  against   ratio target")

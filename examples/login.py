@@ -62,7 +62,9 @@ input, button {{ font: inherit }}
 <body>
 <h1>{title}</h1>
 """
-LOGIN = HEAD + """{problem}
+LOGIN = (
+    HEAD
+    + """{problem}
 <form method="post" action="/login">
 <p><label for="user">Name</label>
 <input id="user" name="user" value="{user}" required autocomplete="username" autocapitalize="none">
@@ -73,11 +75,15 @@ LOGIN = HEAD + """{problem}
 </body>
 </html>
 """
-ACCOUNT = HEAD + """<p>You are logged in as {user}.
+)
+ACCOUNT = (
+    HEAD
+    + """<p>You are logged in as {user}.
 <form method="post" action="/logout"><button>Log out</button></form>
 </body>
 </html>
 """
+)
 PROBLEM = Markup('<p class="error" role="alert">There is nobody of that name with that password.')
 
 
