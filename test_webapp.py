@@ -17,6 +17,7 @@ import decimal
 import email.utils
 import encodings
 import enum
+import errno
 import fractions
 import functools
 import gc
@@ -7653,6 +7654,99 @@ def test_fifo_is_a_404_and_stops_nobody(tmp_path):
         os.close(writer)
 
 
+def test_what_became_a_fifo_since_it_was_looked_at_is_a_404_and_stops_nobody(tmp_path, a_file, monkeypatch):
+    os.mkfifo(tmp_path / "fifo")
+    looked = os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **options: looked(a_file, **options))
+    assert get_file(tmp_path / "fifo").status == 404
+
+
+FAILURES_TO_OPEN = [
+    (errno.ENOENT, 404, 404),
+    (errno.ENOTDIR, 404, 404),
+    (errno.ELOOP, 404, 404),
+    (errno.ENAMETOOLONG, 404, 404),
+    (errno.EINVAL, 404, 404),  # what Windows says to a name that it does not take
+    (errno.EILSEQ, 404, 404),
+    (errno.EACCES, 500, 404),
+    (errno.EMFILE, 503, 503),
+    (errno.ENFILE, 503, 503),
+    (errno.ENOMEM, 503, 503),
+    (errno.EIO, 500, 500),
+]
+
+
+@pytest.mark.parametrize("code, of_a_file, of_static", FAILURES_TO_OPEN, ids=lambda code: errno.errorcode.get(code))
+@pytest.mark.parametrize("call", ["stat", "open", "fstat"])
+def test_failure_to_open_a_file_is_the_clients_or_the_machines(tmp_path, monkeypatch, call, code, of_a_file, of_static):
+    """A 404 is for what is wrong with a name, and what is wrong with the machine is never hidden by one."""
+
+    def fail(path, *arguments, **options):
+        if call == "fstat" or str(path).endswith("a.txt"):
+            raise OSError(code, "failed")
+        return real(path, *arguments, **options)
+
+    (tmp_path / "a.txt").touch()
+    app = serve(tmp_path)
+    real = getattr(os, call)
+    monkeypatch.setattr(os, call, fail)
+    for ask_for, status in (
+        (lambda: get_file(tmp_path / "a.txt"), of_a_file),
+        (lambda: app.get("/s/a.txt"), of_static),
+    ):
+        with Log() as log:
+            response = ask_for()
+        assert response.status == status
+        assert ("ERROR" in log.levels()) == (status >= 500)
+    monkeypatch.undo()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such limit")
+def test_running_out_of_descriptors_is_a_503_that_is_logged(site):
+    import resource
+
+    app = serve(site)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull, "rb") as first_free:
+        number = first_free.fileno()
+    with Log() as log:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
+        try:
+            statuses = [get_file(site / "a.txt").status, app.get("/s/a.txt").status, app.get("/s/").status]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (statuses, log.levels()) == ([503] * 3, ["ERROR"] * 3)
+    assert app.get("/s/a.txt").status == 200
+
+
+@pytest.mark.parametrize(
+    ("when", "modified"),
+    [
+        (-1, "Wed, 31 Dec 1969 23:59:59 GMT"),
+        (-(2**33), "Thu, 17 Oct 1697 11:03:28 GMT"),
+        (0.5, "Thu, 01 Jan 1970 00:00:00 GMT"),
+        (2**34 - 1, None),
+        (2**62, None),
+    ],
+)
+def test_time_that_no_date_can_tell_is_told_as_nearly_as_possible(a_file, monkeypatch, when, modified):
+    """Nothing was changed later than now (RFC 9110 section 8.8.2.1)."""
+    real = os.fstat(0).__class__
+    facts = os.stat(a_file)
+    fake = real([*facts[:7], when, when, when], {"st_mtime": float(when), "st_mtime_ns": int(when * 10**9)})
+    monkeypatch.setattr(os, "fstat", lambda descriptor: fake)
+    before = time.time()
+    response = get_file(a_file)
+    assert response.status == 200
+    told = response.headers["Last-Modified"]
+    if modified is None:
+        assert int(before) <= email.utils.parsedate_to_datetime(told).timestamp() <= time.time()
+    else:
+        assert told == modified
+    assert get_file(a_file, If_None_Match=response.headers["ETag"]).status == 304
+    assert get_file(a_file, If_Modified_Since=told).status == (200 if modified is None else 304)
+
+
 def test_file_that_was_removed_while_it_is_sent_arrives_whole(tmp_path):
     path = tmp_path / "large"
     path.write_bytes(CONTENT * 256)
@@ -11708,6 +11802,10 @@ AT_A_GLANCE = {
         test_static_serves_the_files_below_its_directory,
         test_static_never_leaves_its_directory,
         test_static_directory_without_an_index_is_not_found_with_or_without_a_slash,
+    ],
+    "A file that cannot be opened": [
+        test_failure_to_open_a_file_is_the_clients_or_the_machines,
+        test_running_out_of_descriptors_is_a_503_that_is_logged,
     ],
     "Streams": [
         test_stream_that_fails_before_its_first_chunk_is_an_ordinary_error_response,

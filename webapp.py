@@ -57,6 +57,7 @@ The file reads from top to bottom, each thing after what it is made of:
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import io
 import itertools
@@ -2025,6 +2026,23 @@ def _default_body(status: int, as_json: bool) -> bytes:
     return _STATUS_LINES[status].encode()
 
 
+# What is wrong with the name, or with what it leads to; and what is wrong with the machine, and passes.
+_NOT_THERE = {
+    getattr(errno, f"E{name}")
+    for name in "NOENT NOTDIR ISDIR LOOP NAMETOOLONG INVAL ILSEQ BADF NXIO NODEV OPNOTSUPP".split()
+}
+_BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+
+
+def _refuse_file(error: OSError | ValueError) -> None:
+    """Raise what a failure to open a file means to the client; return if it is a failure of the application."""
+    code = error.errno if isinstance(error, OSError) else errno.EINVAL  # ValueError: a NUL, or no text of this locale
+    if code in _NOT_THERE:
+        raise NotFoundException(str(error)) from error
+    if code in _BUSY:
+        raise HttpException(503, str(error)) from error
+
+
 # The web's usual files by extension. The standard library's table differs between its versions, and its global
 # functions ask the machine's registry, which differs more.
 _CONTENT_TYPES = {
@@ -2049,18 +2067,37 @@ def _content_type(extension: str) -> str:
 
     found = _CONTENT_TYPES.get(extension.lower())
     if found is None:
-        guess, encoding = MimeTypes().guess_type("file" + extension)
+        try:
+            table = MimeTypes()  # the first one in a process looks for files
+        except OSError as error:
+            _refuse_file(error)
+            raise
+        guess, encoding = table.guess_type("file" + extension)
         found = guess if guess and not encoding else "application/octet-stream"
     return found + "; charset=UTF-8" if found.startswith("text/") else found
+
+
+# Not every system has all of them. What has become a FIFO since it was looked at would make open() wait for a writer.
+_READ_ONLY = sum(
+    getattr(os, flag, 0) for flag in ("O_RDONLY", "O_BINARY", "O_CLOEXEC", "O_NOINHERIT", "O_NONBLOCK", "O_NOCTTY")
+)
 
 
 class _FileBody(io.FileIO):
     """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
 
     def __init__(self, path: str | os.PathLike[str], filename: str | None) -> None:
-        super().__init__(os.fspath(path))
+        descriptor = os.open(path, _READ_ONLY)
+        try:
+            self.info = os.fstat(descriptor)
+            if not stat.S_ISREG(self.info.st_mode):
+                raise NotFoundException(f"no regular file any more: {path!r}")
+            super().__init__(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self.path = os.fspath(path)
         self.filename = filename  # the name of a download, None for what is no download
-        self.info = os.fstat(self.fileno())
         self.size = self._left = self.info.st_size  # of what is sent, and of that what is still to be read
         self.on_close: Callable[[], None] | None = None
 
@@ -2081,7 +2118,7 @@ class _FileBody(io.FileIO):
         size = self._left if size is None or size < 0 else min(size, self._left)
         data = super().read(size) or b""
         if size and not data:
-            raise OSError(f"{self.name!r} ended {self._left:,} bytes early: it was cut while it was sent")
+            raise OSError(f"{self.path!r} ended {self._left:,} bytes early: it was cut while it was sent")
         self._left -= len(data)
         return data
 
@@ -2097,22 +2134,37 @@ class _FileBody(io.FileIO):
             callback()
 
 
+_WINDOWS = os.name == "nt"
+# What is no file's name on Windows: that of a device, which lies in every directory and may keep whoever opens it; one
+# with a character that no name holds, such as the colon of a stream; one that loses its end.
+_NO_NAME_ON_WINDOWS = re.compile(
+    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
+    r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
+).match  # fmt: skip
+
+
 def _open_file(path: str | os.PathLike[str], filename: str | None) -> _FileBody:
-    """Open a regular file; raise NotFoundException if there is none. Opening anything else might wait for ever."""
+    """Open a regular file; raise NotFoundException if there is none, 503 if the machine has too much to do.
+
+    Anything else is not even opened, for that might wait for ever.
+    """
     try:
+        if _WINDOWS and _NO_NAME_ON_WINDOWS(os.path.basename(path)):
+            raise NotFoundException(f"no name of a file: {path!r}")
         if stat.S_ISREG(os.stat(path).st_mode):
             return _FileBody(path, filename)
-    except PermissionError:  # the application's mistake, unless it says otherwise
+    except (OSError, ValueError) as error:
+        _refuse_file(error)
         raise
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise NotFoundException(str(error)) from error
     raise NotFoundException(f"not a regular file: {os.fspath(path)!r}")
 
 
 def _conclude_file(response: Response, body: _FileBody) -> None:
     """Describe a file in the header fields, and decide how much of it is sent."""
     request, size = response._request, body.info.st_size
-    etag, modified = f'"{body.info.st_mtime_ns:x}-{size:x}"', _http_date(body.info.st_mtime)
+    # RFC 9110 section 8.8.2.1: nothing was modified in the future.
+    modified = _http_date(min(body.info.st_mtime, time.time()))
+    etag = f'"{body.info.st_mtime_ns:x}-{size:x}"'
     if response.status == 200 and request.method in ("GET", "HEAD"):
         if _is_unchanged(request, etag, body.info.st_mtime):
             response.code(304)
@@ -2541,13 +2593,16 @@ class Response:
 
         Conditional requests are answered with 304, a single byte range with 206 or 416 (RFC 9110 sections 13 and 14),
         while no other status is set. Without `content_type` it is that of the file's extension. NotFoundException if
-        there is no such file; PermissionError if it may not be read.
+        there is no such file, or can be none of that name; PermissionError if it may not be read; HttpException 503
+        without descriptors or memory to open it.
         """
         self._refuse_if_sent()
-        content_type = _check_content_type(content_type or _content_type[os.path.splitext(os.fspath(path))[1]])
-        file = _open_file(path, filename)
+        checked = _check_content_type(content_type) if content_type else None
+        return self._build_file(_open_file(path, filename), checked)
+
+    def _build_file(self, file: _FileBody, content_type: str | None = None) -> Response:
         self._request._close_with(file.close)
-        return self._build(file, content_type)
+        return self._build(file, content_type or _content_type[os.path.splitext(file.path)[1]])
 
     # Sending.
 
