@@ -36,6 +36,7 @@ import math
 import os
 import pathlib
 import pickle
+import posixpath
 import re
 import runpy
 import secrets
@@ -52,6 +53,7 @@ import textwrap
 import threading
 import time
 import types
+import unicodedata
 import urllib.parse
 import urllib.request
 import uuid
@@ -7865,7 +7867,6 @@ def serve(site, prefix="/s"):
         ("/s/%61.txt", "a.txt"),
         ("/s/a%20b%20%C3%A9%25.txt", "a b é%.txt"),
         ("/s/sub/b.txt", "sub/b.txt"),
-        ("/s/sub%2Fb.txt", "sub/b.txt"),
         ("/s/", "index.html"),
         ("/s/sub/", "sub/index.html"),
         ("/s/inside/b.txt", "sub/b.txt"),
@@ -7974,6 +7975,214 @@ def test_static_answers_404_for_what_is_neither_file_nor_directory(site):
     os.mkfifo(site / "sub" / "empty" / "index.html")
     assert serve(site).get("/s/fifo").status == 404
     assert serve(site).get("/s/sub/empty/").status == 404
+
+
+def spelled_on_disk(path, root, listdir=os.listdir):
+    """The path that a file system takes for `path`: it ignores case, Unicode's forms and ends, and has short names."""
+
+    def fold(name):
+        return unicodedata.normalize("NFD", name.casefold().rstrip(". ").replace("\u200d", ""))
+
+    def short(name):
+        return f"{fold(name).lstrip('.')[:6]}~1"
+
+    found = pathlib.Path(root)
+    for name in pathlib.Path(path).relative_to(root).parts:
+        with contextlib.suppress(OSError):
+            name = next((entry for entry in listdir(found) if fold(name) in (fold(entry), short(entry))), name)
+        found /= name
+    return str(found)
+
+
+@pytest.fixture(params=["as Linux tells it", "as macOS and Windows tell it"])
+def lax_site(request, tmp_path, monkeypatch):
+    """A directory in a file system that takes several spellings for one name."""
+    if os.name == "nt":
+        pytest.skip("it has one of its own, which other tests meet")
+    for name in ("private", "Members", "pr\u00e9nom", "cafe\u0301", ".git", "123456789", "\u5199\u771f"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "note.txt").touch()
+    (tmp_path / "readme.txt").write_text("readme")
+
+    def lax(real):
+        def call(path, *arguments, **options):
+            inside = isinstance(path, str) and path.startswith(f"{tmp_path}/")
+            return real(spelled_on_disk(path, tmp_path) if inside else path, *arguments, **options)
+
+        return call
+
+    system_tells_names = request.param != "as Linux tells it"
+    monkeypatch.setattr(webapp, "_IGNORES_CASE", system_tells_names)
+    if not system_tells_names:
+        monkeypatch.setattr(webapp, "_place_on_disk", lambda path, descriptor: path)
+    for name in ("stat", "lstat", "open", "listdir"):
+        monkeypatch.setattr(os, name, lax(getattr(os, name)))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "path, status",
+    [
+        ("/readme.txt", 200),
+        ("/README.TXT", 404),
+        ("/readme.txt.", 404),
+        ("/readme.txt%20", 404),
+        ("/README~1", 404),
+        ("/private/note.txt", 403),
+        ("/PRIVATE/note.txt", 404),
+        ("/private./note.txt", 404),
+        ("/private%20/note.txt", 404),
+        ("/priva%E2%80%8Dte/note.txt", 404),
+        ("/privat~1/note.txt", 404),
+        ("/Members/note.txt", 404),  # the guard is for /members
+        ("/members/note.txt", 403),
+        ("/pr\u00e9nom/note.txt", 403),
+        ("/pre\u0301nom/note.txt", 404),
+        ("/caf\u00e9/note.txt", 403),
+        ("/cafe\u0301/note.txt", 404),
+        ("/git~1/note.txt", 404),
+        ("/GIT~1/note.txt", 404),
+        ("/123456789/note.txt", 200),
+        ("/123456~1/note.txt", 404),
+        ("/123456789./note.txt", 404),
+        ("/\u5199\u771f/note.txt", 200),
+        ("/\u5199\u200d\u771f/note.txt", 404),
+    ],
+)
+def test_spelling_that_a_file_system_takes_and_the_router_does_not_is_a_404(lax_site, path, status):
+    app = WebApp()
+    for prefix in ("/private", "/members", "/pr\u00e9nom", "/caf\u00e9"):
+        guarded(app, prefix).get("/{rest:path}", lambda context: "guarded")
+    app.static("/", lax_site)
+    assert client(app).get(path).status == status
+
+
+def test_file_system_that_keeps_names_in_another_form_serves_them_under_both(lax_site):
+    """macOS has decomposed the names of files, and no page links to them like that."""
+    for path in ("/caf\u00e9/note.txt", "/cafe\u0301/note.txt", "/pre\u0301nom/note.txt"):
+        assert serve(lax_site, "/").get(path).status == 200
+
+
+NO_NAMES_ON_WINDOWS = [
+    "CON", "con", "nul", "NUL.txt", "nul .txt", "aux.tar.gz", "prn", "COM1", "com9.x", "COM0", "lpt\u00b2", "CONIN$",
+    "conout$", "a.txt::$DATA", "a.txt:stream", "C:", "a*", "a?b", 'a"', "<a", "a>", "a|b", "a\x01", "a\n", "a.", "a ",
+    "...",
+]  # fmt: skip
+NAMES_ON_WINDOWS = [
+    "con1",
+    "a.con",
+    "console",
+    "com",
+    "com10",
+    "nulls.txt",
+    "a b.txt",
+    " a",
+    "lpt",
+    "a;b",
+    "\u00fc.txt",
+    "-",
+]
+
+
+@pytest.mark.parametrize("name", [*NO_NAMES_ON_WINDOWS, *NAMES_ON_WINDOWS])
+def test_windows_is_never_asked_for_devices_streams_and_what_it_takes_for_another_name(tmp_path, monkeypatch, name):
+    with contextlib.suppress(OSError):  # which has the last word there
+        (tmp_path / name).write_text("file")
+    app = serve(tmp_path)
+    monkeypatch.setattr(webapp, "_WINDOWS", True)
+    status = 404 if name in NO_NAMES_ON_WINDOWS else 200
+    assert app.get("/s/" + urllib.parse.quote(name)).status == status
+    assert get_file(tmp_path / name).status == status
+
+
+@pytest.mark.skipif(not sys.platform.startswith(("linux", "darwin")), reason="the system does not tell what is open")
+@pytest.mark.parametrize("path, target", [("/now/note.txt", ".."), ("/now", "../note.txt")], ids=["directory", "file"])
+@pytest.mark.parametrize("inside_is_a_link", [False, True])
+def test_link_that_is_exchanged_while_it_is_looked_at_never_gives_a_file_from_outside(
+    site, path, target, inside_is_a_link
+):
+    def exchange():
+        while not ended.is_set():
+            for parked, next_one in (("good", "bad"), ("bad", "good")):
+                now.rename(site / parked)
+                (site / next_one).rename(now)
+
+    now, ended = site / "now", threading.Event()
+    (site.parent / "note.txt").write_text("SECRET")
+    (site / "bad").symlink_to(target)
+    (site / "real").mkdir()
+    (site / "real" / "note.txt").write_text("inside")
+    source = site / "real" if path != "/now" else site / "real" / "note.txt"
+    now.symlink_to(source) if inside_is_a_link else source.rename(now)
+    app = WebApp()
+    app.static("/", site)
+    browser = client(app, unchecked="that would take most of the time")
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    try:
+        answers = [browser.get(path) for _ in range(5000)]
+    finally:
+        ended.set()
+        thread.join()
+    assert {(answer.status, answer.text) for answer in answers} == {(200, "inside"), (404, "404 Not Found")}
+
+
+def test_link_that_is_exchanged_during_a_deployment_always_leads_to_a_file(site):
+    def deploy():
+        while not ended.is_set():
+            for release in ("first", "second"):
+                os.symlink(release, site / "next")
+                os.replace(site / "next", site / "current")
+
+    for release in ("first", "second"):
+        (site / release).mkdir()
+        (site / release / "note.txt").write_text(release)
+    (site / "current").symlink_to("first")
+    ended = threading.Event()
+    app = WebApp()
+    app.static("/", site)
+    browser = client(app, unchecked="that would take most of the time")
+    thread = threading.Thread(target=deploy)
+    thread.start()
+    try:
+        answers = {browser.get("/current/note.txt").text for _ in range(2000)}
+    finally:
+        ended.set()
+        thread.join()
+    assert answers <= {"first", "second"}
+
+
+def test_static_keeps_to_its_directory_where_the_system_does_not_tell_what_is_open(site, monkeypatch):
+    def read_link(path, *arguments, **options):
+        if str(path).startswith("/proc/"):
+            raise FileNotFoundError
+        return real(path, *arguments, **options)
+
+    real = os.readlink
+    monkeypatch.setattr(os, "readlink", read_link)
+    browser = serve(site)
+    answers = {path: browser.get(f"/s/{path}") for path in ("a.txt", "inside/b.txt", "sub/", "out.txt", "out/a", "no")}
+    assert [answer.status for answer in answers.values()] == [200, 200, 200, 404, 404, 404]
+
+
+def test_no_name_makes_a_500_where_the_locale_cannot_hold_it(site):
+    program = """
+import sys
+from webapp import TestClient, WebApp
+assert sys.getfilesystemencoding() in ("ascii", "iso8859-1"), sys.getfilesystemencoding()
+app = WebApp()
+app.static("/s", sys.argv[1])
+app.get("/file/{name}", lambda context, name: context.response.file(sys.argv[1] + "/" + name))
+names = ["%C3%BC.txt", "%E6%97%A5", "a%CC%88/x", "a.txt%F0%9F%98%80"]
+print({TestClient(app).get(prefix + name).status for name in names for prefix in ("/s/", "/file/")})
+print(TestClient(app).get("/s/a.txt").text)
+"""
+    environ = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", program, str(site)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=ROOT)
+    if "AssertionError" in done.stderr:
+        pytest.skip("this system has names in UTF-8 whatever the locale says")
+    assert (done.stdout, done.stderr) == ("{404}\na.txt\n", "")
 
 
 def test_static_answers_404_for_a_file_that_may_not_be_read(site):
@@ -8313,6 +8522,334 @@ def test_mounted_application_may_speak_of_the_connection_which_is_the_servers():
     response = client(app).get("/old")
     assert (response.status, response.text, response.headers["X-Own"]) == (200, "old", "kept")
     assert "Connection" not in response.headers
+
+
+# ---- mounts, links, origins: one request, one path -------------------------------------------------------------------
+#
+# The router decides on segments. What static opens and what a mounted application is given must not be another path
+# than the one that was decided on, however it is spelled and however the server tells it.
+
+
+def told(target, way):
+    """The environment of a request as servers make it: with the raw target under one name or another, or without it."""
+    path = urllib.parse.unquote_to_bytes(target).decode("latin-1")
+    if way == "cheroot":
+        path = "%2F".join(urllib.parse.unquote(piece, "latin-1") for piece in re.split("%2[fF]", target))
+    raw = {"REQUEST_URI": {"REQUEST_URI": target}, "RAW_URI": {"RAW_URI": target, "REQUEST_URI": ""}}
+    return {"PATH_INFO": path, **raw.get(way, {"REQUEST_URI": target if way == "cheroot" else ""})}
+
+
+WAYS = ["REQUEST_URI", "RAW_URI", "cheroot", "nothing"]
+
+
+def tell_place(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain; charset=UTF-8")])
+    place = f"{environ['SCRIPT_NAME']}|{environ['PATH_INFO']}"
+    return [place.encode("latin-1")]
+
+
+def refuse(context):
+    raise HttpException(403)
+
+
+def guarded(app, prefix):
+    """A block of which nothing may be seen."""
+    block = app.path(prefix)
+    block.before(refuse)
+    return block
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/members/secret.txt", "/members%2Fsecret.txt", "/members%2fsecret.txt", "//members%2F/secret.txt",
+        "/%2Fmembers/secret.txt", "/members/%2Fsecret.txt", "/members%2F%2Fsecret.txt", "/%6Dembers%2Fsecret.txt",
+        "/x/../members/secret.txt", "/./members/secret.txt", "/members%5Csecret.txt", "/members\\secret.txt",
+        "/x%2F..%2Fmembers%2Fsecret.txt", "/%2e%2Fmembers%2Fsecret.txt", "/members%252Fsecret.txt",
+        "/members/./secret.txt", "/members;/secret.txt", "/MEMBERS/secret.txt", "/members./secret.txt",
+        "/members%20/secret.txt", "/members%00/secret.txt", "/members%c0%afsecret.txt", "/members%u002fsecret.txt",
+        "/members%2/secret.txt",
+    ],
+)  # fmt: skip
+def test_no_spelling_of_a_path_gives_a_file_below_a_prefix_whose_guard_did_not_run(tmp_path, target, way):
+    (tmp_path / "members").mkdir()
+    (tmp_path / "members" / "secret.txt").write_text("SECRET")
+    app = WebApp()
+    guarded(app, "/members").static("/", tmp_path / "members")
+    app.static("/", tmp_path)
+    response = client(app).get("/", environ=told(target, way))
+    assert (response.status in (400, 403, 404), "SECRET" in response.text) == (True, False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/legacy/admin/users", "/legacy/admin%2Fusers", "/legacy/admin%2fusers", "/legacy%2Fadmin%2Fusers",
+        "/legacy//admin%2Fusers", "/legacy/%2Fadmin/users", "/legacy/%2fadmin%2fusers", "/legacy/admin%2F",
+        "/legacy/./admin/users", "/legacy/x/../admin/users", "/legacy/x%2F..%2Fadmin/users", "/legacy/%2e/admin/users",
+        "/legacy/x/%2E%2e/admin/users", "/legacy/admin%5Cusers", "/legacy/\\admin\\users", "/legacy/admin%252Fusers",
+        "/legacy/admin%255Cusers", "/legacy/%252e/admin/users", "/legacy/admin%00/users",
+        "/legacy/../legacy/admin/users",
+    ],
+)  # fmt: skip
+def test_no_spelling_of_a_path_takes_a_mounted_application_past_the_guard_of_a_block_beside_it(target, way):
+    app = WebApp()
+    guarded(app, "/legacy/admin").any("/{rest:path}")(lambda context: None)
+    guarded(app, "/legacy/admin").any("/")(lambda context: None)
+    app.mount("/legacy", tell_place)
+    assert client(app).get("/", environ=told(target, way)).status in (400, 403, 404)
+
+
+@pytest.mark.parametrize(
+    ("target", "place"),
+    [
+        ("/m/users/a%2Fb", "/m|/users/a/b"),
+        ("/m/users/a%2Fb%20c/", "/m|/users/a/b c/"),
+        ("//m/users/a%2Fb", "/m|/users/a/b"),
+        ("/m/search/100%25", "/m|/search/100%"),
+        ("/m/search/C%3A%5Ctemp", "/m|/search/C:\\temp"),
+        ("/m/.well-known/a..b/...", "/m|/.well-known/a..b/..."),
+        ("/m/own%2Fx", 404),
+        ("/m%2Fx", 404),
+        ("/m/%2Fown", 404),
+    ],
+)
+def test_mounted_application_is_given_whatever_leads_to_no_other_route(target, place):
+    app = WebApp()
+    app.mount("/m", tell_place)
+    app.get("/m/own/{x}", lambda context, x: "own")
+    app.get("/m/own", lambda context: "own")
+    response = client(app).get("/", environ=told(target, "REQUEST_URI"))
+    assert place == (response.text if response.status == 200 else response.status)
+
+
+def test_encoded_slash_is_part_of_no_file_name(site):
+    """Where no server tells that it was one, it is a slash for everybody."""
+    for target in ("/s/sub%2Fb.txt", "/s/%2Fa.txt", "/s/a.txt%2F", "/s%2Fa.txt"):
+        answers = [serve(site).get("/", environ=told(target, way)).status for way in WAYS]
+        assert answers == [404, 404, 404, 200]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("target", ["/a%2Fb/app/x", "/a%5Cb/app/x", "/a%252Fb/app/x", "/../app/x", "/a%2Fapp/app/x"])
+def test_prefix_of_a_mount_or_static_holds_no_slash_of_its_own(site, target, way):
+    app = WebApp()
+    app.mount("/{tenant}/app", tell_place)
+    if way != "nothing":
+        assert client(app).get("/", environ=told(target, way)).status == 404
+    else:  # what was decoded is a slash
+        response = client(app).get("/", environ=told(target, way))
+        assert (response.status, response.text) in [(404, "404 Not Found"), (200, "/a/app|/app/x")]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "script_name", "path", "expected"),
+    [
+        ("/{tenant}", "", "//evil.example/login", "/evil.example|/login"),
+        ("/{tenant}", "", "///evil.example", "/evil.example|"),
+        ("/{tenant}/x", "", "//evil.example//x/a", "/evil.example/x|/a"),
+        ("/{tenant}", "/app", "//evil.example//a", "/app/evil.example|//a"),
+        ("/{tenant}", "//app/", "//evil.example/a", "/app/evil.example|/a"),
+        ("/{tenant}", "/", "/evil.example/a", "/evil.example|/a"),
+        ("/", "", "//evil.example/login", "|/evil.example/login"),
+        ("/", "/", "//evil.example/login", "|/evil.example/login"),
+        ("/", "/app", "//evil.example/login", "/app|//evil.example/login"),
+    ],
+)
+@pytest.mark.parametrize("told_raw", [True, False])
+def test_no_path_makes_a_host_of_what_a_mounted_application_is_told(prefix, script_name, path, expected, told_raw):
+    app = WebApp()
+    app.mount(prefix, tell_place)
+    raw = {"REQUEST_URI": script_name + path if told_raw else ""}
+    environ = {"SCRIPT_NAME": script_name, "PATH_INFO": path, **raw}
+    assert client(app, unchecked="of some SCRIPT_NAMEs").get("/", environ=environ).text == expected
+
+
+def test_links_and_redirects_of_a_mounted_application_stay_on_their_host(site):
+    inner, outer = WebApp(), WebApp()
+    inner.get("/login")(lambda context: context.response.redirect(context.url(handler_a)))
+    inner.get("/", handler_a)
+    inner.static("/files", site)
+    outer.mount("/{tenant}", inner)
+    for path, there in [("//evil.example/login", "/evil.example/"), ("//evil.example/files", "./files/")]:
+        assert client(outer).get("/", environ=told(path, "REQUEST_URI")).headers["Location"] == there
+    bare = {"SCRIPT_NAME": "//evil.example", "PATH_INFO": "/login", "REQUEST_URI": ""}
+    response = client(inner).get("/", environ=bare)
+    assert response.headers["Location"] == "/evil.example/"
+
+
+@pytest.mark.parametrize("way", WAYS[:3])
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("/m/a%2Fb", "/m/a%2Fb"),
+        ("/m/a%2fb/", "/m/a%2Fb/"),
+        ("//m//a%2Fb/c?d=%2f", "/m//a%2Fb/c?d=%2f"),
+        ("/m/a%2Fb%20%C3%BC%25%22%41", "/m/a%2Fb%20%C3%BC%25%22A"),
+        ("/m/a%2Fb%2", "/m/a%2Fb%252"),
+        ("/m/a/b?c=%2F", "/m/a/b?c=%2F"),
+    ],
+)
+def test_url_of_a_request_is_that_of_the_path_that_was_matched(target, path, way):
+    inner, seen = WebApp(), []
+    inner.get("/{rest:path}")(lambda context: seen.append(context.request.url) or "seen")
+    environ = {**told(target.partition("?")[0], way), "QUERY_STRING": target.partition("?")[2]}
+    client(mount(inner)).get("/", environ=environ)
+    assert seen == ["http://localhost" + path]
+
+
+# An application as a list of entries: a prefix, whether a guard stands before it, and what lies below. That is the name
+# of a leaf, a list of further entries in a block, or, in a tuple, an application of its own.
+
+PREFIXES = st.lists(st.sampled_from(["a", "b", "{p}"]), max_size=2).filter(lambda names: names.count("{p}") < 2)
+LEAVES = st.sampled_from(["static", "mount"])
+
+
+def entries_of(below):
+    return st.lists(
+        st.tuples(PREFIXES, st.booleans(), below), min_size=1, max_size=4, unique_by=lambda entry: str(entry[0])
+    )
+
+
+ENTRIES = entries_of(st.recursive(LEAVES, lambda below: entries_of(below) | st.tuples(entries_of(below)), max_leaves=6))
+PLAIN_TARGETS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=5).map(lambda names: "/" + "/".join(names))
+ODD_NAMES = ["a", "b", "c"] * 6 + ["A", ".", "..", "%2e", "%2E%2e", "%61", "a.", "a%20", "c%00", "", "{p}"]
+ODD_SLASHES = ["/"] * 12 + [
+    "%2F",
+    "%2f",
+    "%252F",
+    "//",
+    "\\",
+    "%5C",
+    "%255C",
+    "%c0%af",
+    "/%2F",
+    "%2F/",
+    "/./",
+    "/c/../",
+]
+ODD_TARGETS = st.lists(st.tuples(st.sampled_from(ODD_SLASHES), st.sampled_from(ODD_NAMES)), min_size=1, max_size=6).map(
+    lambda pairs: "/" + "".join(itertools.chain.from_iterable(pairs))
+)
+
+
+def grow(scope, entries, directory, number="0"):
+    """Declare `entries`. Guards and leaves note in the environment that they had their turn, leaves also where."""
+    for place, (prefix, has_guard, below) in enumerate(entries):
+        name = f"{number}_{place}"
+        block = scope.path("/".join(prefix).replace("{p}", f"{{p{name}}}"))
+        if has_guard:
+            block.before(lambda context, name=name: context.request.environ["test.guards"].append(name))
+        if isinstance(below, list):
+            grow(block, below, directory, name)
+        elif isinstance(below, tuple):
+            grow(inner := WebApp(), below[0], directory, name)
+            block.mount("/", inner)
+        else:
+            block.before(lambda context, name=name: note_leaf(context, name))
+            if below == "static":
+                block.static("/", directory)
+            else:
+                block.mount("/", tell_place)
+
+
+def note_leaf(context, name):
+    pattern = context.route.pattern.replace("/{path:path}", "")
+    place = re.sub(r"\{(\w+)\}", lambda match: context.params[match[1]], pattern)
+    context.request.environ["test.leaf"].append((name, context.request.environ["SCRIPT_NAME"] + place))
+
+
+def find(entries, path, number="0", way=(), guards=()):
+    """Yield each leaf or mounted application that fits the segments `path`, with how well it does.
+
+    That is one number per segment, 0 for a literal, 1 for a parameter, 2 for all the rest: the least of them wins.
+    """
+    for place, (prefix, has_guard, below) in enumerate(entries):
+        name = f"{number}_{place}"
+        mine = (*guards, name) if has_guard else guards
+        fits = len(prefix) <= len(path) and all(part in ("{p}", found) for part, found in zip(prefix, path))
+        fit, rest = (*way, *(int(part == "{p}") for part in prefix)), path[len(prefix) :]
+        if fits and isinstance(below, list):
+            yield from find(below, rest, name, fit, mine)
+        elif fits:
+            # A method goes before every method.
+            yield ((*fit, 2) if rest else fit, below != "static"), name, mine, rest, below
+
+
+def decide(entries, path, number="0"):
+    """Return the leaf that answers plain segments, all guards on the way, what is left of them, and the leaf's kind."""
+    found = min(find(entries, path, number), default=None, key=lambda each: each[0])
+    if found is None:
+        return None, (), (), None
+    _, name, guards, rest, below = found
+    if not isinstance(below, tuple):
+        return name, guards, rest, below
+    inner = decide(below[0], rest, name)
+    return inner[0], guards + inner[1], *inner[2:]
+
+
+def readings(path):
+    """What an application or file system could make of a path that is no business of the router any more."""
+    for text in (path, urllib.parse.unquote(path)):
+        for plain in (text, text.replace("\\", "/")):
+            yield from (plain, posixpath.normpath(plain), plain.partition("\0")[0])
+
+
+@pytest.fixture(scope="module")
+def tree_of_files(tmp_path_factory):
+    """Directories a and b in one another, and in all of them a file c that holds its own path."""
+    root = tmp_path_factory.mktemp("tree")
+    for depth in range(4):
+        for names in itertools.product("ab", repeat=depth):
+            root.joinpath(*names).mkdir(exist_ok=True)
+            root.joinpath(*names, "c").write_text("/".join([*names, "c"]))
+    return root
+
+
+def ask_tree(entries, directory, target, way):
+    """Return status, leaf, guards and whole path of the answer of an application of `entries`."""
+    app = WebApp()
+    try:
+        grow(app, entries, directory)
+    except ValueError:  # two of one shape
+        assume(False)
+    guards, leaf = [], []
+    response = client(app).get("/", environ={**told(target, way), "test.guards": guards, "test.leaf": leaf})
+    if response.status != 200:
+        return response.status, None, guards, None
+    ((name, place),) = leaf
+    script_name, bar, path = response.body.decode("latin-1").rpartition("|")
+    return 200, name, guards, script_name + path if bar else f"{place}/{path}"
+
+
+def segments_of(path):
+    return [name for name in path.split("/") if name]
+
+
+@given(ENTRIES, PLAIN_TARGETS, st.sampled_from(WAYS))
+def test_plain_path_is_answered_by_the_leaf_and_past_the_guards_of_a_model(tree_of_files, entries, target, way):
+    leaf, guards, rest, kind = decide(entries, segments_of(target))
+    status, *found, place = ask_tree(entries, tree_of_files, target, way)
+    if kind == "mount" or (kind == "static" and tree_of_files.joinpath(*rest).is_file()):
+        assert (status, found, segments_of(place)) == (200, [leaf, list(guards)], segments_of(target))
+    else:
+        assert status == 404
+
+
+@given(ENTRIES, ODD_TARGETS, st.sampled_from(WAYS))
+@example([(["a"], True, "static"), ([], False, "static")], "/a%2Fc", "REQUEST_URI")
+@example([(["a"], True, "static"), ([], False, "mount")], "/b/../a/c", "nothing")
+@example([([], False, ([(["a"], True, "mount"), ([], False, "mount")],))], "/a%2Fc", "RAW_URI")
+@example([(["{p}"], False, ([([], False, "mount")],)), (["a", "b"], True, "mount")], "/a%5Cb", "nothing")
+def test_no_answer_comes_from_below_a_prefix_whose_guard_did_not_run(tree_of_files, entries, target, way):
+    status, leaf, guards, place = ask_tree(entries, tree_of_files, target, way)
+    assert status in (200, 400, 404)
+    if status == 200:
+        assert decide(entries, segments_of(place))[0] == leaf
+        for reading in readings(place):
+            assert set(decide(entries, segments_of(reading))[1]) <= set(guards)
 
 
 # ---- mounts, links, origins: links and the table of routes -----------------------------------------------------------
@@ -11753,6 +12290,12 @@ AT_A_GLANCE = {
     "``.`` and ``..`` in a path": [
         test_parameters_arrive_percent_decoded_and_a_path_parameter_joins_its_segments,
         test_static_never_leaves_its_directory,
+        test_no_spelling_of_a_path_takes_a_mounted_application_past_the_guard_of_a_block_beside_it,
+    ],
+    "A path of two readings": [
+        test_no_spelling_of_a_path_gives_a_file_below_a_prefix_whose_guard_did_not_run,
+        test_no_spelling_of_a_path_takes_a_mounted_application_past_the_guard_of_a_block_beside_it,
+        test_mounted_application_is_given_whatever_leads_to_no_other_route,
     ],
     "A path that is not UTF-8": [test_path_that_is_not_utf_8_is_a_400],
     "Case of a path": [test_literals_have_case_and_are_unicode_as_parameters_are],

@@ -1524,6 +1524,57 @@ def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
 
 
+# One request, one path: what is below says which, and the router, static, mount and Request.url go by it.
+
+_ENCODED_SLASH = re.compile(rb"%2[Ff]")
+
+
+def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
+    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8.
+
+    PATH_INFO is decoded, so a %2F in it looks like a separator. Where the server tells the raw target too, and it is
+    that of this very path (nothing rewrote it on the way), the segments come from there.
+    """
+    if target is not None and "%2" in target:
+        raw = _raw_path(environ, path, target)
+        if raw is not None:
+            return [unquote_to_bytes(segment).decode() for segment in raw.split(b"/") if segment]
+    if not path.isascii():
+        path = _wsgi_text(path)
+    # What has nothing to drop needs no list comprehension, which would take as long as the walk.
+    if path[:1] == "/" and path[-1] != "/" and "//" not in path:
+        return path[1:].split("/")
+    return _named_segments(path)
+
+
+def _named_segments(path: str) -> list[str]:
+    return [segment for segment in path.split("/") if segment]
+
+
+def _as_path(segments: Iterable[str]) -> str:
+    """Return a path that begins with one slash, for with two of them it would name a host; "" for no segments."""
+    return "".join("/" + segment for segment in segments)
+
+
+def _raw_path(environ: _Environ, path: str, target: str) -> bytes | None:
+    """Return the part of the raw target that became PATH_INFO, None if it did not become this one.
+
+    Empty segments need not agree: nobody means anything by them, and some drop them on the way.
+    """
+    raw = target.partition("?")[0].encode("latin-1", "replace")
+    if not raw.startswith(b"/"):  # absolute-form: RFC 9112 section 3.2.2
+        raw = b"/" + raw.partition(b"//")[2].partition(b"/")[2]
+    for name in _named_segments(environ.get("SCRIPT_NAME", "")):
+        head, slash, tail = raw.lstrip(b"/").partition(b"/")
+        if unquote_to_bytes(head).decode("latin-1") != name:
+            return None
+        raw = slash + tail
+    # Servers decode the path wholly, or leave %2F as it is (cheroot).
+    whole, partly = unquote_to_bytes(raw), b"%2F".join(map(unquote_to_bytes, _ENCODED_SLASH.split(raw)))
+    seen = _named_segments(path)
+    return raw if seen in (_named_segments(decoded.decode("latin-1")) for decoded in (whole, partly)) else None
+
+
 def _utf8_or_latin1(text: str) -> str:
     try:
         return _wsgi_text(text)
@@ -1713,12 +1764,28 @@ class Request:
         own = str(name) if port == {"http": "80", "https": "443"}.get(self.scheme) else f"{name}:{port}"
         return own if _is_authority[own] else "localhost"  # at a Unix socket a server may have a path for its name
 
+    @property
+    def _target(self) -> str | None:
+        """The raw target, from the servers that tell it."""
+        return self.environ.get("REQUEST_URI") or self.environ.get("RAW_URI")
+
+    def _segments(self) -> list[str]:
+        """Return what the router decides on, as `_path_segments` does."""
+        return _path_segments(self.environ, self.environ.get("PATH_INFO") or "/", self._target)
+
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        path = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
+        script_name, path = self.environ.get("SCRIPT_NAME", ""), self.environ.get("PATH_INFO", "")
+        target = self._target or ""
+        raw = _raw_path(self.environ, path, target) if "%2" in target else None
+        pieces = [path.encode("latin-1", "replace")]
+        if raw is not None:
+            pieces = [unquote_to_bytes(piece) for piece in _ENCODED_SLASH.split(raw)]
+        path = quote(script_name.encode("latin-1", "replace"), _PATH_SAFE)
+        path += "%2F".join(quote(piece, _PATH_SAFE) for piece in pieces)
         query = self.query_string and "?" + quote(self.query_string.encode("latin-1", "replace"), _URI_SAFE)
-        return f"{self.scheme}://{self.host}{quote(path.encode('latin-1', 'replace'), _PATH_SAFE) or '/'}{query}"
+        return f"{self.scheme}://{self.host}{path or '/'}{query}"
 
     @_once
     def remote_address(self) -> str:
@@ -3082,8 +3149,8 @@ class WebContext:
         LookupError if no route has that handler with these parameters, ValueError for a value its pattern would not
         match.
         """
-        script_name = self.request.environ.get("SCRIPT_NAME", "").encode("latin-1")
-        return quote(script_name, _PATH_SAFE) + self.app._path_of(handler, params)
+        script_name = _as_path(_named_segments(self.request.environ.get("SCRIPT_NAME", "")))
+        return quote(script_name.encode("latin-1"), _PATH_SAFE) + self.app._path_of(handler, params)
 
 
 # ---- patterns and routes ---------------------------------------------------------------------------------------------
@@ -3313,44 +3380,27 @@ class _Router:
             node, depth, values, rest = waiting.pop()
 
 
+def _fold(text: str) -> str:
+    """Return what all spellings of a name have in common that some file system takes for one."""
+    if text.isascii():
+        return text.lower()
+    from unicodedata import normalize
+
+    return normalize("NFKC", normalize("NFKC", text).casefold())
+
+
+def _folded(routes: Iterable[Route]) -> _Router:
+    """Return a router that finds `routes` by folded segments; of two that became one, the first."""
+    router = _Router()
+    for route in routes:
+        segments = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in _parse_pattern(route.pattern)]
+        with contextlib.suppress(ValueError):
+            router.add((route,), segments)
+    return router
+
+
 def _disguised(segments: Iterable[tuple[str, str]]) -> str:
     return "".join("/" + text for _, text in segments).encode().decode("latin-1")
-
-
-_ENCODED_SLASH = re.compile(rb"%2[Ff]")
-
-
-def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
-    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8.
-
-    PATH_INFO is decoded, so a %2F in it looks like a separator. Where the server tells the raw target too, and it is
-    that of this very path (nothing rewrote it on the way), the segments come from there.
-    """
-    if target is not None and "%2" in target:
-        raw = _raw_path(target, environ.get("SCRIPT_NAME", "").encode("latin-1"), path.encode("latin-1"))
-        if raw is not None:
-            return [unquote_to_bytes(segment).decode() for segment in raw.split(b"/") if segment]
-    if not path.isascii():
-        path = _wsgi_text(path)
-    # What has nothing to drop needs no list comprehension, which would take as long as the walk.
-    if path[:1] == "/" and path[-1] != "/" and "//" not in path:
-        return path[1:].split("/")
-    return [segment for segment in path.split("/") if segment]
-
-
-def _raw_path(target: str, script_name: bytes, path: bytes) -> bytes | None:
-    """Return the part of the raw target that became PATH_INFO, None if it did not become this one."""
-    raw = target.partition("?")[0].encode("latin-1", "replace")
-    if not raw.startswith(b"/"):  # absolute-form: RFC 9112 section 3.2.2
-        raw = b"/" + raw.partition(b"//")[2].partition(b"/")[2]
-    pieces = raw.split(b"/")
-    depth = script_name.count(b"/") + 1 if script_name else 1
-    if unquote_to_bytes(b"/".join(pieces[:depth])) != script_name:
-        return None
-    raw = b"/" + b"/".join(pieces[depth:])
-    # Servers decode the path wholly, or leave %2F as it is (cheroot).
-    decoded = (unquote_to_bytes(raw), b"%2F".join(unquote_to_bytes(piece) for piece in _ENCODED_SLASH.split(raw)))
-    return raw if path in decoded else None
 
 
 def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
@@ -3373,45 +3423,161 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
 #
 # Routes whose handlers are not the application's: the files below a directory, and other WSGI applications. They serve
 # what the router matched, and never anything outside of a directory that was named; what a client asks for is never a
-# 500.
+# 500. The hooks that ran are those of the route: where a file system or another application could take the path for one
+# of another route, it is a 404.
+
+_IGNORES_CASE = _WINDOWS or sys.platform == "darwin"  # as nearly all directories there do; elsewhere few of them
+
+
+def _unambiguous_segments(context: WebContext, depth: int) -> list[str]:
+    """Return the segments that the router matched; raise NotFoundException if they could be read as others.
+
+    Whoever decodes %2F, decodes once more, or takes a backslash for a slash must come to the same route, and to the
+    same first `depth` segments. Dot segments would be resolved away, and a NUL is an end to some.
+    """
+    segments = context.request._segments()
+    path = _as_path(segments)
+    if path.count("/") > len(segments) or "/." in path or "\\" in path or "%" in path or "\0" in path:
+        for text in (path, unquote(path)):
+            for reading in (text, text.replace("\\", "/")):
+                names = _named_segments(reading)
+                route = context.app._router.match(names, context.request.method)[0]
+                same = route is context.route and names[:depth] == segments[:depth]
+                if not same or "." in names or ".." in names or "\0" in reading:
+                    raise NotFoundException(f"a path that can be read in several ways: {path!r}")
+    if _IGNORES_CASE:
+        _refuse_other_case(context, segments)
+    return segments
+
+
+def _refuse_other_case(context: WebContext, segments: Sequence[str]) -> None:
+    """Raise NotFoundException if for whoever ignores case the path is another route's."""
+    app = context.app
+    if app._folded_router is None:
+        app._folded_router = _folded(app._routes)
+    if app._folded_router.match([_fold(name) for name in segments], context.request.method)[0] is not context.route:
+        raise NotFoundException(f"but for its case another route's path: {segments!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
     root = os.path.realpath(directory)
     if not os.path.isdir(root):
         raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory ({_place()})")
+    with contextlib.suppress(OSError):  # Windows opens no directory, and this one need not be readable
+        descriptor = os.open(root, os.O_RDONLY)
+        try:
+            root = _place_on_disk(root, descriptor)
+        finally:
+            os.close(descriptor)
+    depth = len(scope._whole(prefix)[0])
 
     def serve_file(context: WebContext) -> Response:
-        path = context.params.get("path", "")
-        file = _safe_path(root, path)
-        if not os.path.isdir(file):
-            return _send_file(context, file)
-        index = _safe_path(root, path + "/index.html")
-        if os.path.isfile(index) and not context.request.path.endswith("/"):
-            # Links in the page are relative to what the browser takes for its directory.
-            return context.response.redirect(_with_slash(context.request), 301)
-        return _send_file(context, index)
+        names = _unambiguous_segments(context, depth)[depth:]
+        if any(_NOT_SERVED(name) or (_WINDOWS and _NO_NAME_ON_WINDOWS(name)) for name in names):
+            raise NotFoundException(f"not a name to serve: {names!r}")
+        try:
+            file = _open_below(root, names, context)
+        except NotFoundException:
+            if not os.path.isdir(os.path.join(root, *names)):
+                raise
+            names.append("index.html")
+            file = _open_below(root, names, context)
+            if not context.request.path.endswith("/"):
+                file.close()
+                # Links in the page are relative to what the browser takes for its directory.
+                return context.response.redirect(_with_slash(context.request), 301)
+        return context.response._build_file(file)
 
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
 
 
-def _send_file(context: WebContext, path: str) -> Response:
+_NOT_SERVED = re.compile(r"\.|.*[/\\\0]", re.DOTALL).match  # a name that begins with a dot, or holds one of these
+
+
+def _open_below(root: str, names: Sequence[str], context: WebContext) -> _FileBody:
+    """Open the file of just these `names` below `root`; raise NotFoundException if they lead to any other.
+
+    It is opened first and looked at then, so what is sent is what was looked at, whatever is exchanged meanwhile.
+    """
     try:
-        return context.response.file(path)
+        file = _open_file(os.path.join(root, *names), None)
+        try:
+            _check_place(file, root, names, context)
+        except BaseException:
+            file.close()
+            raise
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
+    except OSError as error:
+        _refuse_file(error)
+        raise
+    return file
 
 
-def _safe_path(root: str, path: str) -> str:
-    """Return the real path of what `path` names below `root`; raise NotFoundException if it would be anywhere else."""
-    names = [name for name in path.split("/") if name]
-    if any(name.startswith(".") or "\\" in name or "\0" in name or os.path.splitdrive(name)[0] for name in names):
-        raise NotFoundException(f"not a name to serve: {path!r}")
-    real = os.path.realpath(os.path.join(root, *names))
-    if real != root and not real.startswith(root.rstrip(os.sep) + os.sep):
+def _check_place(file: _FileBody, root: str, names: Sequence[str], context: WebContext) -> None:
+    path = str(file.path)
+    place = _place_on_disk(path, file.fileno())
+    if not place.startswith(root.rstrip(os.sep) + os.sep):
         raise NotFoundException(f"a link that leads out of {root!r}: {path!r}")
+    # What differs is a link, or a name that is another one on the disk. Linux tells the names that it was asked for.
+    if place != path or not _IGNORES_CASE:
+        folders = itertools.accumulate(names, os.path.join, initial=root)
+        respelled = [_may_be_respelled(folder, name) for folder, name in zip(folders, names)]
+        if any(respelled):
+            _refuse_other_case(context, context.request._segments())
+
+
+def _may_be_respelled(folder: str, name: str) -> bool:
+    """Tell whether `folder` may take another name for `name`; if so, NotFoundException unless it lists this one.
+
+    Where letters of the other case, or another form of Unicode, lead to something, whatever else may do so: short
+    names, names without their ends. Only a listing is sure, and takes long.
+    """
+    others = _spellings(name)
+    tellable = others or (name.isascii() and "~" not in name and name[-1] not in ". ")
+    if tellable and not any(os.path.lexists(os.path.join(folder, other)) for other in others):
+        return False
+    if _unified(name) not in map(_unified, os.listdir(folder)):
+        raise NotFoundException(f"listed by another name in {folder!r}: {name!r}")
+    return True
+
+
+def _spellings(name: str) -> set[str]:
+    if name.isascii():
+        return {name.swapcase()} - {name}
+    from unicodedata import normalize
+
+    forms = (normalize(form, name) for form in ("NFC", "NFD", "NFKC", "NFKD"))
+    return {os.fsdecode(os.fsencode(name).swapcase()), *forms} - {name}
+
+
+def _unified(name: str) -> str:
+    """Return a name in the one form of Unicode that is compared: macOS has kept names in another than they came in."""
+    if name.isascii():
+        return name
+    from unicodedata import normalize
+
+    return normalize("NFC", name)
+
+
+def _place_on_disk(path: str, descriptor: int) -> str:
+    """Return where what was opened as `path` lies, links resolved; OSError if that cannot be told.
+
+    Linux and macOS know it. Elsewhere the path is looked at again, and whoever exchanges a link just between may
+    deceive us.
+    """
+    if sys.platform == "darwin":
+        import fcntl
+
+        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).partition(b"\0")[0])
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # no /proc
+            return os.readlink(f"/proc/self/fd/{descriptor}")
+    real = os.path.realpath(path)
+    if not _WINDOWS and not os.path.samestat(os.stat(real), os.fstat(descriptor)):
+        raise FileNotFoundError(errno.ENOENT, "exchanged while it was opened", path)
     return real
 
 
@@ -3428,6 +3594,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
+        _unambiguous_segments(context, depth)
         _Mounted(context.response).run(wsgi_app, _shifted(context.request.environ, depth))
 
     scope._register(("*",), prefix, (run_mounted,))
@@ -3435,14 +3602,22 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME."""
+    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
+
+    What they are together never begins with two slashes: that would be a host, in whatever link is made of it.
+    """
     path = environ.get("PATH_INFO", "")
     end = 0
     for _ in range(depth):
         while path.startswith("/", end):
             end += 1
         end = path.find("/", end) if "/" in path[end:] else len(path)
-    return {**environ, "SCRIPT_NAME": environ.get("SCRIPT_NAME", "") + path[:end], "PATH_INFO": path[end:]}
+    script_name, path = environ.get("SCRIPT_NAME", "") + path[:end], path[end:]
+    if "//" in script_name or script_name == "/":
+        script_name = _as_path(_named_segments(script_name))
+    if not script_name and path:
+        path = "/" + path.lstrip("/")
+    return {**environ, "SCRIPT_NAME": script_name, "PATH_INFO": path}
 
 
 class _Mounted:
@@ -3683,8 +3858,12 @@ class Scope:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         Never anything outside of it: `..`, a symbolic link that leads out, a name that begins with a dot, a backslash
-        or a NUL is a 404. A directory answers its index.html, after a redirect to its name with a slash behind it.
-        ValueError if there is no such directory now.
+        or a NUL is a 404. So is a %2F, and a name that is not spelled as on the disk, where the system would take it
+        all the same: the hooks that ran are those of the path as it is spelled. A directory answers its index.html,
+        after a redirect to its name with a slash behind it. ValueError if there is no such directory now.
+
+        On Linux and macOS a file is opened before it is decided whether it lies inside, so a link that is exchanged
+        at that moment gives nothing away; elsewhere it could.
         """
         _serve_files(self, prefix, directory)
 
@@ -3692,7 +3871,8 @@ class Scope:
         """Hand everything below `prefix` to another WSGI application (PEP 3333), whatever the method.
 
         SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run; an exception that escapes takes the
-        error path.
+        error path. A path with dot segments or a NUL is a 404, and so is one that would be another route's for whoever
+        takes a %2F or a backslash for a slash, or decodes once more: its hooks have not run.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -3798,6 +3978,7 @@ class WebApp(Scope):
         self._max_fields = _check_limit("max_fields", max_fields)
         self._trusted_proxies = _check_limit("trusted_proxies", trusted_proxies)
         self._router = _Router()
+        self._folded_router: _Router | None = None  # made when a path is looked up that some system may respell
         self._routes: list[Route] = []
         self._sealing = threading.Lock()
         self._sealed = False
@@ -4070,10 +4251,8 @@ class WebApp(Scope):
 
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
-        environ = context.request.environ
-        target = environ.get("REQUEST_URI") or environ.get("RAW_URI")
         try:
-            methods = self._router.match(_path_segments(environ, environ.get("PATH_INFO", ""), target), "")[2]
+            methods = self._router.match(context.request._segments(), "")[2]
         except UnicodeError:
             methods = ()
         context.response.header("Allow", _allow_header(tuple(methods))[1][0]["Allow"])
