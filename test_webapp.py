@@ -4693,6 +4693,7 @@ def test_worst_that_a_client_can_send_takes_a_quarter_of_a_second_and_64_mib_at_
             break
     if hasattr(gc, "unfreeze"):
         gc.unfreeze()
+    assert seconds <= 0.25
     tracemalloc = pytest.importorskip("tracemalloc")
     tracemalloc.start()
     try:
@@ -4701,7 +4702,7 @@ def test_worst_that_a_client_can_send_takes_a_quarter_of_a_second_and_64_mib_at_
     finally:
         tracemalloc.stop()
     print(f"{name}, {title}: {seconds:.3f} s, {memory:.1f} MiB")
-    assert seconds <= 0.25 and memory <= 64
+    assert memory <= 64
 
 
 # ---- the response: values, statuses, headers -------------------------------------------------------------------------

@@ -2139,7 +2139,8 @@ def _content_type(extension: str) -> str:
         except OSError as error:
             _refuse_file(error)
             raise
-        guess, encoding = table.guess_type("file" + extension)
+        # No known extension is that long; urllib, which guess_type may ask, remembers what it was given.
+        guess, encoding = table.guess_type("file" + extension[:40])
         found = guess if guess and not encoding else "application/octet-stream"
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
