@@ -57,6 +57,7 @@ import unicodedata
 import urllib.parse
 import urllib.request
 import uuid
+import warnings
 import zipfile
 from email.message import Message
 from email.mime.multipart import MIMEMultipart
@@ -10600,6 +10601,253 @@ def test_many_connections_for_one_request_each_do_not_confuse_the_selector(serve
     assert answers == [200] * 800
 
 
+# ---- server: where a byte stream is cut ------------------------------------------------------------------------------
+
+REQUEST_PIECES = [
+    b"GET / HTTP/1.1\r\n", b"POST /echo HTTP/1.1\r\n", b"GET / HTTP/1.0\r\n", b"GET /a b HTTP/1.1\r\n",
+    b"GET / HTTP/2.0\r\n", b"Host: a\r\n", b"Host: \r\n", b"X: " + b"y" * 200 + b"\r\n", b"X : y\r\n", b"X: \x00\r\n",
+    b"X: a\rb\r\n", b"X: y\n", b"Content-Length: 3\r\n", b"Content-Length: x\r\n", b"Transfer-Encoding: chunked\r\n",
+    b"Connection: close\r\n", b"\r\n", b"\r", b"\n", b"abc", b"3\r\nabc\r\n", b"0\r\n\r\n", b"x\r\n", b"\x16\x03",
+]  # fmt: skip
+
+
+def conversation(server, segments):
+    """All that comes back for segments that arrive one by one, without the fields that change with time."""
+    with Connection(server) as connection:
+        with contextlib.suppress(ConnectionError):
+            for segment in segments:
+                connection.sock.sendall(segment)
+                time.sleep(0.0005)  # or the system joins them
+            connection.sock.shutdown(socket.SHUT_WR)
+        data = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := connection.sock.recv(65536):
+                data += piece
+    return re.sub(rb"Date: [^\r]*", b"", data)
+
+
+@given(
+    st.lists(st.sampled_from(REQUEST_PIECES), min_size=1, max_size=9).map(b"".join),
+    st.lists(st.integers(1, 60), min_size=1, max_size=6),
+)
+@example(b"\r\n\r\n" + get(), [2])  # two empty lines were fine in two segments and a 400 in one
+@example(b"GET /" + b"a" * 9000 + b"\x00 HTTP/1.1\r\nHost: a\r\n\r\n", [100, 9000])
+@example(get("/", *["X: y"] * 200, "X : y"), [2000])
+@example(get("/", "X : y", *["X: y"] * 200), [1500])
+def test_the_answer_to_a_byte_stream_does_not_depend_on_where_it_is_cut(server, data, sizes):
+    ends = [*itertools.accumulate(sizes), len(data)]
+    segments = [data[start:end] for start, end in zip([0, *ends], ends) if data[start:end]]
+    assert conversation(server, segments) == conversation(server, [data])
+
+
+# ---- server: nobody starves anybody ----------------------------------------------------------------------------------
+
+NEVER = threading.Event()  # that nothing sets
+
+
+@served
+def sized(environ, start_response):
+    length = len(environ["wsgi.input"].read())
+    start_response("200 OK", [])
+    return [b"%d" % length]
+
+
+@served
+def large(environ, start_response):
+    start_response("200 OK", [])
+    return [LARGE]
+
+
+LARGE = bytes(4 * 2**20)
+
+
+@served
+def nowhere(environ, start_response):
+    start_response("404 Not Found", [])
+    return [b"nowhere"]
+
+
+@served
+def events(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/event-stream")])
+    yield b"data: 1\n\n"
+    NEVER.wait(20)
+
+
+@served
+def late(environ, start_response):
+    """The framework tells the server that it draws the first chunk of a stream, which may take any time."""
+    environ["webapp.stream"]("text/event-stream")
+    NEVER.wait(20)
+    start_response("200 OK", [])
+    return []
+
+
+def post(path, *fields, body=b""):
+    return get(path, *fields, method="POST", body=body)
+
+
+STALLS = {
+    "half a head": b"GET / HTTP/1.1\r\nX: ",
+    "no body, no route": post("/nowhere", "Content-Length: 10"),
+    "half a body, a route that reads": post("/sized", "Content-Length: 10", body=b"1"),
+    "no chunk, no route": post("/nowhere", CHUNKED),
+    "no chunk, a route that reads": post("/sized", CHUNKED),
+    "a chunk, a route that reads": post("/sized", CHUNKED, body=b"1\r\na\r\n"),
+    "a long body of which some has come": post("/sized", "Content-Length: 999999", body=bytes(70_000)),
+    "Expect, no route": post("/nowhere", "Content-Length: 10", "Expect: 100-continue"),
+    "Expect, a route that reads": post("/sized", "Content-Length: 10", "Expect: 100-continue"),
+    "Expect and chunks, a route that reads": post("/sized", CHUNKED, "Expect: 100-continue"),
+    "an answer that is not read": get("/large"),
+    "a file that is not read": get("/huge_file"),
+    "a stream that is not read": get("/big"),
+    "a stream of events": get("/events"),
+    "a stream of events without a first one": get("/late"),
+}
+
+
+@served
+def huge_file(environ, start_response):
+    start_response("200 OK", [])
+    file = tempfile.TemporaryFile()  # noqa: SIM115
+    file.truncate(8 * 2**20)
+    return environ["wsgi.file_wrapper"](file)
+
+
+@pytest.mark.parametrize("stall", STALLS)
+def test_a_crowd_that_stalls_keeps_nobody_from_being_answered(stall):
+    with serving(threads=3, body_timeout=60, header_timeout=60) as server, contextlib.ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(Connection(server, STALLS[stall]))
+        with Connection(server) as kept:
+            for _ in range(5):
+                kept.sock.sendall(get())
+                assert kept.response()[0] == 200
+                assert ask(server, post("/sized", "Content-Length: 3", body=b"abc"))[2] == b"3"
+
+
+@pytest.mark.parametrize("path", ["/events", "/late"])
+def test_the_place_of_a_stream_whose_client_left_is_given_back(monkeypatch, path):
+    monkeypatch.setattr(webapp, "_STREAMS", 2)
+    with serving() as server, contextlib.ExitStack() as stack:
+        for _ in range(2):
+            with Connection(server, get(path)) as connection:
+                if path == "/events":
+                    assert connection.sock.recv(1000)
+        # Their iterators still sleep, and their places are free.
+        for _ in range(2):
+            stack.enter_context(Connection(server, get("/events")))
+        answers = [stack.enter_context(Connection(server, get("/stream"))) for _ in range(1)]
+        code, headers, _ = answers[0].response()
+        assert (code, headers["retry-after"], headers["content-type"]) == (503, "10", PLAIN)
+        assert ask(server, get())[0] == 200
+
+
+def test_bytes_that_are_no_body_are_bounded():
+    """A chunk extension for each byte made 12 MB of 3,000 bytes."""
+    chunk = b"1;a=" + b"b" * 4000 + b"\r\nx\r\n"
+    with serving(body_timeout=60) as server:
+        assert ask(server, post("/sized", CHUNKED, body=chunk * 10 + b"0\r\n\r\n"))[2] == b"10"
+        assert ask(server, post("/sized", CHUNKED, body=chunk * 100))[0] == 400
+        body = b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"
+        assert ask(server, post("/sized", CHUNKED, body=body))[2] == b"20000"
+
+
+def test_bodies_that_no_thread_can_wait_for_are_kept_on_disk_or_refused(monkeypatch):
+    monkeypatch.setattr(webapp, "_IN_MEMORY", 100_000)
+    monkeypatch.setattr(webapp, "_MAX_COLLECTED", 400_000)
+    with serving(threads=1, body_timeout=60) as server, contextlib.ExitStack() as stack:
+        first = stack.enter_context(Connection(server, post("/sized", "Content-Length: 300000", body=bytes(200_000))))
+        second = stack.enter_context(Connection(server, post("/sized", "Content-Length: 300000", body=bytes(200_000))))
+        third = stack.enter_context(Connection(server, post("/sized", "Content-Length: 900000", body=bytes(500_000))))
+        code, headers, _ = third.response()
+        assert (code, headers["retry-after"], headers["connection"]) == (503, "10", "close")
+        for connection in (second, first):
+            connection.sock.sendall(bytes(100_000))
+            assert connection.response()[2] == b"300000"
+
+
+@pytest.mark.parametrize("path", ["/large", "/huge_file"])
+def test_an_answer_that_is_taken_late_arrives_whole(path):
+    with serving(write_timeout=60) as server, Connection(server, get(path) + get()) as connection:
+        time.sleep(0.05)
+        assert len(connection.response()[2]) in (4 * 2**20, 8 * 2**20)
+        assert connection.response()[2] == b"Hello World"
+
+
+def test_answers_that_are_not_taken_are_kept_in_memory_up_to_a_bound(monkeypatch):
+    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", 2**20)
+    bodies = []
+
+    def app(environ, start_response):
+        bodies.append(os.urandom(3 * 2**20))
+        start_response("200 OK", [])
+        return [bodies[-1]]
+
+    with serving(app) as server, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server, get())) for _ in range(4)]
+        time.sleep(0.1)
+        assert sorted(connection.response()[2] for connection in connections) == sorted(bodies)
+
+
+def test_a_slow_reader_that_is_faster_than_the_documented_pace_gets_everything():
+    """It takes 2 MiB in pieces, at 3 MiB a second, where 64 KiB in half a second are asked for."""
+    with serving(write_timeout=0.5) as server:
+        for path in ("/large", "/huge_file", "/some"):
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            with sock:
+                sock.connect((server.host, server.port))
+                sock.sendall(get(path, "Connection: close"))
+                sock.settimeout(8)
+                got = 0
+                while piece := sock.recv(2**16):
+                    got += len(piece)
+                    time.sleep(len(piece) / (3 * 2**20))
+            assert got > 2 * 2**20
+
+
+@served
+def some(environ, start_response):
+    start_response("200 OK", [])
+    for _ in range(40):
+        yield bytes(64 * 1024)
+
+
+def test_a_body_that_is_there_already_needs_no_100_continue_and_keeps_the_connection(server):
+    request = post("/early", "Expect: 100-continue", "Content-Length: 2", body=b"ok")
+    with Connection(server, request + get()) as connection:
+        assert connection.response()[0] == 413
+        assert connection.response()[2] == b"Hello World"
+
+
+def test_slow_answers_do_not_hold_up_quick_ones():
+    def app(environ, start_response):
+        if environ["PATH_INFO"] == "/slow":
+            time.sleep(0.05)
+        return hello(environ, start_response)
+
+    with serving(app) as server, contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(Connection(server, get("/slow") * 10)) for _ in range(30)]
+        with Connection(server) as quick:
+            started = time.monotonic()
+            for _ in range(10):
+                quick.sock.sendall(get())
+                quick.response()
+            assert time.monotonic() - started < 0.5 * 10 * 0.05 * 10
+        assert [connection.response()[0] for connection in slow for _ in range(10)] == [200] * 300
+
+
+def test_idle_connections_make_room_where_no_more_can_be_open(monkeypatch):
+    """As on Windows, where select() takes 512, and wherever descriptors run out."""
+    with serving() as server, contextlib.ExitStack() as stack:
+        monkeypatch.setattr(server, "_most", 10)
+        connections = [stack.enter_context(Connection(server, get())) for _ in range(30)]
+        assert [connection.response()[0] for connection in connections] == [200] * 30
+        assert sum(connection.closed() for connection in connections[:15]) == 15
+        assert ask(server, get())[0] == 200
+
+
 # ---- server: starting and stopping -----------------------------------------------------------------------------------
 
 
@@ -10659,6 +10907,142 @@ def test_stopping_leaves_no_thread_and_no_descriptor():
         connection.response()
     assert threading.active_count() <= threads
     assert not descriptors or len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def stop_in_a_while(server):
+    started = time.monotonic()
+    server.stop()
+    return time.monotonic() - started
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["after an event", "before the first event"])
+def test_streams_of_events_end_at_once_when_the_server_stops(first):
+    app, told, completed = WebApp(), threading.Event(), []
+
+    class Site(WebApp):
+        def on_complete(self, context):
+            completed.append(context.request.path)
+
+    app = Site()
+
+    @app.get("/")
+    def feed(context):
+        def draw():
+            if first:
+                yield "now"
+            told.set()
+            NEVER.wait(20)
+            yield "never"
+
+        context.response.events(draw())
+
+    with Log() as log, serving(app, stop_timeout=60) as server, Connection(server, get()):
+        assert told.wait(5)
+        assert stop_in_a_while(server) < 5
+    # A generator that is running cannot be closed: its finally does not run, and that is no failure of anybody.
+    assert completed == (["/"] if first else [])
+    assert [record.getMessage() for record in log.records if record.levelno >= logging.ERROR] == []
+
+
+def test_a_stream_of_events_that_waits_for_its_client_is_closed_when_the_server_stops():
+    app, ended = WebApp(), threading.Event()
+
+    @app.get("/")
+    def feed(context):
+        def draw():
+            try:
+                while True:
+                    yield "x" * 100_000
+            finally:
+                ended.set()
+
+        context.response.events(draw())
+
+    with Log(), serving(app, stop_timeout=60) as server, Connection(server, get()) as connection:
+        assert connection.sock.recv(100)
+        assert stop_in_a_while(server) < 5
+        assert ended.wait(5)
+
+
+def test_a_download_has_stop_timeout_to_end():
+    with serving(stop_timeout=20) as server, Connection(server, get("/large")) as connection:
+        assert connection.sock.recv(1)
+        stopper = threading.Thread(target=server.stop)
+        stopper.start()
+        size = 1
+        while piece := connection.sock.recv(2**20):
+            size += len(piece)
+        assert size > 4 * 2**20
+        stopper.join(10)
+        assert not stopper.is_alive()
+
+
+def test_a_server_that_cannot_be_made_leaves_nothing_open():
+    gc.collect()
+    descriptors = os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd") else []
+    with (
+        mock.patch("selectors.DefaultSelector", side_effect=OSError("no more")),
+        pytest.raises(OSError, match="no more"),
+    ):
+        Server(application)
+    with mock.patch("threading.Thread.start", side_effect=RuntimeError("no thread")):
+        server = Server(application, quiet=True)
+        with pytest.raises(RuntimeError, match="no thread"):
+            server.start()
+    assert not descriptors or len(os.listdir("/proc/self/fd")) == len(descriptors)
+    Server(application, port=server.port).stop()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_process_keeps_neither_the_connection_nor_the_port():
+    reading, writing = os.pipe()
+    begun, beginning = os.pipe()
+
+    def app(environ, start_response):
+        if os.fork() == 0:
+            os.write(beginning, b"x")
+            os.read(reading, 1)
+            os._exit(0)
+        os.read(begun, 1)
+        return hello(environ, start_response)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, on 3.12 and newer
+            with serving(app) as server, Connection(server, get("/", "Connection: close")) as connection:
+                assert connection.response()[0] == 200
+                assert connection.closed()
+            Server(application, port=server.port).stop()
+    finally:
+        os.write(writing, b"x")
+        os.wait()
+        for descriptor in (reading, writing, begun, beginning):
+            os.close(descriptor)
+
+
+def test_an_empty_host_is_every_address():
+    with serving(host="") as server:
+        for host in ("127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])):
+            with socket.create_connection((host, server.port), timeout=5) as sock:
+                sock.sendall(get("/", "Connection: close"))
+                assert sock.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_server_takes_a_listening_socket_that_is_there_already(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener, serving(socket=listener) as server:
+        assert (server.host, server.port) == listener.getsockname()
+        assert ask(server, get())[0] == 200
+    if not hasattr(socket, "AF_UNIX"):
+        return
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as sock:
+        listener.bind(str(tmp_path / "site"))
+        listener.listen()
+        with serving(socket=listener):
+            sock.settimeout(5)
+            sock.connect(str(tmp_path / "site"))
+            sock.sendall(get("/show", "Connection: close"))
+            data = b"".join(iter(lambda: sock.recv(65536), b""))
+    assert b"REMOTE_ADDR=\n" in data and b"SERVER_NAME=localhost\n" in data
 
 
 def test_taken_port_is_an_oserror(server):
@@ -10767,6 +11151,68 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path):
             connection.sock.recv(1000)
         log.wait()
     assert 1000 < log.records[0].args[4] < 20_000_000
+
+
+@pytest.mark.parametrize(
+    "request_, reason",
+    [
+        (get("/", "Host: b"), "malformed Host"),
+        (get("/a b"), "malformed request line"),
+        (post("/sign", CHUNKED, "Content-Length: 1"), "Transfer-Encoding beside Content-Length"),
+    ],
+)
+def test_the_access_line_of_an_error_ends_with_the_reason(capsys, request_, reason):
+    app = WebApp()
+    app.post("/sign")(lambda context: context.request.form["name"])
+    app.post("/json")(lambda context: context.request.json)
+    app.get("/forbidden")(raiser(HttpException(403, "not for you\x1b[31m")))
+    with serving(app, quiet=False) as server:
+        _, _, body = ask(server, request_)
+    line = capsys.readouterr().err
+    assert re.fullmatch(r"\d\d:\d\d:\d\d 127\.0\.0\.1 \S+ \S+ 4\d\d \d+ \d+\.\d ms(  .*)?\n", line)
+    assert line.endswith(f" ms  {reason}\n") or not reason
+    assert not reason or reason.encode() not in body
+
+
+def test_a_refused_request_line_cannot_imitate_an_access_line(capsys):
+    with serving(quiet=False) as server:
+        ask(server, b"GET / 200 11 0.1 ms\r\n\r\n")
+    assert re.fullmatch(
+        r"\S+ 127\.0\.0\.1 - GET\\x20/\\x20200\\x2011\\x200\.1\\x20ms 400 15 \d+\.\d ms  malformed request line\n",
+        capsys.readouterr().err,
+    )
+
+
+def test_access_lines_are_whole_and_in_order_and_there_when_the_server_waits(capsys):
+    with serving(quiet=False) as server:
+        with Connection(server, b"".join(get(f"/?{n}") for n in range(500))) as connection:
+            for _ in range(500):
+                connection.response()
+        ask(server, get("/?last"))
+        ask(server, get("/?behind"))
+        lines = capsys.readouterr().err.splitlines()
+    targets = [line.split()[3] for line in lines]
+    assert targets[:501] == [*(f"/?{n}" for n in range(500)), "/?last"]
+
+
+def test_a_file_of_the_root_logger_gets_the_access_lines_too(tmp_path):
+    program = tmp_path / "site.py"
+    program.write_text(
+        "import logging, sys\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "from urllib.request import urlopen\n"
+        "import webapp\n"
+        "logging.basicConfig(filename='log.txt')\n"
+        "app = webapp.WebApp()\n"
+        "app.get('/')(lambda context: 'hello')\n"
+        "with webapp.Server(app) as server:\n"
+        "    urlopen(server.url).read()\n"
+    )
+    done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"\S+ 127\.0\.0\.1 GET / 200 5 \d+\.\d ms\n", done.stderr)
+    assert re.fullmatch(
+        r"INFO:webapp\.access:127\.0\.0\.1 GET / 200 5 \d+\.\d ms\n", (tmp_path / "log.txt").read_text()
+    )
 
 
 class BrokenStream:

@@ -75,6 +75,7 @@ from copy import copy
 from functools import partialmethod
 from http import HTTPStatus
 from string import Formatter
+from types import BuiltinMethodType, GeneratorType
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, Union, cast, overload
 from urllib.parse import quote, unquote, unquote_to_bytes, urlencode, urljoin
 
@@ -4281,8 +4282,13 @@ class WebApp(Scope):
         """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
         closing, interrupt = context.request._closing, None
         while closing:
+            callback = closing.pop()
+            # A server that stops closes streams from outside, and a generator that is running cannot be closed.
+            generator = callback.__self__ if type(callback) is BuiltinMethodType else None
+            if type(generator) is GeneratorType and generator.gi_running:
+                continue
             try:
-                self._guard(context, "on_close", closing.pop())
+                self._guard(context, "on_close", callback)
             except BaseException as error:  # a temporary file must not stay open for it
                 interrupt = error
         if interrupt is not None:
@@ -5223,7 +5229,10 @@ class _Rest:
         file = tempfile.TemporaryFile()  # noqa: SIM115
         file.writelines(self._views)
         file.flush()
-        return _FileRest(file, 0, self.left)
+        return _SpilledRest(file, 0, self.left)
+
+    def close(self) -> None:
+        """Let go of what is not the application's."""
 
 
 class _FileRest(_Rest):
@@ -5251,6 +5260,16 @@ class _FileRest(_Rest):
         self._offset += moved
         self.left -= moved
         return moved
+
+
+class _SpilledRest(_FileRest):
+    """Bytes that are still to be sent, in a temporary file of ours."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Delete the file."""
+        self._file.close()
 
 
 class _BodyReader(io.RawIOBase):
@@ -5353,6 +5372,7 @@ class _Framing:
         "chunked",
         "length",  # of the body; None if nothing but its end tells
         "keep_alive",  # another answer may follow
+        "events",  # it is a stream of events
     )
 
     def __init__(
@@ -5366,6 +5386,7 @@ class _Framing:
         if "connection" in names or "transfer-encoding" in names:  # wsgiref only asserts it: not under python -O
             raise ValueError("the connection and its framing are the server's")
         self.own = names & {"date", "server"}
+        self.events = any(_is_events(value) for name, value in headers if name.lower() == "content-type")
         self.bodiless = request.method == "HEAD" or self.code in (204, 304)
         self.length = _declared_length(headers) if "content-length" in names else None
         if self.code == 204:
@@ -5389,6 +5410,10 @@ class _Framing:
         if not head.count("\n") == head.count("\r") == len(headers) + len(added) or "\0" in head:
             raise ValueError("a control character in the status or in a header field")
         self.head = head.encode("latin-1")
+
+
+def _is_events(content_type: str) -> bool:
+    return content_type[:17].lower() == "text/event-stream"
 
 
 def _declared_length(headers: Iterable[tuple[str, str]]) -> int:
@@ -5537,6 +5562,7 @@ class _HandlerMixin(SimpleHandler):
             raise AssertionError("write() before start_response()")
         self.framing = framing = self._frame(size)
         self._left = 0 if framing.bodiless else framing.length
+        self.events = self.events or framing.events
         common = _common_fields(int(time.time()))
         if framing.own:
             fields = common.splitlines(True)
@@ -5565,7 +5591,7 @@ class _HandlerMixin(SimpleHandler):
 
         The application says so itself in webapp.stream, if it is to wait for the first chunk before it answers.
         """
-        self.events = self.events or content_type.startswith("text/event-stream")
+        self.events = self.events or _is_events(content_type)
         if not self.server._begin_stream(self.connection, self.events):
             raise HttpException(503, "too many open streams", headers={"Retry-After": "10"})
 
@@ -6148,7 +6174,8 @@ class Server:
         self.stopping = True
         self._wake()
         if not self._crew.threads:
-            self._close()
+            if not self._finished.is_set():
+                self._close()
         elif threading.current_thread() not in self._crew.threads:
             self._finished.wait()
             self._crew.join(timeout=0.1 if self._connections else 1)
@@ -6480,6 +6507,8 @@ class Server:
     def _drop(self, connection: _Connection) -> None:
         self._select(connection, 0)
         self._release(connection)
+        if connection.rest is not None:
+            connection.rest.close()
         connection.stage = _CLOSED
         self._connections.discard(connection)
         connection.socket.close()
@@ -6627,6 +6656,8 @@ class Server:
         run, rest, body = connection.run, connection.rest, connection.body
         assert run is not None
         run.finish()
+        if rest is not None:
+            rest.close()
         if not self.quiet:
             sent = run.sent - (rest.left if rest is not None else 0)
             milliseconds = (time.perf_counter() - run.started) * 1000
