@@ -5371,6 +5371,8 @@ COOKIE_NAMES = st.text("!#$%&'*+-.^_`|~" + string.ascii_letters + string.digits,
 @example({"a": "", "b": "  ", "c": ","})
 @example({"a": 'a=b,c\\d"'})
 def test_every_cookie_is_read_as_it_was_set_or_refused(cookies):
+    assume(not any(name.startswith("__") for name in cookies))  # some of these want https
+
     def handler(context):
         for name, value in cookies.items():
             if any(c < " " or c in "\x7f;" or "\ud800" <= c <= "\udfff" for c in value):
