@@ -573,8 +573,10 @@ def _check_status(status: object) -> int:
     """Return `status` as a plain int if a response may have it, else raise ValueError."""
     if type(status) is int and 200 <= status <= 599:
         return status
-    if isinstance(status, int) and not isinstance(status, bool) and 200 <= int.__int__(status) <= 599:
-        return int.__int__(status)  # HTTPStatus, for one
+    if isinstance(status, int) and not isinstance(status, bool):
+        number = int.__add__(status, 0)  # HTTPStatus, for one; PyPy's int.__int__ would ask an __int__ of its own
+        if 200 <= number <= 599:
+            return number
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
 
