@@ -3291,11 +3291,22 @@ def count_values(document):
     return 1 + sum(map(count_values, inside))
 
 
-@given(JSON_VALUES, st.sampled_from([None, 0, 1, "\t\r\n "]), st.booleans())
-def test_json_values_are_counted_before_they_are_made_and_what_stands_in_a_text_is_none(document, indent, ensure_ascii):
-    body = json.dumps(document, indent=indent, ensure_ascii=ensure_ascii).encode()
-    count = count_values(document)
-    assert [webapp._has_more_values(body, limit) for limit in (count - 1, count)] == [True, False]
+@given(
+    JSON_VALUES,
+    st.sampled_from([None, 0, 1, "\t\r\n "]),
+    st.booleans(),
+    st.integers(65_480, 65_540),
+    st.sampled_from('x"\\'),
+)
+def test_json_values_are_counted_before_they_are_made_and_what_stands_in_a_text_is_none(
+    document, indent, ensure_ascii, size, character
+):
+    # Texts are looked for in blocks of 64 KiB: a long one puts the boundary somewhere into the document.
+    long = character * (size // len(json.dumps(character)[1:-1]))
+    for whole in (document, [long, document, document]):
+        body = json.dumps(whole, indent=indent, ensure_ascii=ensure_ascii).encode()
+        count = count_values(whole)
+        assert [webapp._has_more_values(body, limit) for limit in (count - 1, count)] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -1163,10 +1163,21 @@ def _has_more_values(body: bytes, limit: int) -> bool:
     # In front of each value but the first stands one of these; within texts they may, too.
     if 1 + sum(map(body.count, (b",", b"[", b"{"))) <= limit:
         return False
-    pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-    plain = b'"'.join(pieces[::2]).translate(None, b" \t\r\n")  # each text has become a quote
+    plain = _without_texts(body).translate(None, b" \t\r\n")
     empty = plain.count(b"[]") + plain.count(b"{}")
     return 1 + sum(map(plain.count, (b",", b"[", b"{"))) - empty > limit
+
+
+def _without_texts(body: bytes) -> bytearray:
+    """Return a JSON document with a quote, or some, in place of each text."""
+    body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    plain = bytearray()
+    inside = 0  # a text, at the beginning of a block: 1, else 0
+    for start in range(0, len(body), 65536):  # all at once would take 40 times the memory
+        pieces = body[start : start + 65536].split(b'"')
+        plain += b'"' * inside + b'"'.join(pieces[inside::2])
+        inside ^= len(pieces) - 1 & 1
+    return plain
 
 
 def _parse_json(body: bytes, max_values: int = _MAX_JSON_VALUES) -> Any:
