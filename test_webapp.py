@@ -32,6 +32,7 @@ import ipaddress
 import itertools
 import json
 import logging
+import logging.handlers
 import math
 import os
 import pathlib
@@ -1588,6 +1589,163 @@ def test_log_tells_which_hook_failed_and_where():
     assert "my_own_hook" in record.hook
 
 
+def second_line(record):
+    return logging.Formatter().format(record).splitlines()[1]
+
+
+class Named:
+    """What can be a hook, with the name by which its author knows it."""
+
+    def method(self, *arguments):
+        raise ValueError
+
+    def __call__(self, *arguments):
+        raise ValueError
+
+    @staticmethod
+    def static(*arguments):
+        raise ValueError
+
+
+def plain(*arguments):
+    raise ValueError
+
+
+@functools.wraps(plain)
+def wrapper(*arguments):
+    return plain(*arguments)
+
+
+@pytest.mark.parametrize("stage", ["error hook", "after hook", "on_close callback"])
+@pytest.mark.parametrize(
+    "hook, name",
+    [
+        (plain, "plain"),
+        (wrapper, "plain"),
+        (functools.partial(plain, 1), "a partial of plain"),
+        (Named().method, "Named.method"),
+        (Named.static, "Named.static"),
+        (Named(), "an object of Named"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_second_line_of_the_log_tells_which_hook_failed_where_it_stands_and_on_which_request(stage, hook, name):
+    """Issue: without configuring anything. The line is part of the stack trace, as the message is the contract's."""
+    app = WebApp()
+    app.get("/it's")(lambda context: context.on_close(hook) if stage == "on_close callback" else 1 / 0)
+    if stage != "on_close callback":
+        getattr(app, stage.partition(" ")[0])(hook)
+    with Log() as log:
+        client(app).get("/it's")
+    record = log.records[-1]
+    assert record.getMessage() == HOOK_FAILED
+    assert re.fullmatch(rf"{stage} {name} \(.*{HERE}\) failed for 'GET' \"/it's\":", second_line(record))
+    assert re.search(rf'File ".*{os.path.basename(__file__)}", line \d+', record.exc_text)
+    assert "webapp.py" not in record.exc_text.replace(os.path.basename(__file__), "")
+    assert (record.hook, record.path) == (name, "/it's")
+
+
+def test_second_line_of_the_log_names_what_python_can_tell_no_place_of():
+    app = WebApp()
+    app.get("/")(lambda context: context.on_close([].pop))
+    with Log() as log:
+        client(app).get("/")
+    assert second_line(log.records[-1]) == "on_close callback list.pop failed for 'GET' '/':"
+
+
+def test_second_line_of_the_log_names_on_complete():
+    class App(WebApp):
+        def on_complete(self, context):
+            raise ValueError
+
+    with Log() as log:
+        client(App()).get("/")
+    assert re.fullmatch(rf"method .*App.on_complete \(.*{HERE}\) failed for 'GET' '/':", second_line(log.records[1]))
+
+
+def test_log_names_the_error_hook_whose_answer_cannot_be_sent():
+    def builds(context, cause, status):
+        context.response.json("unencodable", object())
+
+    with Log() as log:
+        nested_hooks(lambda *_: None, builds, lambda *_: None)
+    assert log.records[-1].hook.endswith("builds")
+    assert f"builds ({__file__}:{builds.__code__.co_firstlineno})" in second_line(log.records[-1])
+
+
+def returns(value):
+    def give(context, *_):
+        return value()
+
+    return give
+
+
+@pytest.mark.parametrize("stage", ["on_request", "before", "executor", "handler", "built", "wrapped"])
+@pytest.mark.parametrize(
+    "value", [lambda: 5, lambda: {"a": object()}, lambda: iter([5])], ids=["type", "JSON", "stream"]
+)
+def test_log_names_who_gave_what_cannot_be_sent(stage, value):
+    """No frame of the application is left then."""
+    give = returns(value)
+
+    class App(WebApp):
+        pass
+
+    if stage == "on_request":
+        App.on_request = staticmethod(give)
+    app = App()
+    if stage == "before":
+        app.before(give)
+    executors = [give] if stage == "executor" else []
+    if stage == "wrapped":
+        give = functools.wraps(give)(lambda context, *_, give=give: give(context))
+    handlers = {"handler": give, "wrapped": give, "built": lambda context: context.response.json(object()) and None}
+    app.get("/{name}", *executors)(handlers.get(stage, lambda context, name: "not reached"))
+    with Log() as log:
+        assert client(app).get("/a").status == 500
+    name = r"\S*<lambda>" if stage == "built" else r"\S*give"
+    assert re.fullmatch(rf"what {name} \(.*{HERE}\) gave for GET /\{{name\}}:", second_line(log.records[0]))
+
+
+PROGRAM_THAT_FAILS = """
+import sys
+from webapp import HttpException, TestClient, WebApp
+
+app = WebApp()
+
+@app.get("/{name}")
+def greet(context, name):
+    raise ValueError(f"no {name}")
+
+@app.error
+def page(context, cause, status_code):
+    return {}["page"]
+
+TestClient(app).get("/x%0d%0aFORGED%1b[31m")
+"""
+
+
+def test_stderr_shows_failures_and_hooks_without_any_configuration_of_logging():
+    """Python's handler of last resort writes messages and stack traces from WARNING on."""
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM_THAT_FAILS],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
+    lines = run.stderr.decode().splitlines()
+    assert [line for line in lines if not line.startswith((" ", "During", "Traceback")) and line] == [
+        "'GET' '/x\\r\\nFORGED\\x1b[31m': 500",
+        "ValueError: no x\\r\\nFORGED\\x1b[31m",
+        HOOK_FAILED,
+        "error hook page (<string>:11) failed for 'GET' '/x\\r\\nFORGED\\x1b[31m':",
+        "ValueError: no x\\r\\nFORGED\\x1b[31m",
+        "KeyError: 'page'",
+    ]
+    assert b"webapp.py" not in run.stderr
+
+
 # ---- contract 7.5: logging -------------------------------------------------------------------------------------------
 
 
@@ -1649,20 +1807,159 @@ def test_success_and_validation_failures_are_not_logged():
 @pytest.mark.parametrize("status", [404, 500])
 @pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x1b[31m", "\x85", "\u2028", "\u202e", "\x00"])
 def test_client_cannot_forge_a_line_of_the_log(where, status, end):
-    """Design 4: text from a client with %r; a trace is exempt."""
+    """Design 4: text from a client with %r."""
     forged = f"x{end}ERROR forged"
 
-    class Rude(HttpException):
+    class OfRepr(HttpException):
         def __repr__(self):
             return forged if where == "repr" else super().__repr__()
 
     app = WebApp()
-    app.get("/{name}")(raiser(Rude(status, forged if where == "message" else "")))
+    app.get("/{name}")(raiser(OfRepr(status, forged if where == "message" else "")))
     with Log() as log:
         assert client(app).get(f"/{forged if where == 'path' else 'x'}").status == status
     [record] = log.records
     assert end not in record.getMessage()
     assert record.getMessage().isprintable()
+
+
+def syntax_error(text):
+    return SyntaxError(text, (text, 1, 1, text))
+
+
+def with_notes(text):
+    error = ValueError()
+    error.__notes__ = [text, f" {text}"]  # what add_note does, and what nothing shows before Python 3.11
+    return error
+
+
+def caused(text):
+    error = ValueError("caused")
+    error.__cause__ = KeyError(text)
+    error.__cause__.__context__ = Rude(500, text)
+    return error
+
+
+def grouped(text):
+    if sys.version_info < (3, 11):
+        return ValueError(text)
+    return ExceptionGroup(text, [ValueError(text), ExceptionGroup(text, [caused(text)])])  # noqa: F821
+
+
+class Rude(HttpException):
+    def __repr__(self):
+        return self.message
+
+
+class Silent(Exception):
+    def __init__(self, text):
+        self.text = text
+
+    def __str__(self):
+        raise ValueError(self.text)
+
+
+RUDE = {
+    "message": ValueError,
+    "HttpException": lambda text: Rude(500, text),
+    "name of a file": lambda text: OSError(2, text, text),
+    "notes": with_notes,
+    "source": syntax_error,
+    "cause": caused,
+    "group": grouped,
+    "name of a class": lambda text: type(text.replace("\0", "") or "A", (Exception,), {})(text),
+    "no str at all": Silent,
+}
+
+
+def raise_in(text):
+    """Raise from code whose file, function and source line are that text, as far as Python lets them be."""
+    exec(compile("def f(): raise ValueError", text.replace("\0", "") or "f", "exec"), names := {})
+    return names["f"]
+
+
+@given(st.sampled_from(sorted(RUDE)), st.text("\r\n\x1b \x85\u2028\u202ea:|\0\t\x0b", max_size=9), st.booleans())
+@example("notes", "\n", False)
+@example("source", "\n    \n", False)
+def test_client_cannot_forge_a_line_of_a_stack_trace(kind, end, is_hook):
+    """Issue: line ends and escape sequences of a client's text included."""
+    app = WebApp()
+    app.get("/")(raiser(RUDE[kind](f"{end}FORGED{end}FORGED")))
+    if is_hook:
+        app.after(raiser(RUDE[kind](f"{end}FORGED{end}FORGED")))
+    with Log() as log:
+        assert client(app).get("/").status == 500
+    formatter = logging.Formatter("%(levelname)s %(message)s %(funcName)s %(pathname)s")
+    for record in log.records:
+        for written in (formatter.format(record), logging.handlers.QueueHandler(None).prepare(record).getMessage()):
+            lines = written.split("\n")
+            assert all(line.isprintable() for line in lines)
+            # Notes and source have lines of their own, indented.
+            margin = " |" if kind not in ("notes", "source") else "|"
+            assert not any(line.lstrip(margin).startswith("FORGED") for line in lines)
+
+
+@given(st.text("\r\n\x1b FORGED", max_size=20))
+def test_name_of_a_file_cannot_forge_a_line_of_a_stack_trace(name):
+    app = WebApp()
+    app.get("/", lambda context: raise_in(f"{name}\nFORGED\n    FORGED")())
+    with Log() as log:
+        client(app).get("/")
+    lines = logging.Formatter().format(log.records[0]).split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.startswith("FORGED") for line in lines)
+
+
+@pytest.mark.parametrize("kind", ["error", "after"])
+def test_client_cannot_forge_a_line_through_what_a_record_has_besides(kind):
+    """A formatter may write %(path)s, %(hook)s and the arguments."""
+    app = WebApp()
+    app.get("/{name}")(raiser(ValueError()))
+    getattr(app, kind)(raiser(ValueError()))
+    with Log() as log:
+        client(app).request("GET", "/a%0d%0aFORGED%1b")
+    for record in log.records:
+        values = [value for value in [*vars(record).values(), *record.args] if isinstance(value, str)]
+        assert all(value.isprintable() for value in values if value is not record.exc_text)
+    assert log.records[-1].path == "/a\\r\\nFORGED\\x1b"
+
+
+def test_stack_trace_is_that_of_python_where_no_line_ends_are_in_it():
+    """Chained, of a group, and with the frames of the application alone; what logging itself would print."""
+
+    def fail(context):
+        try:
+            context.response.code(5)
+        except ValueError as error:
+            raise LookupError("what happened") from error
+
+    app = WebApp()
+    app.get("/")(fail)
+    with Log() as log:
+        client(app).get("/")
+    [record] = log.records
+    expected = logging.Formatter().formatException(record.exc_info)
+    assert record.exc_text == expected
+    assert logging.Formatter("%(message)s").format(record) == f"'GET' '/': 500\n{expected}"
+
+
+def test_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
+    error = None
+    for number in range(sys.getrecursionlimit() + 100):
+        error, cause = ValueError(number), error
+        error.__cause__ = cause
+    with Log() as log:
+        answer(raiser(error))
+    assert f"ValueError: {number}" in log.records[0].exc_text
+
+
+def test_stack_trace_that_cannot_be_had_is_replaced_by_the_exception(monkeypatch):
+    import traceback
+
+    monkeypatch.setattr(traceback, "TracebackException", raiser(MemoryError()))
+    with Log() as log:
+        answer(raiser(ValueError("what happened")))
+    assert log.records[0].exc_text == "ValueError('what happened'), whose stack trace cannot be shown"
 
 
 class Breaks(logging.Handler):
@@ -1748,6 +2045,140 @@ def test_default_body_never_contains_any_part_of_an_exception(secret, make, chai
         if as_json
         else f"{response.status} {message}"
     )
+
+
+REASONS = {
+    "/missing": ({}, "Missing field 'name'"),
+    "/no message": ({}, r"HttpException raised at test_webapp.py:\d+"),
+    "/message": ({}, "wrong password"),
+    "/not found": ({}, "nobody of that name"),
+    "/forged": ({}, r"a\\r\\nFORGED\\x1b"),
+    "/long": ({}, r"x{197}\.\.\."),
+    "/crash": ({}, "ZeroDivisionError: division by zero"),
+    "/silent": ({}, r"LookupError raised at test_webapp.py:\d+"),
+    "/resolved": ({}, "PermissionError: not yours"),
+    "/unprintable": ({}, None),
+    "/nowhere/at/all": ({}, "no such route"),
+    "/%ff": ({}, "the path is not UTF-8"),
+    "/get": ({"method": "DELETE"}, "only for GET, HEAD"),
+    "/json": ({"method": "POST", "body": b"{"}, "not a JSON content type: ''"),
+    "/json#": ({"method": "POST", "body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON: .*"),
+    "/body": ({"method": "POST", "body": b"12345"}, "a body of 5 bytes, where 4 are taken"),
+    "/invalid": ({"method": "POST"}, "Answer422 found errors in title, age"),
+    "/canceled": ({}, "Cancels canceled the rest"),
+    "/cancel raises": ({}, "LookupError: in on_cancel"),
+    "/nothing": ({}, r"\S*nothing built nothing and returned None: is a return missing\?"),
+    "/get#": ({}, None),
+    "/hook": ({}, "ValueError: the first"),
+}
+
+
+class ReasonApp(WebApp):
+    def __init__(self):
+        super().__init__(max_body_size=4)
+        raised = {
+            "no message": HttpException(403),
+            "message": HttpException(403, "wrong password"),
+            "not found": NotFoundException("nobody of that name"),
+            "forged": HttpException(400, "a\r\nFORGED\x1b"),
+            "long": HttpException(400, "x" * 10**6),
+            "silent": LookupError(),
+            "resolved": PermissionError("not yours"),
+            "unprintable": Unprintable(),
+            "hook": ValueError("the first"),
+        }
+        for name, error in raised.items():
+            self.get(f"/{name}")(raiser(error))
+        self.get("/missing")(lambda context: context.request.query["name"])
+        self.get("/crash")(lambda context: 1 / 0)
+        self.get("/get")(lambda context: "got")
+        self.post("/json")(lambda context: context.request.json)
+        self.post("/body")(lambda context: context.request.body)
+        self.post("/invalid", Answer422)
+        self.get("/canceled", type("Cancels", (Executor,), {"execute": lambda self, context: self.cancel()}))
+        raises = {"execute": lambda self, context: self.cancel(), "on_cancel": raiser(LookupError("in on_cancel"))}
+        self.get("/cancel raises", type("Raises", (Executor,), raises))
+        self.error(self.fail)
+
+        @self.get("/nothing")
+        def nothing(context):
+            context.response.header("X-Nothing", "built")
+
+    def fail(self, context, cause, status_code):
+        if context.request.path == "/hook":
+            raise KeyError("the second")
+
+    def resolve_status_code(self, cause):
+        return 403 if isinstance(cause, PermissionError) else super().resolve_status_code(cause)
+
+
+@pytest.mark.parametrize("target", REASONS)
+def test_server_that_asks_for_it_is_told_the_reason_of_an_answer_and_nobody_else_is(target):
+    """Issue: behind the access line. On one printable line; nothing of it in the answer."""
+    options, reason = REASONS[target]
+    app, reasons = ReasonApp(), []
+    with Log():
+        sent = {"method": "GET", "path": target.partition("#")[0], **options}
+        told = client(app).request(environ={"webapp.reason": reasons}, **sent)
+        untold = client(app).request(**sent)
+    assert (told.status, told.body, dict(told.headers)) == (untold.status, untold.body, dict(untold.headers))
+    if reason is None:
+        assert reasons == []
+    else:
+        assert re.fullmatch(reason, reasons[-1])
+        assert reasons[-1].isprintable()
+        assert len(reasons[-1]) <= 200
+
+
+@pytest.mark.parametrize("reasons", [None, 5, "a str", ()], ids=repr)
+def test_place_for_reasons_that_is_none_costs_nobody_the_answer(reasons):
+    with Log():
+        for path in ("/crash", "/message", "/nothing"):
+            assert client(ReasonApp()).get(path, environ={"webapp.reason": reasons}).status in (500, 403, 204)
+
+
+def test_mounted_application_tells_its_reason_too():
+    app, reasons = WebApp(), []
+    app.mount("/inner", ReasonApp())
+    with Log():
+        assert client(app).get("/inner/message", environ={"webapp.reason": reasons}).status == 403
+    assert reasons == ["wrong password"]
+
+
+def nothing(context):
+    return None
+
+
+@pytest.mark.parametrize(
+    "handler, options, is_said",
+    [
+        (nothing, {}, True),
+        (nothing, {"method": "HEAD"}, True),
+        (lambda context: context.response.header("X-A", "b") and None, {}, True),
+        (lambda context: context.response, {}, True),
+        (nothing, {"method": "POST"}, False),
+        (lambda context: context.response.code(204) and None, {}, False),
+        (lambda context: context.response.text("") and None, {}, False),
+        (lambda context: context.response.send(), {}, False),
+        (lambda context: "", {}, False),
+        (lambda context: {}, {}, False),
+        (lambda context: context.response.redirect("/") and None, {}, False),
+    ],
+)
+def test_get_whose_handler_built_nothing_is_said_for_debugging(handler, options, is_said):
+    """Issue: nearly always a forgotten return."""
+    app = WebApp()
+    app.get("/")(handler)
+    app.post("/")(handler)
+    with Log() as log:
+        client(app).request(**{"method": "GET", "path": "/", **options})
+    method = options.get("method", "GET")
+    name = re.escape(handler.__qualname__)
+    said = rf"'{method}' '/': 204, {name} \(.*{HERE}\) built nothing and returned None: is a return missing\?"
+    assert [record.levelname for record in log.records if re.fullmatch(said, record.getMessage())] == [
+        "DEBUG"
+    ] * is_said
+    assert len(log.records) == is_said
 
 
 # ---- contract 7.6: validation failures -------------------------------------------------------------------------------
@@ -12278,6 +12709,154 @@ PARTS_OF_THE_SERVER = (
 )  # fmt: skip
 
 
+# ---- the file itself: twice in one process ---------------------------------------------------------------------------
+
+
+def load_copy(name, folder=ROOT):
+    """Load the file once more, under another name."""
+    spec = importlib.util.spec_from_file_location(name, folder / "webapp.py")
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def other():
+    yield load_copy("another_copy_of_webapp")
+    del sys.modules["another_copy_of_webapp"]
+
+
+@pytest.fixture
+def reloaded(tmp_path, monkeypatch):
+    """The names of a module as they were before importlib.reload, and the module after it."""
+    (tmp_path / "webapp_to_reload.py").write_bytes((ROOT / "webapp.py").read_bytes())
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("webapp_to_reload")
+    before = types.SimpleNamespace(**vars(module))
+    yield before, importlib.reload(module)
+    del sys.modules["webapp_to_reload"]
+
+
+def check_that_one_copy_understands(own, foreign):
+    """Whatever an application of one copy is given of the other: by what it offers, and not by its class."""
+    app, causes = own.WebApp(), []
+
+    class Check(foreign.ValidationExecutor):
+        def validate(self, context):
+            self.add_error("name", "is missing")
+
+    class Quiet(Check):
+        def on_cancel(self, context):
+            pass
+
+    class Answers(foreign.Executor):
+        def execute(self, context):
+            return "from an executor"
+
+    raised = {
+        "/403": foreign.HttpException(403, "no", headers={"X-Why": "because"}),
+        "/404": foreign.NotFoundException(),
+        "/405": foreign.MethodNotAllowedException(["GET"]),
+        "/code": foreign.CodeException(404),
+    }
+    for path, error in raised.items():
+        app.get(path)(raiser(error))
+    app.get("/missing")(lambda context: foreign.Fields()["name"])
+    app.post("/check", Check)(lambda context: "not reached")
+    app.post("/quiet", Quiet)(lambda context: "not reached")
+    app.get("/class", Answers)
+    app.get("/factory", lambda: Answers())
+    app.get("/added")(lambda context: context.add_executor(Answers()))
+    app.get("/markup")(lambda context: foreign.Markup("<p>"))
+    app.get("/html")(lambda context: context.response.html("{a}{b}", a=foreign.Markup("<p>"), b="<p>"))
+    app.get("/same_origin")(lambda context: foreign.same_origin(context) or "same")
+    app.mount("/mounted", foreign.WebApp())
+    app.error(lambda context, cause, status: causes.append(status))
+    browser = foreign.TestClient(validator(app))
+    assert [browser.get(path).status for path in [*raised, "/missing", "/mounted/x"]] == [403, 404, 405, 500, 400, 404]
+    assert causes == [403, 404, 405, 500, 400]
+    assert browser.get("/403").headers["X-Why"] == "because"
+    assert browser.get("/405").headers["Allow"] == "GET"
+    found = browser.post("/check", body=b"{", headers={"Content-Type": JSON}, query={"a": "1"})
+    assert (found.status, found.json) == (422, {"a": "1", "validation": {"name": ["is missing"]}})
+    assert browser.post("/quiet").status == 422
+    assert {browser.get(path).text for path in ("/class", "/factory", "/added")} == {"from an executor"}
+    assert (browser.get("/markup").headers["Content-Type"], browser.get("/html").text) == (HTML, "<p>&lt;p&gt;")
+    assert browser.get("/same_origin").text == "same"
+    with pytest.raises(TypeError, match="instance of"):
+        own.WebApp().get("/", Answers())
+    body = types.SimpleNamespace(read=raiser(foreign.HttpException(408, "the body came too slowly")))
+    reader = own.WebApp()
+    reader.post("/")(lambda context: context.request.body)
+    sent = foreign.TestClient(reader).post("/", environ={"wsgi.input": body, "CONTENT_LENGTH": "5"})
+    assert sent.status == 408
+    with pytest.raises(foreign.CodeException):
+        foreign.TestClient(app, raise_errors=True).get("/code")
+    with pytest.raises(TypeError, match="routes"):
+        type("App", (own.WebApp,), {"routes": foreign.WebApp.routes})
+
+
+def test_two_copies_in_one_process_understand_each_other(other):
+    """Issue: by what they offer."""
+    with Log():
+        check_that_one_copy_understands(webapp, other)
+        check_that_one_copy_understands(other, webapp)
+
+
+def test_what_was_made_before_a_reload_goes_on_working(reloaded):
+    before, after = reloaded
+    assert before.HttpException is not after.HttpException
+    with Log():
+        check_that_one_copy_understands(before, after)
+        check_that_one_copy_understands(after, before)
+        check_that_one_copy_understands(before, before)
+
+
+def test_application_that_was_served_before_a_reload_answers_after_it(tmp_path, monkeypatch):
+    (tmp_path / "webapp_served.py").write_bytes((ROOT / "webapp.py").read_bytes())
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("webapp_served")
+    app = type("App", (module.WebApp,), {"on_complete": lambda self, context: None})()
+    app.get("/")(lambda context: "answer")
+    app.get("/error")(raiser(module.HttpException(409)))
+    app.get("/stream")(lambda context: iter("ab"))
+    asked = {path: client(app).get(path).text for path in ("/", "/error", "/stream", "/nowhere")}
+    importlib.reload(module)
+    del sys.modules["webapp_served"]
+    assert {path: client(app).get(path).text for path in asked} == asked
+
+
+UPSTREAM = {
+    "status_code": lambda error: setattr(error, "status_code", 404),
+    "everything": lambda error: vars(error).update(status_code=404, message="no", headers={"X-Upstream": "1"}),
+    "the mark on the object": lambda error: vars(error).update(status_code=404, _webapp_http_exception=True),
+}
+
+
+@pytest.mark.parametrize("make", UPSTREAM.values(), ids=UPSTREAM)
+def test_exception_that_only_has_a_status_code_is_a_500(make):
+    """As those of HTTP clients: what another server answered is no answer to our own client."""
+    error = type("HTTPError", (Exception,), {})("404 from another server")
+    make(error)
+    response = answer(raiser(error))
+    assert (response.status, "X-Upstream" in response.headers) == (500, False)
+
+
+def test_exception_that_has_an_answer_to_everything_is_a_500():
+    class Answers(Exception):
+        def __getattr__(self, name):
+            return True
+
+    class OddType(type):
+        def __getattr__(cls, name):
+            raise ValueError(name)
+
+    class OddClass(Exception, metaclass=OddType):
+        __class__ = property(raiser(ValueError()))
+
+    assert [answer(raiser(error)).status for error in (Answers(), OddClass())] == [500, 500]
+
+
 # ---- README.rst: reading it ------------------------------------------------------------------------------------------
 
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
@@ -12589,6 +13168,7 @@ def log_app():
         app.get(pattern)(raiser(error))
     app.get("/stream")(lambda context: (text if text else 1 / 0 for text in ("begun", "")))
     app.get("/invalid", Answer422)
+    app.get("/nothing")(nothing)
     app.get("/complete")(lambda context: "answer")
     return app
 
@@ -12599,11 +13179,12 @@ LOG_ROWS = {
     "a hook or callback fails": ("/complete", HOOK_FAILED, True),
     "``resolve_status_code`` fails": ("/unresolved", "KeyError('text')", True),
     "a stream breaks after its start": ("/stream", "'/stream': 500", True),
+    "a GET handler builds and returns nothing": ("/nothing", "is a return missing?", False),
     "validation fails": ("/invalid", None, False),
 }
 
 
-@pytest.mark.parametrize("row", table(chapter("What is logged where"))[:6], ids=lambda row: row[0])
+@pytest.mark.parametrize("row", table(chapter("What is logged where"))[:7], ids=lambda row: row[0])
 def test_row_of_what_is_logged(row):
     path, text, trace = LOG_ROWS[row[0]]
     with Log() as log:
@@ -12638,7 +13219,9 @@ def test_rows_of_what_the_server_logs():
         log.wait()
     answered, gone = log.records
     assert [f"``{answered.name}``", answered.levelname] == rows["a request was answered"][:2]
-    assert re.fullmatch(r"127\.0\.0\.1 GET /invalid 422 \d+ [\d.]+ ms", answered.getMessage())
+    assert re.fullmatch(
+        r"127\.0\.0\.1 GET /invalid 422 \d+ [\d.]+ ms  Answer422 found errors in title, age", answered.getMessage()
+    )
     assert [f"``{gone.name}``", gone.levelname] == rows["a client goes away"][:2]
 
 

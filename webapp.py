@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     import ssl
     import subprocess
     from datetime import datetime
+    from traceback import TracebackException
     from types import TracebackType
     from wsgiref.handlers import SimpleHandler
 
@@ -133,11 +134,11 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 # ---- saying what happened --------------------------------------------------------------------------------------------
 #
 # To the person who writes the application, or watches over it: places, names, log records. Nothing here ever reaches a
-# client, and no text of a client gets into a record unescaped.
+# client, and no text of a client gets into a record unescaped: not into its message, its arguments, its `extra`, nor
+# into the stack trace that logging's formatters print. Only the exception itself stays what it is.
 
 # Gets no handler from this file and propagates, as a library's logger should.
 _log = logging.getLogger("webapp")
-
 
 # Of a class, past whatever its metaclass makes of the attribute.
 _class_name = type.__dict__["__qualname__"].__get__
@@ -158,9 +159,8 @@ def _name(something: object) -> str:
 
 def _printable(text: str) -> str:
     """Return `text` with whatever is not printable escaped, so that a client cannot forge a line of the log."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    # repr() escapes just that, and besides backslashes and quotes, which are none of what it is shown here.
+    return text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
 
 
 def _place() -> str:
@@ -171,12 +171,19 @@ def _place() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def _below(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from where it has left this file: what matters at two in the morning is the application."""
-    below = trace
-    while below is not None and below.tb_frame.f_globals is globals():
-        below = below.tb_next
-    return below or trace
+def _whereabouts(something: Callable[..., object]) -> str:
+    """Return the name of a hook or handler, with the file and line it was written in where Python can tell."""
+    from inspect import unwrap
+
+    name = _name(something)
+    try:
+        while isinstance(something, functools.partial):
+            something = something.func
+        something = unwrap(something)
+        code = getattr(something, "__code__", None) or type(something).__call__.__code__
+        return f"{name} ({_printable(code.co_filename)}:{code.co_firstlineno:d})"
+    except Exception:  # a class, a builtin, or what answers every question
+        return name
 
 
 def _escape_in_files(logger: logging.Logger) -> None:
@@ -198,14 +205,84 @@ def _escape_in_files(logger: logging.Logger) -> None:
         above = above.parent if above.propagate else None
 
 
-def _report(level: int, message: str, *arguments: object, error: BaseException | None = None, **extra: object) -> None:
-    """Log, and never raise: a broken log handler must not cost the client its response."""
+def _below(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where it has left this file, None if it never did."""
+    while trace is not None and trace.tb_frame.f_globals is globals():
+        trace = trace.tb_next
+    return trace
+
+
+def _report(
+    level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
+) -> None:
+    """Log, and never raise: a broken log handler must not cost the client its response.
+
+    The stack trace begins where it has left this file, for what matters at two in the morning is the application.
+    `where` is a line above it.
+    """
     try:
-        trace = None if error is None else (type(error), error, _below(error.__traceback__))
+        if not _log.isEnabledFor(level):
+            return
+        caller = sys._getframe(1)
+        code = caller.f_code
+        trace = None if error is None else (type(error), error, _below(error.__traceback__) or error.__traceback__)
+        record = _log.makeRecord(
+            _log.name, level, code.co_filename, caller.f_lineno, message, arguments, trace, code.co_name, extra
+        )
+        if trace is not None:
+            # Where formatters keep what they have made of exc_info. All of logging's print it if it is there already.
+            lines = [where] if where else []
+            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(*trace)))
         _escape_in_files(_log)
-        _log.log(level, message, *arguments, exc_info=trace, extra=extra)
+        _log.handle(record)
     except Exception:
         return
+
+
+def _trace_lines(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> list[str]:
+    from traceback import TracebackException
+
+    try:
+        return list(_lines_of(TracebackException(kind, error, trace)))
+    except Exception:  # out of memory, or too deep in recursion for the many calls of that
+        return [f"{_describe(error)}, whose stack trace cannot be shown"]
+
+
+_FILE = _place.__code__.co_filename
+_CAUSED = "The above exception was the direct cause of the following exception:"
+_DURING = "During handling of the above exception, another exception occurred:"
+
+
+def _lines_of(found: TracebackException) -> Iterator[str]:
+    """Yield what Python prints of an exception, each message as one line with its line ends in it.
+
+    A message, a note, or the source that a SyntaxError shows, may be a client's: its line ends must not make what looks
+    like a frame, or like another record.
+    """
+    chain = [found]
+    while (earlier := _earlier(chain[-1])) is not None:
+        chain.append(earlier)
+    for depth, each in reversed(list(enumerate(chain))):
+        own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, each.stack))
+        if own < len(each.stack):
+            del each.stack[:own]
+        if each.stack:
+            yield "Traceback (most recent call last):"
+        for frame in each.stack.format():
+            # The line that was running, and the marks below it, are indented; a line end in a file's name is not that.
+            yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
+        for number, line in enumerate(each.format_exception_only()):
+            yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
+        for inner in getattr(each, "exceptions", None) or ():  # of an ExceptionGroup
+            yield from ("  | " + line for line in _lines_of(inner))
+        if depth:
+            yield from ("", _CAUSED if chain[depth - 1].__cause__ is each else _DURING, "")
+
+
+def _earlier(found: TracebackException) -> TracebackException | None:
+    if found.__cause__ is not None or found.__suppress_context__:
+        return found.__cause__
+    return found.__context__
 
 
 def _describe(something: object) -> str:
@@ -214,6 +291,18 @@ def _describe(something: object) -> str:
         return _printable(repr(something))
     except Exception:
         return f"<{_name(something)}, whose repr() fails>"
+
+
+_LONGEST_REASON = 200  # characters; an access line is read at a glance
+
+
+def _give_reason(environ: _Environ, tell: Callable[[Any], str], *arguments: object) -> None:
+    """Tell a server that asked for it, on one printable line, why the answer is what it is. Never for the client."""
+    reasons = environ.get("webapp.reason")
+    if reasons is not None:
+        with contextlib.suppress(Exception):  # of an exception that cannot say what it is
+            reason = _printable(tell(*arguments)[: _LONGEST_REASON + 1])
+            reasons.append(reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 3] + "...")
 
 
 def _explain(error: Exception, what: str) -> None:
@@ -592,6 +681,10 @@ class HttpException(Exception):
     status_code: int = 500
     message: str = ""
     headers: Mapping[str, str] = {}
+    # How another copy of this file, vendored elsewhere or loaded again, knows such an exception. Not by its attribute
+    # status_code, which the exceptions of HTTP clients have too: what another server answered to this application is
+    # no answer to its own clients.
+    _webapp_http_exception = True
     # The headers that were found good, so that the error path need not look again if they are still the same.
     _checked: tuple[dict[str, str], _Fields] | None = None
 
@@ -608,6 +701,14 @@ class HttpException(Exception):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.status_code}, {self.message!r})"
+
+
+def _is_http(error: BaseException) -> bool:
+    """Tell whether an exception is an HttpException, of this copy of the file or of another one."""
+    try:
+        return getattr(type(error), "_webapp_http_exception", None) is True
+    except Exception:  # of a metaclass
+        return False
 
 
 class NotFoundException(HttpException):
@@ -710,9 +811,9 @@ class Fields(Mapping[str, _T]):
         value = self[name]
         try:
             return convert(value)
-        except HttpException:
-            raise
         except (ValueError, ArithmeticError, LookupError) as error:
+            if _is_http(error):
+                raise
             if default is not ... and value == "":
                 return default
             raise _BadField(name, f"Field {name!r}: {_name(convert)} does not take {value!r:.80}") from error
@@ -1679,6 +1780,8 @@ class _BodyInput:
         except HttpException:  # our own server's
             raise
         except Exception as error:  # another server's own classes, for a broken chunk or a closed connection
+            if _is_http(error):  # our own server's, from another copy of this file
+                raise HttpException(cast(HttpException, error).status_code, str(error)) from error
             # socket.timeout became TimeoutError with Python 3.10.
             stalls = isinstance(error, TimeoutError) or type(error).__name__ == "timeout"
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
@@ -2014,11 +2117,11 @@ class Request:
         document = self.json if self._is_json() else None
         return document if isinstance(document, dict) else {}
 
-    def _all_input(self, *ignored: type[Exception]) -> dict[str, Any]:
-        """Return what `body_all` does, without the parts whose reading raises one of `ignored`."""
+    def _all_input(self, *, skip_broken: bool = False) -> dict[str, Any]:
+        """Return what `body_all` does; with `skip_broken` without the parts that cannot be read."""
         found: dict[str, Any] = {}
         for part in ("query", "form", "_json_members"):
-            with contextlib.suppress(*ignored):
+            with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
                 found.update(_flat(getattr(self, part)))
         return found
 
@@ -2971,10 +3074,16 @@ class ValidationExecutor(Executor):
         response itself.
         """
         if not context.response.sent:
-            given = context.request._all_input(HttpException, RuntimeError)
+            given = context.request._all_input(skip_broken=True)
             context.response.put_form({name: given[name] for name in given if name not in self.secret_fields})
             context.response.json("validation", self.errors).code(422)
         return None
+
+
+def _is_executor(kind: type) -> bool:
+    """Tell whether a class makes executors, of this copy of the file or of another one: by what they offer."""
+    offered = ("execute", "cancel", "canceled", "on_cancel")
+    return issubclass(kind, Executor) or all(hasattr(kind, name) for name in offered)
 
 
 def _run_executor(executor: Executor, context: WebContext) -> object:
@@ -2982,8 +3091,9 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
     if not executor.canceled:
         return value
     context._ended = _CANCELED
+    _give_reason(context.request.environ, _why_canceled, executor)
     response, dropped = context.response, True
-    if isinstance(executor, ValidationExecutor) and not response.sent:
+    if hasattr(executor, "add_error") and not response.sent:
         response.code(422)
     built = response._built()
     try:
@@ -2996,6 +3106,12 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
     return answer if dropped else value
 
 
+def _why_canceled(executor: Executor) -> str:
+    errors = getattr(executor, "errors", None)
+    found = f" found errors in {', '.join(map(str, errors))}" if errors else " canceled the rest"
+    return _name(type(executor)) + found
+
+
 _Link = Callable[["WebContext"], object]  # a handler, hook or executor as the dispatcher calls it
 
 
@@ -3004,13 +3120,13 @@ def _link(executor: object, names: Sequence[str], decorated: bool = False) -> _L
 
     A decorated function is a handler; of the others, one that needs no argument is a factory.
     """
-    if isinstance(executor, Executor):
+    if _is_executor(type(executor)):
         raise TypeError(
             f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
             f"give the class, or a function that makes one ({_place()})"
         )
     if isinstance(executor, type):
-        if not issubclass(executor, Executor):
+        if not _is_executor(executor):
             raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
         if not _takes(_signature(executor)):
             raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
@@ -3033,9 +3149,9 @@ def _needs_argument(function: Callable[..., object]) -> bool:
 
 def _run_made(factory: Callable[[], object], context: WebContext) -> object:
     executor = factory()
-    if not isinstance(executor, Executor):
-        raise TypeError(f"the factory {_name(factory)} made {type(executor).__name__}, which is no Executor")
-    return _run_executor(executor, context)
+    if not _is_executor(type(executor)):
+        raise TypeError(f"the factory {_name(factory)} made {_name(type(executor))}, which is no Executor")
+    return _run_executor(cast(Executor, executor), context)
 
 
 def _named(link: _Link, executor: Callable[..., object]) -> _Link:
@@ -3143,7 +3259,10 @@ class WebContext:
         if self.response.sent or self._ended == _FAILED:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
         names = () if self.route is None else self.route._names
-        run = functools.partial(_run_executor, executor) if isinstance(executor, Executor) else _link(executor, names)
+        if _is_executor(type(executor)):
+            run: _Link = functools.partial(_run_executor, cast(Executor, executor))
+        else:
+            run = _link(executor, names)
         if self._queue is None:
             self._queue = []
         self._queue.append(run)
@@ -3901,6 +4020,8 @@ class Scope:
 # "An exception occurred in the error handler": the words that whoever watches the log looks for. Logged for after
 # hooks, on_close callbacks and on_complete too; traceback and `extra` tell which.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
+# What the line below it calls them.
+_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
 
 
 class _SentStream:
@@ -3926,7 +4047,8 @@ class _SentStream:
             raise
         except Exception as cause:
             # The server breaks the connection off: the client must not take what it has for the whole.
-            _log_failure(self._context.request, cause, 500)
+            _log_failure(self._context, cause, 500)
+            _give_reason(self._context.request.environ, _why, cause)
             _note_unanswered(self._context.request, cause)
             raise
 
@@ -3937,12 +4059,66 @@ class _SentStream:
             complete(self._context)
 
 
-def _log_failure(request: Request, cause: Exception, status: int) -> None:
+def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
     if status >= 500:
-        _report(logging.ERROR, "%r %r: %d", request.method, request.path, status, error=cause)
+        asked = map(repr, _asked(context.request))
+        _report(logging.ERROR, "%s %s: %d", *asked, status, error=cause, where=_giver(context, cause))
     elif _log.isEnabledFor(logging.DEBUG):
-        _report(logging.DEBUG, "%r %r: %d %s", request.method, request.path, status, _describe(cause))
+        _report(logging.DEBUG, "%s %s: %d %s", *map(repr, _asked(context.request)), status, _describe(cause))
+
+
+def _asked(request: Request) -> tuple[str, str]:
+    """Return method and path for the log, which is to escape them."""
+    try:
+        return str(request.method), str(request.path)
+    except Exception:  # the application has made something else of its environ
+        return "?", "?"
+
+
+def _why(cause: Exception) -> str:
+    """Say why a request failed: what the exception says, or where it comes from."""
+    name = _name(type(cause))
+    if _is_http(cause):
+        text = str(cast(HttpException, cause).message)
+        if text or cause.__traceback__ is not None:
+            return text or f"{name} raised at {_raised_at(cause)}"
+        # Nobody raised it: no route was found.
+        return f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
+    text = str(cause)
+    return f"{name}: {text}" if text else f"{name} raised at {_raised_at(cause)}"
+
+
+def _raised_at(cause: Exception) -> str:
+    trace = _below(cause.__traceback__) or cause.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "?" if trace is None else f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+
+
+def _giver(context: WebContext, cause: Exception) -> str:
+    """Name who gave what cannot be sent, for no frame of the application is left then; "" for another failure."""
+    if context.route is None or not context.route.handlers:
+        return ""
+    trace, is_sending = cause.__traceback__, False
+    giver = context.route.handlers[-1]
+    while trace is not None and trace.tb_frame.f_globals is globals():
+        names = trace.tb_frame.f_locals
+        is_sending = is_sending or "giver" in names
+        if names.get("giver") is not None:  # a hook, perhaps
+            giver = names["giver"]
+        trace = trace.tb_next
+    if trace is not None and not is_sending:
+        return ""
+    return f"what {_whereabouts(giver)} gave for {context.route.method} {context.route.pattern}:"
+
+
+def _note_nothing(request: Request, route: Route) -> None:
+    """Say for debugging that nothing was built for a GET: who means it sets the 204, or builds an empty body."""
+    said = "%s built nothing and returned None: is a return missing?"
+    if _log.isEnabledFor(logging.DEBUG):
+        _report(logging.DEBUG, "%s %s: 204, " + said, *map(repr, _asked(request)), _whereabouts(route.handlers[-1]))
+    _give_reason(request.environ, lambda handler: said % _name(handler), route.handlers[-1])
 
 
 def _note_unanswered(request: Request, cause: Exception) -> None:
@@ -4020,7 +4196,9 @@ class WebApp(Scope):
 
         An override falls back to `super().resolve_status_code(cause)` for what it does not know.
         """
-        return cause.status_code if isinstance(cause, HttpException) else 500
+        if isinstance(cause, HttpException):
+            return cause.status_code
+        return cast(HttpException, cause).status_code if _is_http(cause) else 500
 
     # Everything else is final.
 
@@ -4171,6 +4349,8 @@ class WebApp(Scope):
                     response._return(value, link)
             links, context._queue = context._queue, None  # one that is queued may queue more
         if response._state == _OPEN:
+            if response._status is None and not response.has_body and route.method == "GET" and not context._ended:
+                _note_nothing(context.request, route)
             response._send()
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. What
@@ -4183,17 +4363,23 @@ class WebApp(Scope):
         context._ended = _FAILED
         request, response = context.request, context.response
         status = self._resolve(cause)
-        _log_failure(request, cause, status)
+        _log_failure(context, cause, status)
+        if "webapp.reason" in request.environ:
+            _give_reason(request.environ, _why, cause)
         if response._state == _OPEN:
             response._undo_step()
             response._status = status
-            if isinstance(cause, HttpException):
+            if issubclass(type(cause), HttpException) or _is_http(cause):
                 self._add_headers(response, cause)
+            builder: Callable[..., object] = Response.send
             for hook in hooks.error:
+                body, document = response._body, response._document
                 self._run_hook(context, hook, cause, status)
                 if response._state != _OPEN:
                     return
-            if self._send_answer(context):
+                if response._body is not body or response._document is not document:
+                    builder = hook
+            if self._send_answer(context, builder):
                 return
         if status >= 500:
             _note_unanswered(request, cause)
@@ -4205,9 +4391,9 @@ class WebApp(Scope):
             _report(logging.ERROR, "resolve_status_code failed for %s", _describe(cause), error=error)
             return 500
 
-    def _add_headers(self, response: Response, cause: HttpException) -> None:
+    def _add_headers(self, response: Response, cause: Any) -> None:
         try:
-            checked = cause._checked
+            checked = cause._checked if isinstance(cause, HttpException) else None
             if checked is not None and cause.headers == checked[0]:
                 response._headers = {**response._headers, **checked[1]}
                 return
@@ -4229,8 +4415,8 @@ class WebApp(Scope):
                 response._restore(before)
             self._log_hook(context, "error", hook, error)
 
-    def _send_answer(self, context: WebContext) -> bool:
-        """Send what the hooks have built and return True; else, or if that fails, send the default body."""
+    def _send_answer(self, context: WebContext, builder: Callable[..., object]) -> bool:
+        """Send what the hooks have built, `builder` last, and return True; else, or if that fails, the default body."""
         response = context.response
         answered = response._body is not None or response._document is not _NOTHING
         if not answered:
@@ -4240,7 +4426,7 @@ class WebApp(Scope):
             response._send()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session too large
-            self._log_hook(context, "error", Response.send, error)
+            self._log_hook(context, "error", builder, error)
         response._headers = headers
         response._session = None
         response._build_default()
@@ -4260,9 +4446,10 @@ class WebApp(Scope):
                 self._log_hook(context, "after", hook, error)
 
     def _log_hook(self, context: WebContext, stage: str, hook: Callable[..., object], error: Exception) -> None:
-        request = context.request
-        extra = {"stage": stage, "hook": _name(hook), "method": request.method, "path": request.path}
-        _report(logging.ERROR, _HOOK_FAILED, error=error, **extra)
+        method, path = _asked(context.request)
+        where = f"{_STAGES[stage]} {_whereabouts(hook)} failed for {method!r} {path!r}:"
+        extra = {"stage": stage, "hook": _name(hook), "method": _printable(method), "path": _printable(path)}
+        _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
 
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
