@@ -5250,6 +5250,7 @@ _RECEIVE = 64 * 1024  # more than a TLS record, so that nothing stays in OpenSSL
 # Times write_timeout that a fast reader may gain for later: what a client has taken, and what lies in some system's
 # buffer for it, look the same from here, and such a buffer may be emptied in large steps.
 _CREDIT = 16
+_SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
 _NEVER = float("inf")
 
 
@@ -5260,6 +5261,7 @@ class _Connection:
         "socket",
         "address",
         "secure",  # whether this is TLS
+        "shaking",  # its handshake is not over, and costs the processor time of fifty requests
         "would_block",  # what an operation raises that would have to wait; TLS has names of its own for it
         "crew",  # does other work while a thread waits for this client
         "place",  # the one in the crew that its present answer takes
@@ -5284,7 +5286,7 @@ class _Connection:
     def __init__(self, sock: socket.socket, address: str, crew: _Crew, would_block: tuple[type[OSError], ...]) -> None:
         self.socket = sock
         self.address = address
-        self.secure = would_block != (BlockingIOError,)
+        self.secure = self.shaking = would_block != (BlockingIOError,)
         self.would_block = would_block
         self.crew = crew
         self.place = _NOWHERE
@@ -5320,8 +5322,7 @@ class _Connection:
         """Send what the client takes at once, and leave the rest to the leader."""
         self.rest = rest
         try:
-            while rest.left and rest.send(self) >= _PACE:
-                pass
+            rest.send(self)
         except self.would_block:
             pass
         except OSError:
@@ -5410,10 +5411,10 @@ class _Rest:
         """Try to send some of it, and say how much was sent; raise what the socket raises."""
         views = self._views
         if len(views) > 1 and not connection.secure and hasattr(connection.socket, "sendmsg"):
-            moved = connection.socket.sendmsg(views)
+            moved = connection.socket.sendmsg([views[0], views[1][:_SLICE]])
         else:
             # A TLS write that would block must be repeated with the same length.
-            moved = connection.socket.send(views[0][:_PACE] if connection.secure else views[0])
+            moved = connection.socket.send(views[0][: _PACE if connection.secure else _SLICE])
         self.left -= moved
         sent = moved
         while views and sent >= len(views[0]):
@@ -5449,7 +5450,7 @@ class _FileRest(_Rest):
     def send(self, connection: _Connection) -> int:
         """Try to send some of it; OSError too if the file has become shorter."""
         if hasattr(os, "sendfile") and not connection.secure:
-            count = min(self.left, 2**20)
+            count = min(self.left, _SLICE)
             moved = os.sendfile(connection.socket.fileno(), self._file.fileno(), self._offset, count)
         else:
             self._file.seek(self._offset)
@@ -6431,6 +6432,9 @@ class Server:
         self._now = time.monotonic()
         for key, event in events:
             if key.data is not None:
+                # What costs much is put off when a round takes long; the selector will tell of it again.
+                if (event & _WRITE or key.data.shaking) and time.monotonic() - self._now > _PATIENCE:
+                    continue
                 self._guard(self._writable if event & _WRITE else self._readable, key.data)
             elif key.fileobj is self._listener:
                 self._accept()
@@ -6471,6 +6475,8 @@ class Server:
             connection.deadline = self._now + self.idle_timeout
             self._connections.add(connection)
             self._guard(self._welcome, connection)
+            if connection.shaking and time.monotonic() - self._now > _PATIENCE:
+                return
 
     def _make_room(self) -> bool:
         """Close the connection that has been idle for the longest time, as RFC 9112 section 9.5 allows."""
@@ -6512,6 +6518,7 @@ class Server:
                 _report(logging.INFO, "%s went away in the middle of a request", connection.address)
             self._drop(connection)
         elif connection.stage == _COLLECTING:
+            connection.shaking = False
             connection.buffer = connection.buffer + data if connection.buffer else data
             self._advance(connection)
 
