@@ -2247,10 +2247,10 @@ _CONTENT_TYPES = {
 @_remember(64)
 def _content_type(extension: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
-    from mimetypes import MimeTypes
-
     found = _CONTENT_TYPES.get(extension.lower())
     if found is None:
+        from mimetypes import MimeTypes
+
         try:
             table = MimeTypes()  # the first one in a process looks for files
         except OSError as error:
@@ -3657,9 +3657,11 @@ def _check_place(file: _FileBody, root: str, names: Sequence[str], context: WebC
         raise NotFoundException(f"a link that leads out of {root!r}: {path!r}")
     # What differs is a link, or a name that is another one on the disk. Linux tells the names that it was asked for.
     if place != path or not _IGNORES_CASE:
-        folders = itertools.accumulate(names, os.path.join, initial=root)
-        respelled = [_may_be_respelled(folder, name) for folder, name in zip(folders, names)]
-        if any(respelled):
+        folder, respelled = root, False
+        for name in names:
+            respelled |= _may_be_respelled(folder, name)
+            folder += os.sep + name
+        if respelled:
             _refuse_other_case(context, context.request._segments())
 
 
@@ -3669,22 +3671,24 @@ def _may_be_respelled(folder: str, name: str) -> bool:
     Where letters of the other case, or another form of Unicode, lead to something, whatever else may do so: short
     names, names without their ends. Only a listing is sure, and takes long.
     """
-    others = _spellings(name)
+    others = _other_spellings(name)
     tellable = others or (name.isascii() and "~" not in name and name[-1] not in ". ")
-    if tellable and not any(os.path.lexists(os.path.join(folder, other)) for other in others):
+    if tellable and not any(os.path.lexists(folder + os.sep + other) for other in others):
         return False
     if _unified(name) not in map(_unified, os.listdir(folder)):
         raise NotFoundException(f"listed by another name in {folder!r}: {name!r}")
     return True
 
 
-def _spellings(name: str) -> set[str]:
+def _other_spellings(name: str) -> list[str]:
     if name.isascii():
-        return {name.swapcase()} - {name}
+        other = name.swapcase()
+        return [] if other == name else [other]
     from unicodedata import normalize
 
-    forms = (normalize(form, name) for form in ("NFC", "NFD", "NFKC", "NFKD"))
-    return {os.fsdecode(os.fsencode(name).swapcase()), *forms} - {name}
+    forms = {os.fsdecode(os.fsencode(name).swapcase())}
+    forms.update(normalize(form, name) for form in ("NFC", "NFD", "NFKC", "NFKD"))
+    return list(forms - {name})
 
 
 def _unified(name: str) -> str:
