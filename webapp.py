@@ -2494,13 +2494,14 @@ def _save_session(response: Response) -> None:
         response.delete_cookie(app._session_cookie)
         return
     signed = f"{urlsafe_b64encode(document.encode()).decode().rstrip('=')}.{int(time.time())}"
+    value = f"{signed}.{_sign(app._session_keys[0], signed)}"
     headers = response._headers
-    response.cookie(
-        app._session_cookie, f"{signed}.{_sign(app._session_keys[0], signed)}", max_age=app._session_max_age
-    )
-    if len(response._headers[_cookie_key(app._session_cookie, None, "/")][0][1]) > _MAX_COOKIE:
-        response._headers = headers
-        raise ValueError(f"the session needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere")
+    if len(value) < _MAX_COOKIE:
+        response.cookie(app._session_cookie, value, max_age=app._session_max_age)
+        if len(response._headers[_cookie_key(app._session_cookie, None, "/")][0][1]) <= _MAX_COOKIE:
+            return
+    response._headers = headers
+    raise ValueError(f"the session needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere")
 
 
 # ---- the response ----------------------------------------------------------------------------------------------------
