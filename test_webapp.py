@@ -11641,6 +11641,10 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path):
 @pytest.mark.parametrize(
     "request_, reason",
     [
+        (post("/sign", "Content-Type: " + URLENCODED, "Content-Length: 0"), "Missing field 'name'"),
+        (post("/json", "Content-Type: text/plain", "Content-Length: 0"), "not a JSON content type: 'text/plain'"),
+        (get("/nowhere"), ""),
+        (get("/forbidden"), "not for you\\x1b[31m"),
         (get("/", "Host: b"), "malformed Host"),
         (get("/a b"), "malformed request line"),
         (post("/sign", CHUNKED, "Content-Length: 1"), "Transfer-Encoding beside Content-Length"),
