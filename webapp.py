@@ -5334,6 +5334,18 @@ class _Connection:
             self.lost = True
             raise
 
+    def send_short(self, data: bytes) -> None:
+        """Send the last bytes of an answer, which the system nearly always takes at once."""
+        try:
+            moved = self.socket.send(data)
+        except self.would_block:
+            moved = 0
+        except OSError:
+            self.lost = True
+            raise
+        if moved < len(data):
+            self.rest = _Rest(data[moved:])
+
     def receive(self, patience: _Patience) -> bytes:
         """Wait for bytes; b"" at the end, TimeoutError without any."""
         while True:
@@ -5644,6 +5656,7 @@ class _HandlerMixin(SimpleHandler):
     cut = False  # the response broke off where nothing but the end of the connection could say so
     events = False  # it is a stream of events, which has no end of its own
     _left: int | None = None  # bytes of the body that are to come, where that was declared
+    _patience: _Patience | None = None
     _complete = False  # there is nothing more to write
     _broken = False  # the connection cannot be used any more
     started = 0.0  # time.perf_counter
@@ -5654,7 +5667,6 @@ class _HandlerMixin(SimpleHandler):
         self.server = server
         self.connection = connection
         self.request = request
-        self.patience = _Patience(server.write_timeout, _CREDIT)
         # What the application has logged itself, and why it answers what it does; see WebApp.
         self.logged: list[BaseException] = []
         self.reasons: list[str] = []
@@ -5691,6 +5703,10 @@ class _HandlerMixin(SimpleHandler):
 
     def finish_response(self) -> None:
         """Send what the application returned."""
+        result = self.result
+        if type(result) is list and len(result) == 1 and not self.headers_sent and result[0].__class__ is bytes:
+            self._send_whole(result[0])
+            return
         is_file = self.result_is_file()
         if self.headers_sent or not (is_file and self.sendfile()):
             if not isinstance(self.result, (list, tuple)):
@@ -5701,6 +5717,24 @@ class _HandlerMixin(SimpleHandler):
                 if self._left == 0 and (is_file or self.framing and self.framing.bodiless):
                     break
         self.finish_content()
+
+    def _send_whole(self, data: bytes) -> None:
+        """Send the only block of a response, as what follows would do it in three more calls."""
+        head = self._head(len(data))
+        if self._left != len(data):
+            self._send(head, data, last=True)
+            self.finish_content()
+            return
+        self.headers_sent = True
+        self.sent = len(data)
+        self._left = 0
+        self._send_last(head, data)
+
+    def _send_last(self, head: bytes, data: bytes) -> None:
+        if len(data) > _PACE:
+            self.connection.send_last(_Rest(head, data) if head else _Rest(data))
+        else:
+            self.connection.send_short(head + data)
 
     def write(self, data: bytes) -> None:
         """Send one block, the head before the first (PEP 3333)."""
@@ -5755,10 +5789,8 @@ class _HandlerMixin(SimpleHandler):
         self.sent += len(data)
         if data and framing is not None and framing.chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        if last and len(data) > _PACE:
-            self.connection.send_last(_Rest(head, data) if head else _Rest(data))
-        elif last:
-            self.connection.send_last(_Rest(head + data))
+        if last:
+            self._send_last(head, data)
         elif head or data:
             self.connection.send(head + data, self.patience)
 
@@ -5791,6 +5823,13 @@ class _HandlerMixin(SimpleHandler):
                     heads.clear()
                 heads[key] = framing
         return framing
+
+    @property
+    def patience(self) -> _Patience:
+        """With a client that takes the answer slowly; most take it at once."""
+        if self._patience is None:
+            self._patience = _Patience(self.server.write_timeout, _CREDIT)
+        return self._patience
 
     def begin_stream(self, content_type: str = "") -> None:
         """Take one of the places that streams have; HttpException 503 if there is none.
@@ -5882,8 +5921,8 @@ def _handler_class() -> type[_HandlerMixin]:
 # The threads of a server. To hand a request to another thread costs as much as a quick answer, and threads that compete
 # for the interpreter's lock answer fewer than one does. So one thread leads: it collects requests, however slowly they
 # arrive, and answers them itself. A thread that only watches deposes a leader that was away for too long, and another
-# one leads on; the former leader ends its answer, helps with what is waiting, and rests. For a moment after an answer
-# that took long, the leader leaves the answers to the others, so that nobody has to wait for the watch.
+# one leads on; the former leader ends its answer, helps with what is waiting, and rests. Where answers take long again
+# and again, the leader leaves them to the others for a moment, so that nobody has to wait for the watch.
 #
 # Every answer under way takes a place, and the places are what bounds the threads:
 #
@@ -5895,7 +5934,9 @@ def _handler_class() -> type[_HandlerMixin]:
 _STREAMS = 1000
 _PATIENCE = 0.005  # seconds that a leader may take for one answer; the interpreter's switch interval
 _LONG_ROUND = 0.02  # seconds that it may take for all that it has collected
-_CAUTION = 0.25  # seconds for which the leader leaves the answers to others after one that took too long
+# When so many answers in a row have taken too long, and in so many seconds, the leader leaves answers to the others for
+# so many more. A busy machine makes one seem long now and then, and to leave all to others costs half as much again.
+_LONG_ANSWERS, _WITHIN, _CAUTION = 8, 0.1, 0.5
 
 
 class _Crew:
@@ -5928,7 +5969,8 @@ class _Crew:
         # Since when it answers, _NEVER while it collects; and since when it answers the present request.
         self._away = _NEVER
         self._since = _NEVER
-        # Until when it leaves the answers to others.
+        # When its answers have taken too long, and until when it leaves them to others.
+        self._deposed: deque[float] = deque([0.0], maxlen=_LONG_ANSWERS)
         self._careful_until = 0.0
         # Threads that rest; those that were called and have not come yet.
         self._resting = 0
@@ -6109,17 +6151,16 @@ class _Crew:
                 if connection is not None:
                     self._move(connection, _NOWHERE)
                     self.returned.append(connection)
-                deposed = leads and not self.leads
-                more = self._startable() and not self._ended and not deposed
-                if leads and not deposed:
+                leading = leads and self.leads
+                more = self._startable() and not self._ended and leading == leads
+                if leading:
                     self._note_leader(more)
-                done = connection is not None
+                elif connection is not None:
+                    self._ring()
                 if more:
                     connection = self.waiting.popleft()
                     if connection.place == _NOWHERE:
                         self._move(connection, _ANSWERS)
-            if done and not self.leads:
-                self._ring()
             if not more:
                 return
             assert connection is not None
@@ -6147,7 +6188,9 @@ class _Crew:
                 self._alarm.wait(None if self._dozing else _PATIENCE)
                 now = time.monotonic()
                 if now - self._since >= _PATIENCE:
-                    self._careful_until = now + _CAUTION
+                    self._deposed.append(now)
+                    if len(self._deposed) == _LONG_ANSWERS and now - self._deposed[0] < _WITHIN:
+                        self._careful_until = now + _CAUTION
                     self._depose()
                 elif now - self._away >= _LONG_ROUND:
                     self._depose()
@@ -6421,15 +6464,15 @@ class Server:
     def _round(self) -> None:
         """Wait for something to happen, and do what follows from it."""
         while self._asked:
-            step, connection = self._asked.popleft()
-            self._guard(step, connection)
+            self._guard(*self._asked.popleft())
         returned = self._crew.returned
         while returned:
             self._guard(self._take_back, returned.popleft())
         if self.stopping and self._may_end():
             self._close()
             return
-        _write_lines()
+        if _lines:
+            _write_lines()
         timeout = self._tick
         if self._crew.waiting or self._asked:
             timeout = _PATIENCE if self._crew.full() and not self._asked else 0
