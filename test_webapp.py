@@ -1113,6 +1113,25 @@ def test_resolve_status_code_that_raises_or_returns_no_status_means_500_and_is_l
     assert log.levels() == ["ERROR", "ERROR"]
 
 
+@pytest.mark.parametrize("status", [200, 201, 303, 400, 404, 409, 413, 414, 416, 418, 422, 451, 499, 503, 599])
+def test_http_exception_says_the_phrase_that_the_default_answer_has(status):
+    phrase = HttpException(status).phrase
+    assert answer(raiser(HttpException(status))).reason == phrase
+    assert phrase not in ("Request Entity Too Large", "Unprocessable Entity", "")
+
+
+def test_phrase_of_an_http_exception_is_that_of_its_class():
+    assert NotFoundException("not this").phrase == "Not Found"
+    assert MethodNotAllowedException("GET").phrase == "Method Not Allowed"
+    assert Teapot().phrase == HttpException(418).phrase == "Client Error"
+
+
+@pytest.mark.parametrize("message", [404, ValueError("text"), {"a": 1}, b"text"])
+def test_message_that_is_no_text_is_still_shown(message):
+    """`NotFoundException(404)` is soon written; a traceback must not fail at it."""
+    assert str(NotFoundException(message)) == str(HttpException(404, message)) == str(message)
+
+
 # ---- contract 7.2: order in which the error response is built --------------------------------------------------------
 
 
@@ -2370,7 +2389,7 @@ def test_validate_may_return_the_response_which_is_none():
     assert (response.text, response.headers["X-A"]) == ("handled", "1")
 
 
-SECRETS = [
+KEPT_BACK = [
     ({"form": {"user": "Ada", "password": "s3cret", "again": "s3cret"}}, {"user": "Ada"}),
     ({"json": {"user": "Ada", "password": "s3cret"}}, {"user": "Ada"}),
     ({"query": {"password": "s3cret"}, "form": {"user": ["Ada", "Bo"]}}, {"user": ["Ada", "Bo"]}),
@@ -2378,7 +2397,7 @@ SECRETS = [
 ]
 
 
-@pytest.mark.parametrize("request_, echoed", SECRETS)
+@pytest.mark.parametrize("request_, echoed", KEPT_BACK)
 def test_secret_fields_are_not_given_back_and_all_others_are(request_, echoed):
     app = WebApp()
 
@@ -2788,7 +2807,7 @@ def limited(text):
     return number
 
 
-PARSED = [
+CONVERTED = [
     # value of the field, what converts it, and what that gives
     ("7", int, 7),
     (" -7 ", int, -7),
@@ -2804,7 +2823,7 @@ PARSED = [
     ("100", limited, 100),
 ]
 
-UNPARSED = [
+UNCONVERTED = [
     ("x", int),
     ("1.5", int),
     ("", int),
@@ -2822,13 +2841,13 @@ UNPARSED = [
 ]
 
 
-@pytest.mark.parametrize("text, convert, value", PARSED)
+@pytest.mark.parametrize("text, convert, value", CONVERTED)
 def test_parse_gives_the_first_value_converted(text, convert, value):
     fields = Fields([("b", "x"), ("a", text), ("a", "second")])
     assert fields.parse("a", convert) == fields.parse("a", convert, "default") == value
 
 
-@pytest.mark.parametrize("text, convert", UNPARSED)
+@pytest.mark.parametrize("text, convert", UNCONVERTED)
 def test_value_that_does_not_convert_is_a_400_that_names_field_and_converter(text, convert):
     for arguments in ((), (7,)) if text else ((),):
         with pytest.raises(ValueError) as caught:
@@ -4172,7 +4191,7 @@ def test_subclass_of_markup_stays_one():
 
 
 # Some text, or an operation on smaller trees; what it stands for in a page is told without Markup.
-TREES = st.recursive(
+MARKUP_TREES = st.recursive(
     st.tuples(st.just("text"), ANY_TEXT) | st.tuples(st.just("html"), st.sampled_from(["<br>", "&amp;", ""])),
     lambda smaller: st.tuples(st.sampled_from(["+", "join", "format", "%", "%()", "*"]), st.lists(smaller, max_size=3)),
     max_leaves=8,
@@ -4202,7 +4221,7 @@ def built_of(tree):
     return Markup().join(parts) * (2 if kind == "*" else 1)
 
 
-@given(TREES)
+@given(MARKUP_TREES)
 def test_markup_built_in_any_way_holds_every_text_escaped_once(tree):
     assert str(Markup.escape(built_of(tree))) == on_the_page(tree)
 
@@ -4285,13 +4304,13 @@ TEMPLATE_STRINGS = {
     't"{network}"': "10.0.0.0/8",  # can be iterated over, and has a text of its own
     't"{Point(name[0], 1)}"': "Point(x=&#x27;&lt;&#x27;, y=1)",
 }
-NAMES = {"name": "<b>\"'&", "fill": "*", "width": 4, "network": ipaddress.ip_network("10.0.0.0/8")}
+INTERPOLATED = {"name": "<b>\"'&", "fill": "*", "width": 4, "network": ipaddress.ip_network("10.0.0.0/8")}
 
 needs_template_strings = pytest.mark.skipif(sys.version_info < (3, 14), reason="template strings came with Python 3.14")
 
 
 def template_string(source):
-    return eval(source, {**globals(), **NAMES})
+    return eval(source, {**globals(), **INTERPOLATED})
 
 
 @needs_template_strings
@@ -11905,6 +11924,71 @@ def test_what_cannot_start_says_so_on_one_line(program, server, arguments, words
     assert words.format(taken=server.port, folder=os.path.join(program.parent, "")) in errors
 
 
+NO_APPLICATION = """
+from webapp import WebApp
+class Shop(WebApp):
+    pass
+def app():
+    return Shop()
+def page(context):
+    return "page"
+async def arrive(scope, receive, send):
+    pass
+main = Shop()
+text = "main"
+"""
+
+
+@pytest.mark.parametrize(
+    "target, words",
+    [
+        (
+            "shop:Shop",
+            "Shop is a class: give an application made of it, Shop(); write app = Shop() into the file, and na",
+        ),
+        (
+            "shop",
+            "app takes no arguments: give the application that it makes, app(); write application = app() into the ",
+        ),
+        ("shop:app()", "app() is a call: write app = app() into the file, and name shop:app"),
+        ("shop.py:page", "page takes no (environ, start_response), as a WSGI application does"),
+        ("shop.py:arrive", "arrive is async, an ASGI application, and this takes WSGI"),
+        ("shop.py:text", "'main' is no WSGI application"),
+        ("shop.py:shop", "it has no 'shop': name shop.py:main"),
+        ("other", "it has no 'app': name what the application is called, file.py:name"),
+        (".", "it is a directory: name the file that makes the application, shop.py"),
+        ("empty", "it is a directory: name the file that makes the application, such as hello.py"),
+        ("./shop", "a file is named with its ending: ./shop.py"),
+    ],
+)
+def test_what_is_no_application_is_told_on_one_line_with_what_to_write(tmp_path, target, words):
+    (tmp_path / "shop.py").write_text(NO_APPLICATION)
+    (tmp_path / "other.py").write_text("x = 1\n")
+    (tmp_path / "webapp.py").write_bytes(pathlib.Path(webapp.__file__).read_bytes())  # makes no application
+    (tmp_path / "empty").mkdir()
+    process = start(target, "--routes", cwd=tmp_path)
+    output, errors = process.communicate(timeout=10)
+    assert (process.returncode, output, errors.count("\n")) == (1, "", 1)
+    assert errors.startswith(f"webapp: cannot load {target}: ") and words in errors
+
+
+@pytest.mark.parametrize("host, own", [("0.0.0.0", "127.0.0.1"), ("", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")])
+def test_banner_shows_what_another_machine_in_the_network_can_open(program, host, own):
+    process = start("site1", "--host", host, "--port", "0", cwd=program.parent)
+    line = process.stderr.readline()
+    shown = re.fullmatch(
+        rf"webapp: serving on http://{own}:(\d+)(?: and, for the network, (\S+|any other address of this machine))? "
+        r"\(Ctrl-C stops\)\n",
+        line,
+    )
+    assert shown and (shown[2] is None) == (host == "127.0.0.1"), line
+    # A machine without a network shows none.
+    if host != "127.0.0.1" and shown[2].startswith("http"):
+        address = urllib.parse.urlsplit(shown[2])
+        assert address.port == int(shown[1]) and not ipaddress.ip_address(address.hostname).is_loopback
+        assert ask(type("At", (), {"host": address.hostname, "port": address.port}), get())[2] == b"one"
+
+
 def test_version_tells_the_digest_of_the_file(tmp_path):
     output, _ = start("--version", cwd=tmp_path).communicate(timeout=5)
     with open(webapp.__file__, "rb") as file:
@@ -12081,6 +12165,249 @@ print(sorted(set({unwanted!r}) & (set(sys.modules) - before)))
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+# ---- mistakes: what their author sees --------------------------------------------------------------------------------
+
+
+def shop():
+    """An application that mistakes are made in."""
+    app = WebApp(secret_key="a secret of the tests")
+    app.get("/users/{id:int}")(user)
+    return app
+
+
+def user(context, id):
+    return {"id": id}
+
+
+def lost(context):
+    """A handler that no route has."""
+
+
+async def arrive(scope, receive, send):
+    """What an ASGI application looks like."""
+
+
+def checking(**members):
+    return type("NewItem", (ValidationExecutor,), members)
+
+
+# Each is a piece of code that its author believes in: the exception, and the words in it that say what was found and
+# what to write. Where the place is asked for, no frame of the traceback need be read to find it.
+DECLARED = [
+    (lambda app: app.route("/x"), TypeError, "route('GET', '/path'), not '/x'"),
+    (lambda app: app.get(lost), TypeError, "a pattern is a str, not lost: a decorator is written with it, @app.get("),
+    (lambda app: app.path(lost), TypeError, "a pattern is a str, not lost"),
+    (lambda app: app.error(ValueError), TypeError, "(context, cause, status_code), not ValueError: it sees every fail"),
+    (lambda app: app.error(404), TypeError, "(context, cause, status_code), not 404: it sees every failure, and asks"),
+    (lambda app: app.before(dict), TypeError, "before() takes a function (context), not dict"),
+    (lambda app: app.mount("/in", WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
+    (lambda app: app.mount("/in", shop), TypeError, "shop takes no arguments: give the application that it makes, sho"),
+    (lambda app: app.mount("/in", lost), TypeError, "lost takes no (environ, start_response)"),
+    (lambda app: app.mount("/in", arrive), TypeError, "arrive is async, an ASGI application, and this takes WSGI"),
+    (lambda app: app.mount("/in", "shop:app"), TypeError, "'shop:app' is no WSGI application"),
+    (lambda app: checking(validate=lambda self: None), TypeError, "NewItem.validate must take (self, context)"),
+    (lambda app: checking(on_cancel=lambda self: None), TypeError, "NewItem.on_cancel must take (self, context)"),
+    (lambda app: checking(secret_fields="password"), TypeError, "NewItem.secret_fields is a tuple: ('password',)"),
+    (lambda app: app.get("/", checking()()), TypeError, "an instance of NewItem would carry one request's state"),
+    (lambda app: app.get("/<name>"), ValueError, "a parameter is written {name}, not <name>"),
+    (lambda app: app.get("/")(lambda: ""), TypeError, "must take (context)"),
+    (lambda app: app.static("/static", "nowhere"), ValueError, "'nowhere' is no directory"),
+]
+
+AT_THE_START = [
+    (lambda app: app.run(port="8000"), TypeError, "port is a number, not '8000'"),
+    (lambda app: app.run(8000), TypeError, "host is a str, not 8000; for a port write port=8000"),
+    (lambda app: app.run(debug=True), TypeError, "run() takes no debug; it takes host, port, reload, quiet, threads"),
+    (lambda app: app.run(port=0, threads="4"), TypeError, "threads is a number, not '4'"),
+    (lambda app: app.run(port=0, threads=0), ValueError, "threads is 1 or more"),
+    (lambda app: Server(app, header_timeout="10"), TypeError, "header_timeout is a number, not '10'"),
+    (lambda app: Server(WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
+    (lambda app: Server("shop:app"), TypeError, "'shop:app' is no WSGI application"),
+    (lambda app: TestClient(WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
+    (lambda app: HttpException("Not Found"), ValueError, "a status is an int from 200 to 599, not 'Not Found'"),
+]
+
+
+def by_words(row):
+    return row if isinstance(row, str) else ""
+
+
+@pytest.mark.parametrize("mistake, error, words", DECLARED + AT_THE_START, ids=by_words)
+def test_mistake_is_told_when_it_is_made(mistake, error, words):
+    with pytest.raises(error) as caught:
+        mistake(shop())
+    assert words in str(caught.value)
+    if (mistake, error, words) in DECLARED:
+        assert re.search(HERE, str(caught.value))
+
+
+def session_of(**members):
+    return lambda context: context.session.update(members)
+
+
+TODAY = datetime.date(2026, 3, 1)
+OF_LAMBDA = "of <lambda> (" + __file__
+GAVE = "give str, bytes, dict, list, Markup or an iterator, or use context.response (code(404) for a status"
+
+ASKED = [
+    # A handler, the exception, and the words of it.
+    (
+        lambda c: c.response.html("a { b: c } {x}", x=1),
+        KeyError,
+        "no value for { b}, only for x: in a template a brace",
+    ),
+    (lambda c: c.response.html("{title} {x}", x=1), KeyError, "no value for {title}, only for x"),
+    (lambda c: c.response.html("a } {x}", x=1), ValueError, "a brace that is to stay is written twice, {{ or }}"),
+    (lambda c: c.response.html("{x:.2f}", x=None), TypeError, "the value for {x}: unsupported format string"),
+    (lambda c: c.response.html(None), TypeError, "html() takes a str, or a template string without values, not None"),
+    (lambda c: c.response.text(5), TypeError, "what text() sends is a str, not 5"),
+    (lambda c: {"user": {"joined": object}}, TypeError, f'document["user"]["joined"] {OF_LAMBDA}'),
+    (lambda c: c.response.json("user", [{"joined": 1j}]), TypeError, f'document["user"][0]["joined"] {OF_LAMBDA}'),
+    (lambda c: c.response.json(Point(1, Point(2, b""))), TypeError, f'document["y"]["y"] {OF_LAMBDA}'),
+    (lambda c: [{"a": math.nan}], ValueError, f'document[0]["a"] {OF_LAMBDA}'),
+    (lambda c: {"a": {(1, 2): 3}}, TypeError, f'document["a"] {OF_LAMBDA}'),
+    (lambda c: {"a": looped()}, (RecursionError, ValueError), f'document["a"][0] {OF_LAMBDA}'),
+    (lambda c: c.response.put_form({"a\n": 1j}), TypeError, f'document["a\\n"] {OF_LAMBDA}'),
+    (session_of(since=TODAY), TypeError, 'session["since"] of session_of.<locals>.<lambda> (' + __file__),
+    (session_of(since=TODAY), TypeError, "date would not come back as what it is; a session keeps str, int, float"),
+    (session_of(cart=[{"price": decimal.Decimal(1)}]), TypeError, 'session["cart"][0]["price"] of '),
+    (session_of(a={1, 2}), TypeError, 'session["a"] of '),
+    (session_of(a=math.inf), ValueError, 'session["a"] of '),
+    (lambda c: c.response.cookie("a", 1), TypeError, "the value of cookie 'a' is a str, not 1"),
+    (lambda c: c.response.cookie("a", None), TypeError, "the value of cookie 'a' is a str, not None"),
+    (lambda c: c.response.cookie(1, "a"), TypeError, "the name of a cookie is a str, not 1"),
+    (lambda c: c.response.cookie("a", "b", max_age=datetime.timedelta(1)), TypeError, "max_age is a number of seconds"),
+    (lambda c: c.response.cookie("a", "b", expires="soon"), TypeError, "a time stamp or a datetime, not 'soon'"),
+    (lambda c: c.response.redirect(lost), TypeError, "is a str, not lost: context.url(handler) gives the path"),
+    (lambda c: c.response.header("X-A", 1), ValueError, "are str, not 'X-A' and 1"),
+    (lambda c: c.response.events({"data": "a"}), TypeError, "an iterable of its chunks or events, not {'data': 'a'}"),
+    (lambda c: c.url(user), LookupError, "url(user) was given nothing: /users/{id:int} needs id"),
+    (lambda c: c.url(user, uid=7), LookupError, "url(user) was given uid: /users/{id:int} needs id"),
+    (lambda c: c.url(user, id=None), ValueError, "None does not fit the parameter 'id'"),
+    (lambda c: c.url("user"), LookupError, "no route has the handler 'user': url() takes the function of a route"),
+    (lambda c: c.url(lost), LookupError, "no route has the handler lost"),
+    (lambda c: ("text", 404), TypeError, f"<lambda> ({__file__}"),
+    (lambda c: ("text", 404), TypeError, f"gave tuple as a response; {GAVE}"),
+    (lambda c: 404, TypeError, f"gave int as a response; {GAVE}"),
+    (lambda c: c.response.send(404), TypeError, f"Response.send gave int as a response; {GAVE}"),
+    (lambda c: c.add_executor(checking), TypeError, "(context)"),
+    (lambda c: c.request.accepts(["text/html"]), TypeError, "that accepts() offers is a str, not ['text/html']"),
+]
+ASKED_SINCE_3_10 = [
+    (lambda c: c.request.args, AttributeError, "'args'; it has accept_json, accepts, body, body_all, "),
+    (lambda c: c.response.set_cookie("a", "b"), AttributeError, "'set_cookie'; it has add_header, body, code, cookie"),
+    (lambda c: c.form, AttributeError, "'form'; it has add_executor, app, on_close, params, request, response, "),
+    (lambda c: c.request.form.args, AttributeError, "'args'; it has get, getall, items, keys, parse, values"),
+]
+
+
+@pytest.mark.parametrize("accept", [PLAIN, JSON])
+@pytest.mark.parametrize(
+    "handler, error, words", ASKED + (ASKED_SINCE_3_10 if sys.version_info >= (3, 10) else []), ids=by_words
+)
+def test_mistake_in_a_handler_is_told_in_the_terminal_and_to_no_client(handler, error, words, accept):
+    app = shop()
+    app.get("/")(handler)
+    with pytest.raises(error) as caught:
+        client(app, raise_errors=True).get("/")
+    with Log() as log:
+        response = client(app).get("/", headers={"Accept": accept})
+    (record,) = [record for record in log.records if record.levelname == "ERROR"]
+    assert words in str(caught.value)
+    assert words in logging.lastResort.format(record)  # the terminal of a program that configures nothing
+    default = "500 Internal Server Error"
+    if accept == JSON:
+        default = '{"error": {"status": 500, "message": "Internal Server Error"}}'
+    assert (response.status, response.text) == (500, default)
+    assert set(response.headers) <= {"Content-Type", "Content-Length", "Vary"}
+
+
+# What a client may send wrongly, and the words of the reason. Nobody need configure more than the level of the logger.
+SENT = [
+    (lambda c: c.request.form["name"], {}, "Missing field 'name'"),
+    (lambda c: c.request.query["name"], {}, "Missing field 'name'"),
+    (lambda c: c.request.files["name"], {}, "Missing field 'name'"),
+    (lambda c: c.request.form.parse("age", int), {}, "Missing field 'age'"),
+    (lambda c: c.request.form.parse("age", int), {"form": {"age": "old"}}, "Field 'age': int does not take 'old'"),
+    (lambda c: c.request.form.parse("age", int, 7), {"form": {"age": "7.5"}}, "Field 'age': int does not take '7.5'"),
+    (lambda c: c.request.json["name"], {"json": {}}, "Missing member 'name'"),
+    (lambda c: c.request.headers["X-Token"], {}, "Missing header 'X-Token'"),
+    (lambda c: c.request.cookies["theme"], {}, "Missing cookie 'theme'"),
+    (lambda c: c.request.json, {"body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON"),
+]
+
+
+@pytest.mark.parametrize("handler, sent, words", SENT, ids=by_words)
+def test_mistake_of_a_client_is_a_400_whose_reason_is_told_to_the_developer_alone(handler, sent, words):
+    app = shop()
+    app.post("/")(handler)
+    with Log() as log:
+        response = client(app).post("/", **sent)
+    assert (response.status, response.text, log.levels()) == (400, "400 Bad Request", ["DEBUG"])
+    assert words in log.records[0].getMessage()
+
+
+@given(
+    st.recursive(st.none() | st.text(), lambda inner: st.dictionaries(st.text(), inner, max_size=2) | st.lists(inner))
+)
+def test_what_cannot_be_written_is_found_wherever_it_stands(document):
+    """The path of a member is Python: what it names is the culprit."""
+    culprit = object()
+    places = [document]
+
+    def put(value):
+        """Put the culprit behind the last of what there is at each depth."""
+        if isinstance(value, dict):
+            return {**value, "<\"'\n>": put(next(iter(value.values()), None))}
+        return [*value, put(value[0] if value else None)] if isinstance(value, list) else culprit
+
+    places[0] = put(document)
+    for name, write in (("document", webapp._encode_json), ("session", webapp._session_text)):
+        with pytest.raises(TypeError):
+            write(places[0])
+        path = webapp._unwritable(places[0], write, name)
+        assert eval(path, {name: places[0]}) is culprit
+
+
+@given(st.text())
+def test_key_of_a_member_that_cannot_be_written_forges_no_line(key):
+    with pytest.raises(TypeError) as caught:
+        webapp._encode_json({key: object()})
+    assert str(caught.value).isprintable()
+
+
+def test_failure_while_a_document_is_written_keeps_what_the_application_raised():
+    class SoldOut(ValueError):
+        """One that the application knows."""
+
+    def rows():
+        yield 1
+        raise SoldOut("as it was")
+
+    with pytest.raises(SoldOut) as caught:
+        answer(lambda context: {"rows": rows()}, raise_errors=True)
+    assert str(caught.value) == "as it was"
+
+
+COMING_BACK = [
+    {"a": 1, "b": [1.5, None, True, "x"]},
+    types.MappingProxyType({"a": types.MappingProxyType({"b": 1})}),
+    {"a": Fields([("b", "1")])},
+    {"colour": enum.IntEnum("Number", "ONE").ONE},
+    {"markup": Markup("<b>")},
+]
+
+
+@pytest.mark.parametrize("values", COMING_BACK, ids=repr)
+def test_session_takes_what_comes_back_equal(values):
+    app = WebApp(secret_key="a secret of the tests")
+    app.post("/")(lambda context: context.session.update(values))
+    app.get("/")(lambda context: context.session)
+    browser = client(app, raise_errors=True)
+    assert browser.post("/").status == 204
+    assert browser.get("/").json == json.loads(json.dumps(values, default=dict)) == values
 
 
 # ---- examples: curl commands in docstrings ---------------------------------------------------------------------------

@@ -171,7 +171,7 @@ def _place() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def _whereabouts(something: Callable[..., object]) -> str:
+def _whereabouts(something: Any) -> str:
     """Return the name of a hook or handler, with the file and line it was written in where Python can tell."""
     from inspect import unwrap
 
@@ -181,7 +181,8 @@ def _whereabouts(something: Callable[..., object]) -> str:
             something = something.func
         something = unwrap(something)
         code = getattr(something, "__code__", None) or type(something).__call__.__code__
-        return f"{name} ({_printable(code.co_filename)}:{code.co_firstlineno:d})"
+        own = code.co_filename == _FILE
+        return name if own else f"{name} ({_printable(code.co_filename)}:{code.co_firstlineno:d})"
     except Exception:  # a class, a builtin, or what answers every question
         return name
 
@@ -303,6 +304,27 @@ def _give_reason(environ: _Environ, tell: Callable[[Any], str], *arguments: obje
         with contextlib.suppress(Exception):  # of an exception that cannot say what it is
             reason = _printable(tell(*arguments)[: _LONGEST_REASON + 1])
             reasons.append(reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 3] + "...")
+
+
+def _check_text(what: str, value: object, hint: str = "") -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a str, not {_shown(value)}{hint}")
+
+
+def _shown(value: object) -> str:
+    """Return what an author recognises a value by: a function's name, what else repr() shows."""
+    return _name(value) if hasattr(value, "__qualname__") else f"{_describe(value):.80}"
+
+
+def _list_attributes(error: AttributeError) -> None:
+    """Let an error about an object of this file say what that has; which it was, Python tells since 3.10."""
+    kind = type(getattr(error, "obj", None))
+    if kind.__module__ == __name__:
+        error.args = (f"{error}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
+
+
+def _of(giver: object) -> str:
+    return "" if giver is None else f" of {_whereabouts(giver)}"
 
 
 def _explain(error: Exception, what: str) -> None:
@@ -550,8 +572,17 @@ def _http_date(seconds: float) -> str:
     return f"{_DAYS[day.weekday()]}, {day.day:02} {_MONTHS[day.month - 1]} {day.year:04} {clock} GMT"
 
 
+def _seconds(max_age: Any) -> int:
+    try:
+        return int(max_age)
+    except TypeError:
+        raise TypeError(f"max_age is a number of seconds, not {_shown(max_age)}") from None
+
+
 def _time_stamp(moment: datetime) -> float:
     """Return the time stamp of a datetime, which is local time if it names no zone."""
+    if not hasattr(moment, "timestamp"):
+        raise TypeError(f"expires is a time stamp or a datetime, not {_shown(moment)}")
     try:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
@@ -697,7 +728,15 @@ class HttpException(Exception):
             self.headers = self._checked[0].copy()
 
     def __str__(self) -> str:
-        return self.message or _STATUS_LINES[self.status_code]
+        return str(self.message) or _STATUS_LINES[self.status_code]
+
+    @property
+    def phrase(self) -> str:
+        """The reason phrase of the status (RFC 9110 section 15), on every version of Python: 413 is Content Too Large.
+
+        For a status that nobody registered, it is the name of its class, as in the default answer.
+        """
+        return _reason(self.status_code)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.status_code}, {self.message!r})"
@@ -767,6 +806,16 @@ class _MissingField(_BadField, KeyError):
     """Raised by `Fields`: a 400 unless the application catches the KeyError, or the ValueError."""
 
     __str__ = HttpException.__str__  # KeyError would show the message in quotes
+
+
+class _Given(dict[str, Any]):
+    """What a client gave by name: a dict, but that what is missing is a 400 unless someone catches the KeyError."""
+
+    __slots__ = ()
+    _kind = "item"
+
+    def __missing__(self, name: str) -> Any:
+        raise _MissingField(name, f"Missing {self._kind} {name!r}")
 
 
 class Fields(Mapping[str, _T]):
@@ -1250,13 +1299,9 @@ def _deeper_than(document: object, limit: int) -> bool:
     return bool(containers)
 
 
-class _Members(dict[str, Any]):
-    """A dict, but that a member which is not there is a 400 unless the application catches the KeyError."""
-
+class _JsonObject(_Given):
     __slots__ = ()
-
-    def __missing__(self, name: str) -> Any:
-        raise _MissingField(name, f"Missing member {name!r}")
+    _kind = "member"
 
 
 def _has_more_values(body: bytes, limit: int) -> bool:
@@ -1300,7 +1345,7 @@ def _parse_json(body: bytes, max_values: int = _MAX_JSON_VALUES) -> Any:
     if marks.count(b"[") > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
         raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
     # Not the objects within it: 16 of them in 1 KiB would cost a fifth of the time.
-    return _Members(value) if type(value) is dict else value
+    return _JsonObject(value) if type(value) is dict else value
 
 
 def _as_json_value(value: Any) -> Any:
@@ -1329,7 +1374,7 @@ def _as_json_value(value: Any) -> Any:
             return list(value)
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview)):
         return list(value)
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {value!r:.80}")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {_describe(value):.80}")
 
 
 def _exception_as_json(error: BaseException) -> dict[str, Any]:
@@ -1353,10 +1398,43 @@ def _make_encoder() -> Callable[[object], str]:
 _encode = _make_encoder()
 
 
-def _encode_json(document: object) -> bytes:
-    """Return `document` as JSON in UTF-8; raise ValueError, TypeError or RecursionError for what cannot be written."""
-    # A lone surrogate can only stand in a string, and there backslashreplace writes just what JSON escapes it with.
-    return _encode(document).encode("utf-8", "backslashreplace")
+def _encode_json(document: object, giver: object = None) -> bytes:
+    """Return `document` as JSON in UTF-8; raise ValueError, TypeError or RecursionError for what cannot be written.
+
+    That names the member, and `giver`, the function that it is of.
+    """
+    try:
+        # A lone surrogate can only stand in a string, and there backslashreplace writes just what JSON escapes it with.
+        return _encode(document).encode("utf-8", "backslashreplace")
+    except Exception as error:
+        _explain(error, _unwritable(document, _encode, "document") + _of(giver))
+        raise
+
+
+def _unwritable(document: object, write: Callable[[Any], object], name: str) -> str:
+    """Return how the innermost member of `document` is called that `write` fails for: `document["user"]["joined"]`."""
+    outer: list[object] = []
+    while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
+        outer.append(document)
+        for key, member in _members(document):
+            try:
+                write(member)
+            except Exception:
+                shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _describe(key)
+                name, document = f"{name}[{_printable(shown):.80}]", member
+                break
+    return name
+
+
+def _members(document: Any) -> Iterable[tuple[object, object]]:
+    if not isinstance(document, (dict, list, tuple)):
+        try:
+            document = _as_json_value(document)
+        except Exception:
+            return ()
+    if isinstance(document, dict):
+        return document.items()
+    return enumerate(document) if isinstance(document, (list, tuple)) else ()
 
 
 # ---- HTML ------------------------------------------------------------------------------------------------------------
@@ -1733,6 +1811,11 @@ else:
             return value
 
 
+class _Cookies(_Given):
+    __slots__ = ()
+    _kind = "cookie"
+
+
 class _RequestHeaders(Mapping[str, str]):
     """The header fields of a WSGI environment under their own names, in any case."""
 
@@ -1744,7 +1827,7 @@ class _RequestHeaders(Mapping[str, str]):
         value = self._environ.get(key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key)
         # PEP 3333: those two may be empty when the client sent none.
         if value is None or (value == "" and key[:8] == "CONTENT_"):
-            raise KeyError(name)
+            raise _MissingField(name, f"Missing header {name!r}")
         return cast(str, value)
 
     def __iter__(self) -> Iterator[str]:
@@ -1921,7 +2004,10 @@ class Request:
 
     @_once
     def headers(self) -> Mapping[str, str]:
-        """Header fields, by name in any case. A server has joined repeated ones with commas."""
+        """Header fields, by name in any case. A server has joined repeated ones with commas.
+
+        `headers[name]` without such a field is a 400, as it is for a form.
+        """
         return _RequestHeaders(self.environ)
 
     @property
@@ -1947,10 +2033,10 @@ class Request:
         """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
 
         A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
-        latin-1. The response gets `Vary: Cookie`.
+        latin-1. `cookies[name]` without such a cookie is a 400, as it is for a form. The response gets `Vary: Cookie`.
         """
         self._vary_on("Cookie")
-        cookies: dict[str, str] = {}
+        cookies = _Cookies()
         for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
             name, equals, value = piece.partition("=")
             if not equals:
@@ -1977,6 +2063,8 @@ class Request:
         The most specific range decides on a type's weight; among equals the first offered wins; no Accept header takes
         anything. The response gets `Vary: Accept`.
         """
+        for media_type in media_types:
+            _check_text("a media type that accepts() offers", media_type)
         self._vary_on("Accept")
         accept = self.environ.get("HTTP_ACCEPT", "")
         if not accept.strip(" \t,"):
@@ -2482,12 +2570,30 @@ def _open_session(context: WebContext) -> dict[str, Any]:
     return cast("dict[str, Any]", response._session)
 
 
-def _save_session(response: Response) -> None:
+def _session_text(session: object) -> str:
+    return json.dumps(session, separators=(",", ":"), allow_nan=False, default=_as_session_value)
+
+
+def _as_session_value(value: object) -> object:
+    """Return what comes back the same for a value that JSON does not know; refuse what would come back as another."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(
+        f"{type(value).__name__} would not come back as what it is; a session keeps str, int, float, bool, None, "
+        f"and lists and dicts of them: {_describe(value):.80}"
+    )
+
+
+def _save_session(response: Response, giver: object) -> None:
     """Set, or delete, the session's cookie if the session has changed."""
     from base64 import urlsafe_b64encode
 
     app = response._request._app
-    document = json.dumps(response._session, separators=(",", ":"), allow_nan=False)
+    try:
+        document = _session_text(response._session)
+    except Exception as error:
+        _explain(error, _unwritable(response._session, _session_text, "session") + _of(giver))
+        raise
     if document == response._session_loaded:
         return
     if not response._session:
@@ -2634,6 +2740,8 @@ class Response:
         take: `samesite="None"` or `partitioned` without `secure`, more than 4,096 bytes, or a name that begins with
         `__Secure-`, `__Host-`, `__Http-` or `__Host-Http-` without the attributes which that promises.
         """
+        _check_text("the name of a cookie", name)
+        _check_text(f"the value of cookie {name!r}", value)
         if secure is None:
             secure = self._request.scheme == "https"
         if samesite is not None and samesite not in ("Strict", "Lax", "None"):
@@ -2646,7 +2754,7 @@ class Response:
             expires = _time_stamp(expires)
         attributes = [
             _cookie_pair(name, value),
-            max_age is not None and f"Max-Age={int(max_age)}",
+            max_age is not None and f"Max-Age={_seconds(max_age)}",
             expires is not None and f"Expires={_http_date(expires)}",
             *_cookie_place(path, domain),
             secure and "Secure",
@@ -2674,6 +2782,7 @@ class Response:
 
     def text(self, text: str) -> Response:
         """Build a plain text body, in UTF-8; what UTF-8 cannot hold (lone surrogates) becomes `?`."""
+        _check_text("what text() sends", text)
         return self._build(text.encode("utf-8", "replace"), _TEXT)
 
     def html(self, template: str | Template, /, **values: Any) -> Response:
@@ -2736,6 +2845,7 @@ class Response:
 
         ValueError unless `status` is one of 300 to 399 other than 304.
         """
+        _check_text("where redirect() leads", location, ": context.url(handler) gives the path of a handler")
         if not 300 <= _check_status(status) <= 399 or status == 304:
             raise ValueError(f"a redirect has a status of 300 to 399 other than 304, not {status!r}")
         escaped = quote(_STRAY_PERCENT.sub("%25", location), safe=_URI_SAFE, errors="surrogatepass")
@@ -2762,6 +2872,8 @@ class Response:
     def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
         # Before anything can fail: whoever gave a stream away does not close it.
         self._close_later(iterable)
+        if isinstance(iterable, Mapping):  # would be iterated over by its keys
+            raise TypeError(f"a stream is an iterable of its chunks or events, not {_shown(iterable)}")
         chunks = iter(iterable)
         if chunks is not iterable:
             self._close_later(chunks)
@@ -2809,7 +2921,7 @@ class Response:
             self._refuse_if_sent()
         if value is not None and value is not self:
             self._put(value, giver)
-        self._render()
+        self._render(giver)
         self._state = _SENT
 
     def _put(self, value: Any, giver: object) -> None:
@@ -2826,17 +2938,18 @@ class Response:
             self.stream(value)
         else:
             raise TypeError(
-                f"{_name(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, Markup or an "
-                "iterator, or use context.response (code(201) for a status, json(document) for any other document)"
+                f"{_whereabouts(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, "
+                "Markup or an iterator, or use context.response (code(404) for a status, json(document) for any other "
+                "document)"
             )
 
-    def _render(self) -> None:
+    def _render(self, giver: object) -> None:
         """Make the body and the session ready to go, while a failure still has the error path."""
         if self._document is not _NOTHING:
             document = self._document
             if self._form and isinstance(document, dict):
                 document = {**self._form, **document}
-            self._body = _encode_json(document)
+            self._body = _encode_json(document, giver)
             self._content_type = _JSON
         elif isinstance(self._body, _Stream):
             begin_stream = self._request.environ.get("webapp.stream")
@@ -2846,7 +2959,7 @@ class Response:
         elif isinstance(self._body, _FileBody):
             _conclude_file(self, self._body)
         if self._session is not None:
-            _save_session(self)
+            _save_session(self, giver)
         if self._status is None:
             self._status = 204 if self._body is None else 200
 
@@ -3061,6 +3174,8 @@ class ValidationExecutor(Executor):
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
+        if self._errors:  # also one that was put into the dict by hand
+            self.cancel()
         if self.canceled or value is None or value is context.response:
             return value
         raise TypeError(
@@ -3151,7 +3266,8 @@ def _needs_argument(function: Callable[..., object]) -> bool:
 def _run_made(factory: Callable[[], object], context: WebContext) -> object:
     executor = factory()
     if not _is_executor(type(executor)):
-        raise TypeError(f"the factory {_name(factory)} made {_name(type(executor))}, which is no Executor")
+        made = f"the factory {_whereabouts(factory)} made {_name(type(executor))}"
+        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
     return _run_executor(cast(Executor, executor), context)
 
 
@@ -3546,11 +3662,11 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
     if kind == _LITERAL:
         return quote(text, _PATH_SAFE.replace("/", ""))
-    value = str(params[text])
+    value = "" if params[text] is None else str(params[text])
     segments = value.split("/") if kind == _REST else [value]
     # Browsers resolve dot segments away, however they are encoded.
     if any(segment in ("", ".", "..") for segment in segments) or (kind == _INT and not _INTEGER(value)):
-        raise ValueError(f"{value!r} does not fit the parameter {text!r}")
+        raise ValueError(f"{_shown(params[text])} does not fit the parameter {text!r}")
     return "/".join(quote(segment, _PATH_SAFE.replace("/", "")) for segment in segments)
 
 
@@ -3727,9 +3843,27 @@ def _with_slash(request: Request) -> str:
     return f"./{quote(name, _PATH_SAFE)}/" + (request.query_string and "?" + request.query_string)
 
 
+def _mistaken(app: object) -> str:
+    """Return what was given for a WSGI application (PEP 3333), and what to give; "" if it may be one."""
+    name = _shown(app)
+    if not callable(app):
+        return f"{name} is no WSGI application"
+    try:
+        if _takes_count(app, 2):
+            return ""
+    except TypeError:
+        return f"{name} is async, an ASGI application, and this takes WSGI"
+    if isinstance(app, type):
+        return f"{name} is a class: give an application made of it, {name}()"
+    if _takes_count(app, 0):
+        return f"{name} takes no arguments: give the application that it makes, {name}()"
+    return f"{name} takes no (environ, start_response), as a WSGI application does"
+
+
 def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
-    if not callable(wsgi_app):
-        raise TypeError(f"mount() takes a WSGI application, not {wsgi_app!r} ({_place()})")
+    mistake = _mistaken(wsgi_app)
+    if mistake:
+        raise TypeError(f"mount(): {mistake} ({_place()})")
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
@@ -3820,10 +3954,10 @@ class _Mounted:
 
 def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
     """Raise TypeError unless `hook` can be called with that many positional arguments."""
-    count = arguments.count(",") + 1
-    if not callable(hook):
-        raise TypeError(f"{kind}() takes a function ({arguments}), not {hook!r} ({_place()})")
-    if not _takes_count(hook, count):
+    if not callable(hook) or isinstance(hook, type):
+        every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
+        raise TypeError(f"{kind}() takes a function ({arguments}), not {_shown(hook)}{every} ({_place()})")
+    if not _takes_count(hook, arguments.count(",") + 1):
         raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
 
 
@@ -3891,11 +4025,13 @@ class Scope:
         """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS; return a decorator for their handler."""
         return self._register(_METHODS, pattern, executors)
 
-    def route(self, method: str, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+    def route(self, method: str, pattern: str | None = None, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for any method; return a decorator for its handler.
 
         ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals: methods have case.
         """
+        if pattern is None:
+            raise TypeError(f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})")
         usual = isinstance(method, str) and method.upper() in (*_METHODS, "CONNECT", "TRACE")
         if not isinstance(method, str) or not _TOKEN(method) or method == "*" or (usual and method != method.upper()):
             raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
@@ -3926,7 +4062,8 @@ class Scope:
     def _whole(self, pattern: str) -> tuple[list[tuple[str, str]], str]:
         """Return segments and text of a pattern with the prefixes of this scope."""
         if not isinstance(pattern, str):
-            raise TypeError(f"a pattern is a str, not {pattern!r} ({_place()})")
+            decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
+            raise TypeError(f"a pattern is a str, not {_shown(pattern)}{decorated} ({_place()})")
         whole = "/" + "/".join(filter(None, f"{self._prefix}/{pattern}".split("/")))
         return _parse_pattern(whole), whole
 
@@ -4224,9 +4361,13 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise what `WebContext.url` raises."""
-        routes = [r for r in self._routes if handler in r.handlers and set(r._names) <= set(params)]
+        named = [route for route in self._routes if handler in route.handlers]
+        routes = [route for route in named if set(route._names) <= set(params)]
+        if not named:
+            raise LookupError(f"no route has the handler {_shown(handler)}: url() takes the function of a route")
         if not routes:
-            raise LookupError(f"no route of {_name(handler)} takes the parameters {sorted(params)}")
+            needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
+            raise LookupError(f"url({_shown(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
         route = max(routes, key=lambda route: len(route._names))
         query = urlencode({name: value for name, value in params.items() if name not in route._names}, doseq=True)
         return _write_pattern(route.pattern, params) + (query and "?" + query)
@@ -4356,7 +4497,7 @@ class WebApp(Scope):
         if response._state == _OPEN:
             if response._status is None and not response.has_body and route.method == "GET" and not context._ended:
                 _note_nothing(context.request, route)
-            response._send()
+            response._send(None, link)
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. What
     # the failed step left behind is undone, so that no cookie or header of a handler that failed reaches the client.
@@ -4366,6 +4507,8 @@ class WebApp(Scope):
     def _answer(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
         context._ended = _FAILED
+        if type(cause) is AttributeError:
+            _list_attributes(cause)
         request, response = context.request, context.response
         status = self._resolve(cause)
         _log_failure(context, cause, status)
@@ -4762,6 +4905,9 @@ class TestClient:
         self.cookies: dict[str, str] = {}
         self._app = app
         self._raise_errors = raise_errors
+        mistake = _mistaken(app)
+        if mistake:
+            raise TypeError(f"TestClient(): {mistake}")
 
     def request(
         self,
@@ -6318,6 +6464,17 @@ class Server:
         ssl_context: ssl.SSLContext | None = None,
         socket: socket.socket | None = None,
     ) -> None:
+        _check_options(
+            app,
+            host,
+            port,
+            threads=threads,
+            header_timeout=header_timeout,
+            idle_timeout=idle_timeout,
+            body_timeout=body_timeout,
+            write_timeout=write_timeout,
+            stop_timeout=stop_timeout,
+        )
         self.app = app
         self.host = host
         self.quiet = quiet
@@ -6381,8 +6538,18 @@ class Server:
     @property
     def url(self) -> str:
         """The address to open, such as http://127.0.0.1:8000."""
-        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return self._url_of({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host))
+
+    def _url_of(self, host: str) -> str:
         return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def _addresses(self) -> str:
+        """Return `url`, and what others in the network open if they can."""
+        if self.host not in ("", "0.0.0.0", "::"):
+            return self.url
+        address = _own_address(self.host)
+        others = "any other address of this machine" if address is None else self._url_of(address)
+        return f"{self.url} and, for the network, {others}"
 
     def __enter__(self) -> Server:
         self.start()
@@ -6987,6 +7154,19 @@ def _remember_server(server: Server) -> None:
     _servers.add(server)
 
 
+def _check_options(app: object, host: object, port: object, **limits: Any) -> None:
+    """Raise TypeError, or ValueError, for what a Server cannot be made of; numbers from the environment are text."""
+    mistake = _mistaken(app)
+    if mistake:
+        raise TypeError(f"Server(): {mistake}")
+    _check_text("host", host, "; for a port write port=8000")
+    for name, value in {"port": port, **limits}.items():
+        if not isinstance(value, (int, float)):
+            raise TypeError(f"{name} is a number, not {_shown(value)}")
+    if limits["threads"] < 1:
+        raise ValueError("threads is 1 or more, or nobody would answer")
+
+
 def _listen(host: str, port: int) -> socket.socket:
     """Bind a listening socket; no name is ever looked up backwards, as http.server does it at start."""
     import socket
@@ -6998,6 +7178,24 @@ def _listen(host: str, port: int) -> socket.socket:
     )[0]
     # Not the port of `address`: getaddrinfo takes 99999 modulo 65536.
     return socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
+
+
+def _own_address(host: str) -> str | None:
+    """Return the address of this machine that others in the network see, None if that is not to be found out.
+
+    A datagram socket knows it once it is connected, which sends nothing: here to addresses that are nobody's (RFC 5737,
+    RFC 3849).
+    """
+    import socket
+
+    for family, nobody in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        if host in ("", "0.0.0.0" if family == socket.AF_INET else "::"):
+            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((nobody, 9))
+                address: str = probe.getsockname()[0]
+                if not address.startswith("127.") and address not in ("0.0.0.0", "::", "::1"):
+                    return address
+    return None
 
 
 def _would_block(secure: bool) -> tuple[type[OSError], ...]:
@@ -7067,6 +7265,10 @@ def _run(
     app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
 ) -> None:
     """Serve in the foreground; with `reload` in a child process that is replaced when a file changes."""
+    known = Server.__init__.__kwdefaults__ or {}
+    for name in options:
+        if name not in known:
+            raise TypeError(f"run() takes no {name}; it takes host, port, reload, {', '.join(known)}")
     if reload and _lifeline() is None:
         sys.exit(_supervise())
     try:
@@ -7077,7 +7279,7 @@ def _run(
         _say(f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port")
         sys.exit(_CANNOT_LISTEN if reload else 1)
     if not quiet:
-        _say(f"webapp: serving on {server.url} (Ctrl-C stops)")
+        _say(f"webapp: serving on {server._addresses()} (Ctrl-C stops)")
     changed = threading.Event()
     if reload:
         threading.Thread(target=_follow_parent, args=(server,), name="webapp-parent", daemon=True).start()
@@ -7305,24 +7507,53 @@ def _source() -> bytes | None:
 
 
 def _load(target: str) -> Any:
-    """Import the application that the command line names."""
+    """Import the application that the command line names. What is none, is said with what to write instead."""
     import importlib
 
     path, colon, name = target.rpartition(":")
+    if colon and name.endswith(")"):
+        raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
     if not colon or not name.isidentifier():
         path, name = target, "app"
+    folder, module = _find(path)
+    sys.path.insert(0, folder)
+    namespace = vars(importlib.import_module(module))
+    if name not in namespace:
+        others = [f"{path}:{other}" for other, value in namespace.items() if isinstance(value, WebApp)]
+        raise TypeError(
+            f"it has no {name!r}: name {' or '.join(others) or 'what the application is called, file.py:name'}"
+        )
+    mistake = _mistaken(namespace[name])
+    if mistake.endswith("()"):
+        new = "app" if name != "app" else "application"
+        mistake = f"{mistake}; write {new} = {name}() into the file, and name {path}:{new}"
+    if mistake:
+        raise TypeError(mistake)
+    return namespace[name]
+
+
+def _find(path: str) -> tuple[str, str]:
+    """Return the folder that a module is imported from, and its name, for a path or the name of a module."""
+    folder, file = os.path.split(os.path.abspath(path))
     if path.endswith(".py"):
-        folder, file = os.path.split(os.path.abspath(path))
         if not os.path.exists(path):
             raise FileNotFoundError(f"there is no file {path}")
-        path = file[:-3]
-    else:
-        folder = os.getcwd()
-    sys.path.insert(0, folder)
-    app = getattr(importlib.import_module(path), name, None)
-    if not callable(app):
-        raise TypeError(f"it has no application named {name!r}")
-    return app
+        return folder, file[:-3]
+    if os.path.exists(path + ".py") and os.path.basename(path) != path:
+        raise FileNotFoundError(f"a file is named with its ending: {path}.py")
+    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
+        raise IsADirectoryError(f"it is a directory: name the file that makes the application{_applications(path)}")
+    return os.getcwd(), path
+
+
+def _applications(folder: str) -> str:
+    """Return the files in a folder that seem to make an application, for a person to choose from."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        with contextlib.suppress(OSError), open(os.path.join(folder, name), "rb") as file:
+            if name.endswith(".py") and b"WebApp" in (source := file.read()) and b"\nclass WebApp(" not in source:
+                found.append(os.path.normpath(os.path.join(folder, name)))
+    return ", " + " or ".join(found) if found else ", such as hello.py"
 
 
 def _one_line(error: BaseException) -> str:
