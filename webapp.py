@@ -6488,6 +6488,7 @@ class Server:
         self._ssl_context = ssl_context
         self._would_block = _would_block(ssl_context is not None)
         self._handler = _handler_class()
+        _check_threads()
         self._crew = _Crew(self._round, self._answer, self._wake, threads)
         self._connections: set[_Connection] = set()
         # Steps that other threads ask the leader to take, and whether it has been woken for them.
@@ -7196,6 +7197,16 @@ def _own_address(host: str) -> str | None:
                 if not address.startswith("127.") and address not in ("0.0.0.0", "::", "::1"):
                     return address
     return None
+
+
+def _check_threads() -> None:
+    """Raise RuntimeError where no thread can be started that an answer without end does not keep alive (PEP 684)."""
+    try:
+        threading.Thread(daemon=True)
+    except RuntimeError as error:
+        raise RuntimeError(
+            "the server needs daemon threads, and this subinterpreter allows none: run it in the main interpreter"
+        ) from error
 
 
 def _would_block(secure: bool) -> tuple[type[OSError], ...]:
