@@ -6504,6 +6504,7 @@ def test_chain_runs_in_order_until_something_is_sent_or_an_executor_is_canceled(
         (lambda context: context.response.json("built", 1), 200, '{"built": 1}'),
         (lambda context: context.response.put_form({"built": 1}), 200, '{"built": 1}'),
         (lambda context: context.response.send("sent"), 200, "sent"),
+        (lambda context: context.response.send(), 204, ""),
         (lambda context: context.response.redirect("/"), 303, "303 See Other"),
         (lambda context: 1 / 0, 500, "500 Internal Server Error"),
     ],
@@ -7403,20 +7404,33 @@ def test_requests_share_nothing_of_their_contexts():
 
 # ---- the application: the order of everything against a model --------------------------------------------------------
 
-# What a callable can do: in the model that is `Model.act`, in the application `perform`. Each also adds a header.
-FAILURES = ("raise", "raise 5xx", "build, raise", "send, raise", "unencodable")
+# What a callable can do: in the model that is `Model.do`, in the application `perform`. Each also adds a header.
+BUILDING = ("build", "build, raise", "send", "send, raise", "send twice", "stream", "ended stream")
+UNSENDABLE = ("unencodable", "broken stream")  # found out when they are sent
+RETURNING = ("return", "return stream", "return broken stream")
+ACTIONS = st.sampled_from(
+    ("nothing", *BUILDING, *UNSENDABLE, *RETURNING, "raise", "raise 5xx", "code", "send itself")
+    + ("session", "unwritable session", "on_close", "nothing")
+)  # fmt: skip
 
-ACTIONS = st.sampled_from(("build", "code", "send", "return", *FAILURES)) | st.just("nothing")
+
+@dataclasses.dataclass
+class Part:
+    """A part of a route: what it does, and what comes of it: nothing more, another executor, or its cancellation."""
+
+    action: str
+    kind: str = "handler"
+    later: str = "nothing"  # what the executor does that it adds, or its on_cancel
 
 
 @dataclasses.dataclass
 class Block:
-    """A scope: what its hooks and its route's handler do, and the scopes in it. `name` is its place in the tree."""
+    """A scope: what its hooks and the parts of its route do, and the scopes in it. `name` is its place in the tree."""
 
     before: list
     after: list
     error: list
-    handler: str
+    chain: list
     blocks: list
     name: str = "0"
 
@@ -7433,10 +7447,16 @@ class Block:
     def hooks(self, kind):
         return [(f"{self.name} {kind} {number}", action) for number, action in enumerate(getattr(self, kind))]
 
+    def parts(self):
+        return [(f"{self.name} part {number}", part) for number, part in enumerate(self.chain)]
+
 
 def blocks_with(children):
     hooks = st.lists(ACTIONS, max_size=2)
-    return st.builds(Block, hooks, hooks, hooks, ACTIONS, children)
+    kinds = st.sampled_from(["handler", "handler", "adds", "cancels", "invalid"])
+    parts = st.lists(st.builds(Part, st.just("nothing") | ACTIONS, kinds, ACTIONS), max_size=2)
+    chains = st.builds(lambda parts, last: [*parts, Part(last)], parts, ACTIONS)
+    return st.builds(Block, hooks, hooks, hooks, chains, children)
 
 
 TREES = st.recursive(blocks_with(st.just([])), lambda inner: blocks_with(st.lists(inner, max_size=2)), max_leaves=4)
@@ -7450,13 +7470,16 @@ class Failed(Exception):
 
 
 class Model:
-    """Design 4, written from its text: predicts calls, status, body, headers and the failures of hooks in the log."""
+    """Design 3.5 and 4, written from their text: predicts calls, status, body, headers and the failures in the log.
+
+    A body is None or a tuple of its text and whether it can be sent, a new one whenever something is built.
+    """
 
     def __init__(self, line, on_request, miss):
         self.calls, self.failures, self.headers = [], [], set()
-        self.status = self.body = None
-        self.sent = False
-        self.on_request_sent = False
+        self.status = self.body = self.session = None
+        self.sent = self.canceled = self.on_request_sent = False
+        self.queue, self.closing = [], []
         scopes = line if miss is None else line[-1:]
         self.error_hooks = [hook for scope in scopes for hook in scope.hooks("error")]
         try:
@@ -7473,101 +7496,192 @@ class Model:
         if not self.on_request_sent:
             for name, action in [hook for scope in scopes for hook in scope.hooks("after")]:
                 self.hook(name, action, "after")
-        self.calls.append("on_complete")
+        self.calls += [*reversed(self.closing), "on_complete"]
+        self.failures += ["on_close"] * len(self.closing)
 
     def respond(self, before, scope):
         for name, action in before:
             self.step(name, action)
             if self.sent:
                 return
-        self.step(f"{scope.name} handler", scope.handler)
+        self.kept = set(self.headers)
+        self.queue = scope.parts()
+        while self.queue and not self.sent and not self.canceled:
+            self.part(*self.queue.pop(0))
         if not self.sent:
             self.send()
 
+    def part(self, name, part):
+        if part.kind == "adds":
+            self.queue.append((f"{name} added", Part(part.later)))
+        value = self.do(name, part.action)
+        if part.kind in ("cancels", "invalid"):
+            self.canceled, built, sent = True, self.body, self.sent
+            if part.kind == "cancels":
+                answer = self.do(f"{name} cancel", part.later)
+            elif not self.sent:
+                self.body, self.status, answer = (INVALID_BODY, True), 422, None
+            else:
+                answer = None
+            value = value if answer is None and self.body is built and self.sent == sent else answer
+        self.give(value)
+
     def step(self, name, action):
         self.kept = set(self.headers)
-        self.act(name, action)
+        self.give(self.do(name, action))
 
-    def act(self, name, action):
+    def do(self, name, action):
+        """Do what an action says, and return the body that it returns."""
         self.calls.append(name)
         self.headers.add(name)
-        if self.sent and action in ("build", "code", "send", "return", "build, raise", "send, raise", "unencodable"):
+        if action in RETURNING:
+            return name, "broken" not in action
+        if self.sent and action in (*BUILDING, *UNSENDABLE, "code", "send itself"):
             raise Failed(500)
-        if action in ("build", "send", "return", "build, raise", "send, raise"):
-            self.body = name
-        if action == "unencodable":
-            self.body = None, "unencodable"
+        if action in (*BUILDING, *UNSENDABLE):
+            self.body = "" if action == "ended stream" else name, action not in UNSENDABLE
         if action == "code":
             self.status = 299
-        if action in ("send", "return", "send, raise"):
+        if "session" in action:
+            self.session = action
+        if action == "on_close":
+            self.closing.append(f"{name} closing")
+        if "send" in action:
             self.send()
-        if "raise" in action:
-            raise Failed(503 if action == "raise 5xx" else 409)
+        if "raise" in action or action == "send twice":
+            raise Failed({"raise 5xx": 503, "send twice": 500}.get(action, 409))
+        return None
+
+    def give(self, value):
+        if value is not None:
+            if self.sent:
+                raise Failed(500)
+            self.body = value
+            self.send()
 
     def send(self):
-        if self.body == (None, "unencodable"):
+        if self.body is not None and not self.body[1] or self.session == "unwritable session":
             raise Failed(500)
+        if self.session is not None:
+            self.headers.add("Set-Cookie")
         self.sent = True
-        self.status = self.status or (200 if self.body else 204)
+        self.status = self.status or (204 if self.body is None else 200)
 
     def answer(self, status):
         if self.sent:
             return
         self.headers = self.kept
-        self.status, self.body = status, None
+        self.status, self.body, self.session = status, None, None
         for name, action in self.error_hooks:
             self.hook(name, action, "error")
             if self.sent:
                 return
-        if self.body:
-            try:
-                self.send()
-                return
-            except Failed:
-                self.failures.append("error")
-        self.body = f"{self.status} {phrase(self.status)}"
-        self.send()
+        try:
+            self.body = self.body or self.default()
+            self.send()
+        except Failed:
+            self.failures.append("error")
+            self.body, self.session = self.default(), None
+            self.send()
+
+    def default(self):
+        return f"{self.status} {phrase(self.status)}", True
 
     def hook(self, name, action, kind):
-        kept = self.status, self.body, set(self.headers)
+        kept = self.status, self.body, set(self.headers), self.session
         was_sent = self.sent
         try:
-            self.act(name, action)
+            self.give(self.do(name, action))
         except Failed:
             self.failures.append(kind)
             if self.sent == was_sent:
-                self.status, self.body, self.headers = kept
+                self.status, self.body, self.headers, self.session = kept
 
 
-def perform(context, name, action):
+INVALID_BODY = '{"validation": {"field": ["is wrong"]}}'
+
+
+CHUNKS = {
+    "stream": [""],
+    "ended stream": [""],
+    "broken stream": ["", ValueError()],
+    "return stream": [""],
+    "return broken stream": ["", ValueError()],
+}
+
+
+def perform(context, name, action, calls, feeds):
     response = context.response
     response.add_header("X-Call", name)
+
+    def feed(*chunks):
+        feeds.append(Feed(*chunks))
+        return feeds[-1]
+
+    def closing():
+        calls.append(f"{name} closing")
+        raise ValueError
+
     if "build" in action:
         response.text(name)
-    if "send" in action:
-        response.send(name)
+    elif "stream" in action and "return" not in action:
+        response.stream(feed(*CHUNKS[action], *([name] if action == "stream" else [])))
+    elif "send" in action:
+        response.send(response if action == "send itself" else name)
+    if action == "send twice":
+        response.send(feed("b"))
     if action == "code":
         response.code(299)
     if action == "unencodable":
-        response.json("a", object())
+        response.json(object())
+    if "session" in action:
+        context.session["a"] = object() if "unwritable" in action else 1
+    if action == "on_close":
+        context.on_close(closing)
     if "raise" in action:
         raise HttpException(503) if action == "raise 5xx" else HttpException(409)
-    return name if action == "return" else None
+    if action == "return":
+        return name
+    return feed(*CHUNKS[action], name) if action in RETURNING else None
 
 
 def build_app(tree, on_request):
     """Return an application whose scopes are those of `tree`, and the list in which its callables write their names."""
-    calls = []
+    calls, feeds = [], []
 
     def callable_for(name, action):
         def run(context, *_):
             calls.append(name)
-            return perform(context, name, action)
+            return perform(context, name, action, calls, feeds)
 
         return run
 
+    def executor_for(name, part):
+        run, later = callable_for(name, part.action), callable_for(f"{name} cancel", part.later)
+
+        def add(context):
+            context.add_executor(callable_for(f"{name} added", part.later))
+            return run(context)
+
+        def cancel(self, context):
+            self.cancel()
+            return run(context)
+
+        def invalidate(self, context):
+            self.add_error("field", "is wrong")
+            return run(context)
+
+        return {
+            "handler": run,
+            "adds": add,
+            "cancels": type(
+                "Cancels", (Executor,), {"execute": cancel, "on_cancel": lambda self, context: later(context)}
+            ),
+            "invalid": type("Invalid", (ValidationExecutor,), {"validate": invalidate}),
+        }[part.kind]
+
     def declare(scope, block):
-        scope.get(f"/{block.name}")(callable_for(f"{block.name} handler", block.handler))
+        scope.get(f"/{block.name}", *(executor_for(*part) for part in block.parts()))
         for kind in ("error", "after", "before"):
             for name, action in block.hooks(kind):
                 getattr(scope, kind)(callable_for(name, action))
@@ -7579,25 +7693,26 @@ def build_app(tree, on_request):
             calls.append("on_complete")
 
     App.on_request = staticmethod(callable_for("on_request", on_request))
-    app = App()
+    app = App(secret_key="for the model only")
     declare(app, tree)
-    return app, calls
+    return app, calls, feeds
 
 
 @given(tree=TREES, on_request=ACTIONS, miss=st.sampled_from([None, None, None, 404, 405]), data=st.data())
 def test_order_of_everything_is_that_of_a_model_of_the_dispatcher(tree, on_request, miss, data):
-    """Contract 7.2 to 7.4, design 4."""
+    """Contract 7.2 to 7.4 and 7.6, design 3.5 and 4."""
     tree = tree.named("0")
     line = data.draw(st.sampled_from(list(tree.lines())), "scopes around the route, inner first")
-    app, calls = build_app(tree, on_request)
+    app, calls, feeds = build_app(tree, on_request)
     path = next(route.pattern for route in app.routes() if route.pattern.endswith(f"/{line[0].name}"))
     model = Model(line, on_request, miss)
     with Log() as log:
         response = client(app).request("DELETE" if miss == 405 else "GET", f"{path}/nothing" if miss == 404 else path)
     assert calls == model.calls
-    assert (response.status, response.text) == (model.status, model.body or "")
-    assert set(response.headers.getall("X-Call")) == model.headers
+    assert (response.status, response.text) == (model.status, model.body[0] if model.body else "")
+    assert {*response.headers.getall("X-Call"), *{"Set-Cookie"} & set(response.headers)} == model.headers
     assert log.hooks_that_failed() == model.failures
+    assert [(feed.asked_again, feed.closed) for feed in feeds] == [(0, 1)] * len(feeds)
 
 
 # ---- the application: a complete response whatever it does -----------------------------------------------------------
@@ -7742,6 +7857,40 @@ def test_whatever_handlers_and_hooks_do_the_response_is_complete_and_valid(stage
         assert (len(lengths) <= 1, response.body) == (True, b"")
     else:
         assert lengths == [len(response.body)] or (lengths, in_memory) == ([], [False])
+
+
+TAMPERED = (
+    "PATH_INFO",
+    "REQUEST_URI",
+    "HTTP_ACCEPT",
+    "HTTP_COOKIE",
+    "REQUEST_METHOD",
+    "webapp.errors",
+    "webapp.reason",
+)
+
+
+@pytest.mark.parametrize("key", [*TAMPERED, "all"])
+@pytest.mark.parametrize("value", [lambda: None, lambda: 5, lambda: b"a", lambda: [], OddValue])
+@pytest.mark.parametrize("cause", [ValueError(), HttpException(405), NotFoundException()], ids=repr)
+def test_whatever_a_handler_makes_of_its_environ_the_response_is_complete(key, value, cause):
+    app = WebApp()
+
+    @app.get("/")
+    def tamper(context):
+        environ = context.request.environ
+        environ.update(dict.fromkeys([*TAMPERED, *environ] if key == "all" else [key], value()))
+        raise cause
+
+    app.after(raiser(ValueError()))
+    started = []
+    environ = {"SCRIPT_NAME": "", "PATH_INFO": "/", "webapp.errors": [], "webapp.reason": []}
+    setup_testing_defaults(environ)
+    with Log() as log:
+        body = app(environ, lambda status, headers: started.append((status, headers)))
+    status = getattr(cause, "status_code", 500)
+    assert (started[0][0], body) == (f"{status} {phrase(status)}", [f"{status} {phrase(status)}".encode()])
+    assert len(log.records) == 2
 
 
 # ---- the application: fast paths and garbage -------------------------------------------------------------------------

@@ -300,7 +300,7 @@ _LONGEST_REASON = 200  # characters; an access line is read at a glance
 def _give_reason(environ: _Environ, tell: Callable[[Any], str], *arguments: object) -> None:
     """Tell a server that asked for it, on one printable line, why the answer is what it is. Never for the client."""
     reasons = environ.get("webapp.reason")
-    if reasons is not None:
+    if isinstance(reasons, list):
         with contextlib.suppress(Exception):  # of an exception that cannot say what it is
             reason = _printable(tell(*arguments)[: _LONGEST_REASON + 1])
             reasons.append(reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 3] + "...")
@@ -2879,7 +2879,7 @@ class Response:
             self._close_later(chunks)
         return self._build(_Stream(chunks, write), _check_content_type(content_type))
 
-    def _close_later(self, iterable: Iterable[Any]) -> None:
+    def _close_later(self, iterable: object) -> None:
         close = getattr(iterable, "close", None)
         if close is not None:
             self._request._close_with(close)
@@ -2985,8 +2985,8 @@ class Response:
         self._document = _NOTHING
 
     def _built(self) -> tuple[Any, ...]:
-        """Return what the body is made of: other objects as soon as something is built."""
-        return self._body, self._document, self._form
+        """Return what the answer is made of: other objects as soon as something is built or sent."""
+        return self._body, self._document, self._form, self._state
 
     def _snapshot(self) -> tuple[Any, ...]:
         session: Any = self._session
@@ -3005,7 +3005,10 @@ class Response:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
         if "content-type" in self._headers:
             self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
-        as_json = self._request.accept_json()
+        try:
+            as_json = self._request.accept_json()
+        except Exception:  # the application has made something else of its environ
+            as_json = False
         self._body = _default_body(self._status or 200, as_json)
         self._content_type = _JSON if as_json else _TEXT
         self._document = _NOTHING
@@ -3178,6 +3181,8 @@ class ValidationExecutor(Executor):
             self.cancel()
         if self.canceled or value is None or value is context.response:
             return value
+        if hasattr(value, "__next__"):
+            context.response._close_later(value)
         raise TypeError(
             f"{_name(type(self).validate)} returned {type(value).__name__}: what is wrong with the input is told to "
             "add_error(field, message) or add_errors(mapping), and None returned"
@@ -3218,7 +3223,7 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
             dropped = any(before is not now for before, now in zip(built, response._built()))
     finally:
         if dropped and hasattr(value, "__next__"):
-            response._close_later(cast("Iterable[Any]", value))
+            response._close_later(value)
     return answer if dropped else value
 
 
@@ -4266,7 +4271,7 @@ def _note_nothing(request: Request, route: Route) -> None:
 def _note_unanswered(request: Request, cause: Exception) -> None:
     """Tell a server or test client that asked for it about a failure which no hook answered."""
     noted = request.environ.get("webapp.errors")
-    if noted is not None:
+    if isinstance(noted, list):
         noted.append(cause)
 
 
@@ -4603,7 +4608,7 @@ class WebApp(Scope):
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
         try:
             methods = self._router.match(context.request._segments(), "")[2]
-        except UnicodeError:
+        except Exception:  # no UTF-8, or the application has made something else of its environ
             methods = ()
         context.response.header("Allow", _allow_header(tuple(methods))[1][0]["Allow"])
 
