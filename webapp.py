@@ -5578,6 +5578,7 @@ class _Rest:
     def send(self, connection: _Connection) -> int:
         """Try to send some of it, and say how much was sent; raise what the socket raises."""
         views = self._views
+        moved: int
         if len(views) > 1 and not connection.secure and hasattr(connection.socket, "sendmsg"):
             moved = connection.socket.sendmsg([views[0], views[1][:_SLICE]])
         else:
@@ -5617,6 +5618,7 @@ class _FileRest(_Rest):
 
     def send(self, connection: _Connection) -> int:
         """Try to send some of it; OSError too if the file has become shorter."""
+        moved: int
         if hasattr(os, "sendfile") and not connection.secure:
             count = min(self.left, _SLICE)
             moved = os.sendfile(connection.socket.fileno(), self._file.fileno(), self._offset, count)
