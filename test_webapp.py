@@ -13444,6 +13444,20 @@ def test_ten_line_application_answers_what_the_readme_shows():
     replay(chapter("Start"), client(run_program(program)["app"]))
 
 
+def test_lines_that_show_reasons_under_other_servers_show_those_alone(tmp_path):
+    (lines,) = re.findall(r"::\n\n((?:    .*\n|\n)+)", chapter("Start").rpartition("Other\nservers")[2])
+    program = """
+from webapp import TestClient, WebApp
+app = WebApp()
+app.post("/sign")(lambda context: context.request.form["name"])
+TestClient(app).post("/sign")
+logging.getLogger("another").debug("not to be seen")
+"""
+    command = [sys.executable, "-c", textwrap.dedent(lines) + program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert re.fullmatch(r"DEBUG:webapp:.*POST.*/sign.*400.*Missing field 'name'.*\n", done.stderr)
+
+
 def test_two_commands_for_a_fresh_machine_stand_as_the_checks_expect_them():
     first, second = re.findall("^    (python3 .*)$", chapter("Two commands on a fresh machine"), re.MULTILINE)
     assert (ROOT / first.split()[1]).is_file()
@@ -14335,7 +14349,7 @@ def test_recipe_https_is_trusted_by_whoever_has_the_certificate(recipe, tmp_path
     app = recipe(title, __name__="__main__")["app"]
     app.get("/")(lambda context: context.request.scheme)
     assert (given["host"], given["port"]) == ("0.0.0.0", 8443)
-    trust = ssl.create_default_context(cafile=tmp_path / "home.pem")
+    trust = ssl.create_default_context(cafile=str(tmp_path / "home.pem"))
     with serving(app, ssl_context=given["ssl_context"]) as server:
         with socket.create_connection((server.host, server.port), timeout=8) as plain:
             with trust.wrap_socket(plain, server_hostname="raspberrypi.local") as secure:
@@ -14348,8 +14362,9 @@ def test_recipe_log_file_holds_requests_and_traces(tmp_path):
     save_recipe("How do I log to a file?", tmp_path, fails)
     with started([sys.executable, "app.py"], tmp_path) as (_, url):
         assert fetch(url) == b"Hello"
-        with pytest.raises(urllib.error.HTTPError):
+        with pytest.raises(urllib.error.HTTPError) as failed:
             fetch(f"{url}/fail")
+        failed.value.close()
         for _ in range(100):
             log = (tmp_path / "app.log").read_text(encoding="utf-8")
             if "GET /fail 500" in log:
