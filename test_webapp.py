@@ -2009,6 +2009,18 @@ def test_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
     assert nested_hooks(raiser(ValueError()), lambda context, *_: "answer").text == "answer"
 
 
+def test_record_factory_that_sets_what_we_set_loses_no_record(monkeypatch):
+    def factory(*args, **kwargs):
+        record = logging.LogRecord(*args, **kwargs)
+        record.path = record.method = record.stage = record.hook = "of the factory"
+        return record
+
+    monkeypatch.setattr(logging, "_logRecordFactory", factory)
+    with Log() as log:
+        nested_hooks(raiser(ValueError()))
+    assert [record.path for record in log.records] == ["of the factory", "/a/b/route"]
+
+
 def test_logger_of_a_library_has_no_handler_and_propagates():
     logger = logging.getLogger("webapp")
     assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)
@@ -2171,6 +2183,15 @@ def test_place_for_reasons_that_is_none_costs_nobody_the_answer(reasons):
     with Log():
         for path in ("/crash", "/message", "/nothing"):
             assert client(ReasonApp()).get(path, environ={"webapp.reason": reasons}).status in (500, 403, 204)
+
+
+def test_stream_of_a_mounted_application_that_breaks_is_logged_once():
+    inner, app, reasons = WebApp(), WebApp(), []
+    inner.get("/")(lambda context: Feed("a", ValueError("late")))
+    app.mount("/inner", inner)
+    with Log() as log, pytest.raises(ValueError):
+        client(app).get("/inner", environ={"webapp.reason": reasons})
+    assert (log.levels(), reasons) == (["ERROR"], ["ValueError: late"])
 
 
 def test_mounted_application_tells_its_reason_too():

@@ -228,8 +228,9 @@ def _report(
         code = caller.f_code
         trace = None if error is None else (type(error), error, _below(error.__traceback__) or error.__traceback__)
         record = _log.makeRecord(
-            _log.name, level, code.co_filename, caller.f_lineno, message, arguments, trace, code.co_name, extra
+            _log.name, level, code.co_filename, caller.f_lineno, message, arguments, trace, code.co_name
         )
+        vars(record).update(extra)  # given to makeRecord, one that a record factory has set already would be an error
         if trace is not None:
             # Where formatters keep what they have made of exc_info. All of logging's print it if it is there already.
             lines = [where] if where else []
@@ -4196,9 +4197,10 @@ class _SentStream:
             raise
         except Exception as cause:
             # The server breaks the connection off: the client must not take what it has for the whole.
-            _log_failure(self._context, cause, 500)
-            _give_reason(self._context.request.environ, _why, cause)
-            _note_unanswered(self._context.request, cause)
+            environ = self._context.request.environ
+            if _note_unanswered(environ, cause):  # else it comes from a mounted application, which has logged it
+                _log_failure(self._context, cause, 500)
+                _give_reason(environ, _why, cause)
             raise
 
     def close(self) -> None:
@@ -4270,11 +4272,14 @@ def _note_nothing(request: Request, route: Route) -> None:
     _give_reason(request.environ, lambda handler: said % _name(handler), route.handlers[-1])
 
 
-def _note_unanswered(request: Request, cause: Exception) -> None:
-    """Tell a server or test client that asked for it about a failure which no hook answered."""
-    noted = request.environ.get("webapp.errors")
+def _note_unanswered(environ: _Environ, cause: Exception) -> bool:
+    """Tell a server or test client that asked for it about a failure which no hook answered; False if it was told."""
+    noted = environ.get("webapp.errors")
     if isinstance(noted, list):
+        if any(error is cause for error in noted):
+            return False
         noted.append(cause)
+    return True
 
 
 def _check_limit(name: str, value: int) -> int:
@@ -4537,7 +4542,7 @@ class WebApp(Scope):
             if self._send_answer(context, builder):
                 return
         if status >= 500:
-            _note_unanswered(request, cause)
+            _note_unanswered(request.environ, cause)
 
     def _resolve(self, cause: Exception) -> int:
         try:
