@@ -11619,9 +11619,11 @@ def test_streams_of_events_end_at_once_when_the_server_stops(first):
 
         context.response.events(draw())
 
-    with Log() as log, serving(app, stop_timeout=60) as server, Connection(server, get()):
-        assert told.wait(5)
-        assert stop_in_a_while(server) < 5
+    with Log() as log, Log("webapp.access") as lines, serving(app, stop_timeout=60, quiet=False) as server:
+        with Connection(server, get()):
+            assert told.wait(5)
+            assert stop_in_a_while(server) < 5
+    assert len(lines.records) == 1
     # A generator that is running cannot be closed: its finally does not run, and that is no failure of anybody.
     assert completed == (["/"] if first else [])
     assert [record.getMessage() for record in log.records if record.levelno >= logging.ERROR] == []

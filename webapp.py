@@ -5851,6 +5851,7 @@ class _HandlerMixin(SimpleHandler):
     _complete = False  # there is nothing more to write
     _broken = False  # the connection cannot be used any more
     started = 0.0  # time.perf_counter
+    noted = False  # its access line was written
 
     def __init__(self, server: Server, connection: _Connection) -> None:
         request = connection.request
@@ -7058,6 +7059,7 @@ class Server:
                     # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
                     with contextlib.suppress(Exception):
                         connection.run.close()
+                    self._log(connection, connection.run)
             else:
                 self._drop(connection)
         _write_lines()
@@ -7126,14 +7128,7 @@ class Server:
         run.finish()
         if rest is not None:
             rest.close()
-        if not self.quiet:
-            sent = run.sent - (rest.left if rest is not None else 0)
-            milliseconds = (time.perf_counter() - run.started) * 1000
-            request, reason = run.request, run.reason
-            _log_access(
-                connection.address, request.method, _printable(request.target), run.code, max(sent, 0), milliseconds,
-                f"  {reason}" if reason else "",
-            )  # fmt: skip
+        self._log(connection, run)
         if run.cut:
             connection.cut()
             return _CLOSED
@@ -7146,6 +7141,19 @@ class Server:
         if connection.secure:
             connection.end_output()
         return _CLOSED
+
+    def _log(self, connection: _Connection, run: _HandlerMixin) -> None:
+        """Write the access line of an answer, once."""
+        if self.quiet or run.noted:
+            return
+        run.noted = True
+        sent = run.sent - (0 if connection.rest is None else connection.rest.left)
+        milliseconds = (time.perf_counter() - run.started) * 1000
+        target, reason = _printable(run.request.target), run.reason
+        _log_access(
+            connection.address, run.request.method, target, run.code, max(sent, 0), milliseconds,
+            f"  {reason}" if reason else "",
+        )  # fmt: skip
 
     def _environ_for(self, connection: _Connection) -> _Environ:
         """Return what the environment of a request begins with."""
