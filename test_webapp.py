@@ -2915,6 +2915,24 @@ def test_field_left_empty_is_the_default_unless_empty_text_converts():
     assert fields.parse("page", len, default=7) == 0
 
 
+@given(
+    st.one_of(ANY_TEXT, st.from_regex(r"[-+0-9._eE ]*")),
+    st.sampled_from([int, float, decimal.Decimal, datetime.date.fromisoformat, uuid.UUID, Colour, Colour.__getitem__]),
+    st.booleans(),
+)
+def test_whatever_a_client_sends_parse_converts_it_or_answers_400(text, convert, has_default):
+    try:
+        expected = repr(convert(text))  # NaN is not equal to itself
+    except Exception:
+        expected = "default" if has_default and text == "" else 400
+    try:
+        found = Fields([("a", text)]).parse("a", convert, *["default"][: int(has_default)])
+    except HttpException as error:
+        assert (error.status_code, expected) == (400, 400) and isinstance(error, ValueError)
+    else:
+        assert expected == (found if found == "default" else repr(found))
+
+
 @pytest.mark.parametrize("error", [NotFoundException("none"), TypeError("a mistake"), RuntimeError("another")])
 def test_what_else_a_converter_raises_passes(error):
     def convert(text):

@@ -842,6 +842,17 @@ class Fields(Mapping[str, _T]):
             raise _MissingField(name, f"Missing field {name!r}") from None
 
     @overload
+    def get(self, name: str) -> _T | None: ...
+
+    @overload
+    def get(self, name: str, default: _T | _Default) -> _T | _Default: ...
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the first value of `name`, or `default`."""
+        values = self._values.get(name)  # no exception: they take ten times as long
+        return default if values is None else values[0]
+
+    @overload
     def parse(self, name: str, convert: Callable[[_T], _Converted]) -> _Converted: ...
 
     @overload
@@ -871,6 +882,9 @@ class Fields(Mapping[str, _T]):
     def getall(self, name: str) -> list[_T]:
         """Return all values of `name` in order, `[]` if there is none."""
         return list(self._values.get(name, ()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -1823,13 +1837,21 @@ class _RequestHeaders(Mapping[str, str]):
     def __init__(self, environ: _Environ) -> None:
         self._environ = environ
 
-    def __getitem__(self, name: str) -> str:
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of `name`, or `default`; without raising an exception, which takes five times as long."""
         key = str(name).upper().replace("-", "_")
         value = self._environ.get(key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key)
         # PEP 3333: those two may be empty when the client sent none.
-        if value is None or (value == "" and key[:8] == "CONTENT_"):
+        return default if value is None or (value == "" and key[:8] == "CONTENT_") else value
+
+    def __getitem__(self, name: str) -> str:
+        value: str | None = self.get(name)
+        if value is None:
             raise _MissingField(name, f"Missing header {name!r}")
-        return cast(str, value)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return self.get(cast(str, name)) is not None
 
     def __iter__(self) -> Iterator[str]:
         keys = dict.fromkeys(["CONTENT_TYPE", "CONTENT_LENGTH"])
