@@ -2241,10 +2241,10 @@ class Request:
 
 # ---- contents --------------------------------------------------------------------------------------------------------
 #
-# What a response consists of: text, documents, streams, files. A content is ready before anything is said about it, so
-# that what is said is true of what is sent; a file is opened for that, and of a stream the first chunk is drawn. What
-# goes wrong up to there is an ordinary failure. Nothing here decides on a status, but for the ranges and conditions of
-# a file.
+# What a response sends. A content is a body and its type together: bytes, a JSON document, a stream or a file. To begin
+# it makes the body ready before anything is said about it, so that what is said is true of what is sent: a document is
+# encoded, of a stream the first chunk is drawn, of a file the range is chosen. What goes wrong up to there is an
+# ordinary failure. Nothing here decides on a status, but for the ranges and conditions of a file.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -2252,29 +2252,84 @@ _JSON = "application/json"
 _EVENTS = "text/event-stream"
 
 
-class _Stream:
-    """The chunks of a streamed body as bytes; `begin` draws the first, before the response counts as sent."""
+class _Content:
+    """What a response sends: a type, and the body that `begin` makes ready."""
+
+    __slots__ = ("content_type",)
+
+    content_type: str  # a Content-Type header that the application set goes before it
+
+    def begin(self, response: Response, giver: object) -> bytes | _Stream | _FileBody:
+        """Return the body as it is to be sent; what fails here still has the error path, and names `giver`."""
+        raise NotImplementedError
+
+
+class _Bytes(_Content):
+    """A body that is ready already."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: bytes, content_type: str) -> None:
+        self.body = body
+        self.content_type = content_type
+
+    def begin(self, response: Response, giver: object) -> bytes:
+        return self.body
+
+
+_NO_CONTENT = _Bytes(b"", _TEXT)  # of a response that nothing was built for
+
+
+class _Document(_Content):
+    """A JSON document, encoded when the response is sent; members of the response form join one that is an object."""
+
+    __slots__ = ("document",)
+
+    content_type = _JSON
+
+    def __init__(self, document: Any) -> None:
+        self.document = document
+
+    def begin(self, response: Response, giver: object) -> bytes:
+        document = self.document
+        if response._form and isinstance(document, dict):
+            document = {**response._form, **document}
+        return _encode_json(document, giver)
+
+
+def _object_so_far(content: _Content) -> dict[str, Any]:
+    """Return the members of the JSON object built so far, none if it is another document or content."""
+    return content.document if isinstance(content, _Document) and isinstance(content.document, dict) else {}
+
+
+class _Stream(_Content):
+    """The chunks of a streamed body as bytes."""
 
     __slots__ = ("_chunks", "_first")
 
-    def __init__(self, iterable: Iterable[Any], write: Callable[[Any], bytes]) -> None:
+    def __init__(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> None:
+        self.content_type = content_type
         # `write` makes bytes of a chunk, or raises TypeError. An empty chunk would end a chunked body, or make a server
         # wait with the head. What a generator draws from is never asked again once it has ended or failed: a queue
         # might keep the thread for ever, and a second failure would be past every hook.
         self._chunks: Iterator[bytes] | None = (chunk for chunk in map(write, iterable) if chunk)
         self._first: bytes | None = None
 
-    def begin(self) -> None:
-        """Draw the first chunk that is not empty: what fails here is an ordinary failure.
+    def begin(self, response: Response, giver: object) -> _Stream:
+        """Draw the first chunk that is not empty.
 
         RuntimeError for a stream that has failed here before: it must not look like one that has ended.
         """
+        announce = response._request.environ.get("webapp.stream")
+        if announce is not None:  # the built-in server's, for it need not wait for the first chunk with others
+            announce(self.content_type)
         if self._first is None:
             chunks, self._chunks = self._chunks, None
             if chunks is None:
                 raise RuntimeError("the stream has failed already: build another body")
             self._first = next(chunks, b"")
             self._chunks = chunks
+        return self
 
     def __iter__(self) -> Iterator[bytes]:
         return itertools.chain((self._first,) if self._first else (), self._chunks or ())
@@ -2316,11 +2371,11 @@ def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 @functools.cache  # two for each status that an application answers with
-def _default_body(status: int, as_json: bool) -> bytes:
-    """Return the body of an error response that nobody built: the status and its phrase, and nothing else."""
+def _default_content(status: int, as_json: bool) -> _Bytes:
+    """Return what an error response sends that nobody built: the status and its phrase, and nothing else."""
     if as_json:
-        return _encode_json({"error": {"status": status, "message": _reason(status)}})
-    return _STATUS_LINES[status].encode()
+        return _Bytes(_encode_json({"error": {"status": status, "message": _reason(status)}}), _JSON)
+    return _Bytes(_STATUS_LINES[status].encode(), _TEXT)
 
 
 # What is wrong with the name, or with what it leads to; and what is wrong with the machine, and passes.
@@ -2384,7 +2439,7 @@ _READ_ONLY = sum(
 class _FileBody(io.FileIO):
     """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
 
-    def __init__(self, path: str | os.PathLike[str], filename: str | None) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         descriptor = os.open(path, _READ_ONLY)
         try:
             self.info = os.fstat(descriptor)
@@ -2395,7 +2450,6 @@ class _FileBody(io.FileIO):
             os.close(descriptor)
             raise
         self.path = os.fspath(path)
-        self.filename = filename  # the name of a download, None for what is no download
         self.size = self._left = self.info.st_size  # of what is sent, and of that what is still to be read
         self.on_close: Callable[[], None] | None = None
 
@@ -2441,7 +2495,7 @@ _NO_NAME_ON_WINDOWS = re.compile(
 ).match  # fmt: skip
 
 
-def _open_file(path: str | os.PathLike[str], filename: str | None) -> _FileBody:
+def _open_file(path: str | os.PathLike[str]) -> _FileBody:
     """Open a regular file; raise NotFoundException if there is none, 503 if the machine has too much to do.
 
     Anything else is not even opened, for that might wait for ever.
@@ -2450,30 +2504,42 @@ def _open_file(path: str | os.PathLike[str], filename: str | None) -> _FileBody:
         if _WINDOWS and _NO_NAME_ON_WINDOWS(os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
         if stat.S_ISREG(os.stat(path).st_mode):
-            return _FileBody(path, filename)
+            return _FileBody(path)
     except (OSError, ValueError) as error:
         _refuse_file(error)
         raise
     raise NotFoundException(f"not a regular file: {os.fspath(path)!r}")
 
 
-def _conclude_file(response: Response, body: _FileBody) -> None:
-    """Describe a file in the header fields, and decide how much of it is sent."""
-    request, size = response._request, body.info.st_size
-    # RFC 9110 section 8.8.2.1: nothing was modified in the future.
-    modified = _http_date(min(body.info.st_mtime, time.time()))
-    etag = f'"{body.info.st_mtime_ns:x}-{size:x}"'
-    if response.status == 200 and request.method in ("GET", "HEAD"):
-        if _is_unchanged(request, etag, body.info.st_mtime):
-            response.code(304)
-        else:
-            wanted = _parse_range(request, etag, modified, size)
-            if wanted is not None:
-                body.limit(*wanted)
-                response.code(206).header("Content-Range", f"bytes {wanted[0]}-{wanted[1] - 1}/{size}")
-    response.header("ETag", etag).header("Last-Modified", modified).header("Accept-Ranges", "bytes")
-    if body.filename is not None:
-        response.header("Content-Disposition", _attachment(body.filename))
+class _File(_Content):
+    """An open file, or the part of it that the client asks for; with a `filename` it is a download."""
+
+    __slots__ = ("file", "filename")
+
+    def __init__(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> None:
+        self.file = file
+        self.content_type = content_type or _content_type[os.path.splitext(file.path)[1]]
+        self.filename = filename
+
+    def begin(self, response: Response, giver: object) -> _FileBody:
+        """Describe the file in the header fields, and decide how much of it is sent."""
+        request, info = response._request, self.file.info
+        # RFC 9110 section 8.8.2.1: nothing was modified in the future.
+        modified = _http_date(min(info.st_mtime, time.time()))
+        etag = f'"{info.st_mtime_ns:x}-{info.st_size:x}"'
+        if response.status == 200 and request.method in ("GET", "HEAD"):
+            if _is_unchanged(request, etag, info.st_mtime):
+                response.code(304)
+            else:
+                wanted = _parse_range(request, etag, modified, info.st_size)
+                if wanted is not None:
+                    self.file.limit(*wanted)
+                    range_sent = f"bytes {wanted[0]}-{wanted[1] - 1}/{info.st_size}"
+                    response.code(206).header("Content-Range", range_sent)
+        response.header("ETag", etag).header("Last-Modified", modified).header("Accept-Ranges", "bytes")
+        if self.filename is not None:
+            response.header("Content-Disposition", _attachment(self.filename))
+        return self.file
 
 
 def _attachment(filename: str) -> str:
@@ -2643,8 +2709,9 @@ def _save_session(response: Response, giver: object) -> None:
 # handler together. Sending fixes status and body. Headers may still be added until the hand-over; that is what after
 # hooks are for.
 
-_NOTHING: Any = object()  # where None is a document
+_NOT_GIVEN: Any = object()  # where None is a value
 _NO_HEADERS: _Fields = {}
+_PLAIN_TEXT = _Bytes(b"", _TEXT)  # stands for whatever str is returned: what is sent is asked for its type only
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 
 
@@ -2656,10 +2723,9 @@ class Response:
     """
 
     __slots__ = (
-        "_body",  # bytes, _Stream or _FileBody; None until something is built, and while it is a JSON document
-        "_content_type",  # of the body; a Content-Type header that the application set goes before it
-        "_document",  # the JSON document to encode when sending, else _NOTHING
-        "_form",  # members of put_form; they join the document when it is an object
+        "_body",  # what the content has made ready, once the response is sent
+        "_content",  # another one as soon as something is built; _NO_CONTENT until then
+        "_form",  # members of put_form
         "_headers",  # replaced, never changed
         "_kept_headers",  # the headers from before the running step, for the dispatcher to go back to
         "_request",
@@ -2673,9 +2739,8 @@ class Response:
         self._request = request
         self._status: int | None = None
         self._headers = self._kept_headers = _NO_HEADERS
-        self._body: bytes | _Stream | _FileBody | None = None
-        self._content_type = _TEXT
-        self._document: Any = _NOTHING
+        self._content: _Content = _NO_CONTENT
+        self._body: bytes | _Stream | _FileBody = b""
         self._form: dict[str, Any] | None = None
         self._session: dict[str, Any] | None = None
         self._session_loaded = ""
@@ -2696,7 +2761,7 @@ class Response:
     @property
     def has_body(self) -> bool:
         """Whether a body was built; an empty one counts."""
-        return self._body is not None or self._document is not _NOTHING
+        return self._content is not _NO_CONTENT
 
     @property
     def form(self) -> Mapping[str, Any]:
@@ -2798,17 +2863,15 @@ class Response:
 
     # Bodies.
 
-    def _build(self, body: bytes | _Stream | _FileBody, content_type: str) -> Response:
+    def _build(self, content: _Content) -> Response:
         self._refuse_if_sent()
-        self._body = body
-        self._content_type = content_type
-        self._document = _NOTHING
+        self._content = content
         return self
 
     def text(self, text: str) -> Response:
         """Build a plain text body, in UTF-8; what UTF-8 cannot hold (lone surrogates) becomes `?`."""
         _check_text("what text() sends", text)
-        return self._build(text.encode("utf-8", "replace"), _TEXT)
+        return self._build(_Bytes(text.encode("utf-8", "replace"), _TEXT))
 
     def html(self, template: str | Template, /, **values: Any) -> Response:
         """Build an HTML body.
@@ -2828,30 +2891,27 @@ class Response:
             text = _as_html(template, _escape_page)
         else:
             raise TypeError(f"html() takes a str, or a template string without values, not {template!r:.80}")
-        return self._build(text.encode("utf-8", "replace"), _HTML)
+        return self._build(_Bytes(text.encode("utf-8", "replace"), _HTML))
 
     def body(self, data: bytes, content_type: str) -> Response:
         """Build a body of bytes. TypeError for anything else, a str too."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"a body is bytes, not {type(data).__name__}; text() and html() take a str")
-        return self._build(bytes(data), _check_content_type(content_type))
+        return self._build(_Bytes(bytes(data), _check_content_type(content_type)))
 
-    def json(self, document: Any, value: Any = _NOTHING) -> Response:
+    def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
 
         Encoded when sent, in UTF-8, always valid JSON: NaN is an error, a lone surrogate is escaped. Dates become ISO
         8601, UUID, Decimal and paths strings, dataclasses objects, sets and iterators arrays. An exception becomes
         its type, its message and its whole stack trace: that is for a developer's eyes, so pass one on purpose only.
         """
-        self._refuse_if_sent()
-        if value is not _NOTHING:
+        if value is not _NOT_GIVEN:
             if not isinstance(document, str):
                 raise TypeError(f"json(name, value) takes a str as the name, not {document!r:.80}")
             # A new object, like the headers: the old one may be the application's, or what a failed hook goes back to.
-            document = {**(self._document if isinstance(self._document, dict) else {}), document: value}
-        self._document = document
-        self._body = None
-        return self
+            document = {**_object_so_far(self._content), document: value}
+        return self._build(_Document(document))
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
         """Put `members` into the response form: they are kept in `.form`, and join a JSON document that is an object.
@@ -2860,10 +2920,7 @@ class Response:
         """
         self._refuse_if_sent()
         self._form = {**(self._form or {}), **members}
-        if self._document is _NOTHING:
-            self._document = {}
-            self._body = None
-        return self
+        return self._build(_Document(self._content.document if isinstance(self._content, _Document) else {}))
 
     def redirect(self, location: str, status: int = 303) -> Response:
         """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays.
@@ -2902,7 +2959,7 @@ class Response:
         chunks = iter(iterable)
         if chunks is not iterable:
             self._close_later(chunks)
-        return self._build(_Stream(chunks, write), _check_content_type(content_type))
+        return self._build(_Stream(chunks, write, _check_content_type(content_type)))
 
     def _close_later(self, iterable: object) -> None:
         close = getattr(iterable, "close", None)
@@ -2921,11 +2978,11 @@ class Response:
         """
         self._refuse_if_sent()
         checked = _check_content_type(content_type) if content_type else None
-        return self._build_file(_open_file(path, filename), checked)
+        return self._build_file(_open_file(path), checked, filename)
 
-    def _build_file(self, file: _FileBody, content_type: str | None = None) -> Response:
+    def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._request._close_with(file.close)
-        return self._build(file, content_type or _content_type[os.path.splitext(file.path)[1]])
+        return self._build(_File(file, content_type, filename))
 
     # Sending.
 
@@ -2946,15 +3003,19 @@ class Response:
             self._refuse_if_sent()
         if value is not None and value is not self:
             self._put(value, giver)
-        self._render(giver)
+        self._body = self._content.begin(self, giver)
+        if self._session is not None:
+            _save_session(self, giver)
+        if self._status is None:
+            self._status = 204 if self._content is _NO_CONTENT else 200
         self._state = _SENT
 
     def _put(self, value: Any, giver: object) -> None:
         """Build the body that `value` stands for; `giver` is named if it stands for none."""
         if isinstance(value, str):
-            self._build(value.encode("utf-8", "replace"), _HTML if hasattr(value, "__html__") else _TEXT)
+            self._content = _Bytes(value.encode("utf-8", "replace"), _HTML if hasattr(value, "__html__") else _TEXT)
         elif isinstance(value, (dict, list)):
-            self._document = value
+            self._content = _Document(value)
         elif isinstance(value, (bytes, bytearray, memoryview)):
             self.body(bytes(value), "application/octet-stream")
         elif _is_html(value):
@@ -2968,33 +3029,17 @@ class Response:
                 "document)"
             )
 
-    def _render(self, giver: object) -> None:
-        """Make the body and the session ready to go, while a failure still has the error path."""
-        if self._document is not _NOTHING:
-            document = self._document
-            if self._form and isinstance(document, dict):
-                document = {**self._form, **document}
-            self._body = _encode_json(document, giver)
-            self._content_type = _JSON
-        elif isinstance(self._body, _Stream):
-            begin_stream = self._request.environ.get("webapp.stream")
-            if begin_stream is not None:  # the built-in server's, for it need not wait for the first chunk with others
-                begin_stream(self._content_type)
-            self._body.begin()
-        elif isinstance(self._body, _FileBody):
-            _conclude_file(self, self._body)
-        if self._session is not None:
-            _save_session(self, giver)
-        if self._status is None:
-            self._status = 204 if self._body is None else 200
-
     def _return(self, value: Any, giver: object) -> None:
         """Take what a handler, an executor or a hook returned: anything but None and the response itself is sent."""
-        if type(value) is str and self._session is None and self._state == _OPEN:
-            # What _send would do; without its five calls a hello takes a tenth less.
-            self._body = value.encode("utf-8", "replace")
-            self._content_type = _TEXT
-            self._document = _NOTHING
+        kind = type(value)
+        if (kind is str or kind is dict) and self._session is None and self._state == _OPEN:
+            # What _send would do; without its calls a hello takes a tenth less.
+            if kind is str:
+                self._content = _PLAIN_TEXT
+                self._body = value.encode("utf-8", "replace")
+            else:
+                self._content = _Document(value)
+                self._body = self._content.begin(self, giver)
             self._status = self._status or 200
             self._state = _SENT
         elif value is not self:
@@ -3004,14 +3049,9 @@ class Response:
 
     def _undo_step(self) -> None:
         """Go back to the headers from before the failed step; body, form and session changes go altogether."""
-        self._status = self._body = self._form = self._session = None
+        self._status = self._form = self._session = None
         self._headers = self._kept_headers
-        self._content_type = _TEXT
-        self._document = _NOTHING
-
-    def _built(self) -> tuple[Any, ...]:
-        """Return what the answer is made of: other objects as soon as something is built or sent."""
-        return self._body, self._document, self._form, self._state
+        self._content = _NO_CONTENT
 
     def _snapshot(self) -> tuple[Any, ...]:
         session: Any = self._session
@@ -3020,10 +3060,10 @@ class Response:
                 session = json.dumps(session)
             except Exception:  # saving it will fail too, and that is to be heard of
                 session = session.copy()
-        return self._status, self._headers, self._body, self._content_type, self._document, self._form, session
+        return self._status, self._headers, self._content, self._form, session
 
     def _restore(self, snapshot: tuple[Any, ...]) -> None:
-        self._status, self._headers, self._body, self._content_type, self._document, self._form, session = snapshot
+        self._status, self._headers, self._content, self._form, session = snapshot
         self._session = json.loads(session) if isinstance(session, str) else session
 
     def _build_default(self) -> None:
@@ -3034,12 +3074,10 @@ class Response:
             as_json = self._request.accept_json()
         except Exception:  # the application has made something else of its environ
             as_json = False
-        self._body = _default_body(self._status or 200, as_json)
-        self._content_type = _JSON if as_json else _TEXT
-        self._document = _NOTHING
+        self._content = _default_content(self._status or 200, as_json)
 
     def _header_list(self) -> list[tuple[str, str]]:
-        own = ("Content-Type", _JSON if self._document is not _NOTHING else self._content_type)
+        own = ("Content-Type", self._content.content_type)
         headers: list[tuple[str, str]] = [] if "content-type" in self._headers else [own]
         for pairs in self._headers.values():
             headers.extend(pairs)
@@ -3059,8 +3097,8 @@ class Response:
         request = self._request
         self._state = _HANDED_OVER
         status = self._status or 200
-        body = b"" if self._body is None or status == 205 else self._body  # 205: RFC 9110 section 15.3.6
-        headers = self._header_list() if self._headers else [("Content-Type", self._content_type)]
+        body = b"" if status == 205 else self._body  # 205: RFC 9110 section 15.3.6
+        headers = self._header_list() if self._headers else [("Content-Type", self._content.content_type)]
         if request._varies:
             self._note_variance(headers, request._varies)
         if status == 204 or status == 304:  # nor a Content-Type: RFC 9110 section 6.4.1
@@ -3241,11 +3279,11 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
     response, dropped = context.response, True
     if hasattr(executor, "add_error") and not response.sent:
         response.code(422)
-    built = response._built()
+    before = response._content, response._state
     try:
         answer = executor.on_cancel(context)
         if answer is None or answer is response:
-            dropped = any(before is not now for before, now in zip(built, response._built()))
+            dropped = (response._content, response._state) != before
     finally:
         if dropped and hasattr(value, "__next__"):
             response._close_later(value)
@@ -3783,7 +3821,7 @@ def _open_below(root: str, names: Sequence[str], context: WebContext) -> _FileBo
     It is opened first and looked at then, so what is sent is what was looked at, whatever is exchanged meanwhile.
     """
     try:
-        file = _open_file(os.path.join(root, *names), None)
+        file = _open_file(os.path.join(root, *names))
         try:
             _check_place(file, root, names, context)
         except BaseException:
@@ -4555,11 +4593,11 @@ class WebApp(Scope):
                 self._add_headers(response, cause)
             builder: Callable[..., object] = Response.send
             for hook in hooks.error:
-                body, document = response._body, response._document
+                built = response._content
                 self._run_hook(context, hook, cause, status)
                 if response._state != _OPEN:
                     return
-                if response._body is not body or response._document is not document:
+                if response._content is not built:
                     builder = hook
             if self._send_answer(context, builder):
                 return
@@ -4600,7 +4638,7 @@ class WebApp(Scope):
     def _send_answer(self, context: WebContext, builder: Callable[..., object]) -> bool:
         """Send what the hooks have built, `builder` last, and return True; else, or if that fails, the default body."""
         response = context.response
-        answered = response._body is not None or response._document is not _NOTHING
+        answered = response.has_body
         if not answered:
             response._build_default()
         headers = response._headers
