@@ -14077,12 +14077,15 @@ def recipe(tmp_path, monkeypatch):
         "dist/assets/app.js": 'console.log("hello");\n',
         "static/app.js": 'console.log("hello");\n',
         "static/app.js.gz": "as if it were compressed",
+        "static/.secret": "of the application",
+        "static/map.svg": "<svg/>",
+        "static/map.svg.gz": "as if it were compressed",
         "static/style.css": "p { margin: 0 }\n",
         "templates/hello.html": "<!DOCTYPE html>\n<h1>Hello {{ name }}</h1>\n",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).write_bytes(text.encode())
     monkeypatch.chdir(tmp_path)
 
     def run(title, as_shown=True, **given):
@@ -14167,7 +14170,8 @@ def test_recipe_precompressed_file_goes_to_whoever_takes_it(accepted, encoding, 
     assert response.headers["Content-Type"] == "text/javascript; charset=UTF-8"
     assert response.headers["Vary"] == "Accept-Encoding"
     assert browser.get("/static/style.css", headers={"Accept-Encoding": accepted}).text == "p { margin: 0 }\n"
-    assert browser.get("/static/..%2Fapp.py").status == 404
+    assert browser.get("/static/map.svg", headers={"Accept-Encoding": accepted}).text == "<svg/>"
+    assert [browser.get(path).status for path in ("/static/..%2Fapp.py", "/static/.secret")] == [404, 404]
 
 
 def test_recipe_that_sends_in_the_block_or_asks_by_path_needs_nothing_of_the_other_hook(recipe):
@@ -14441,7 +14445,8 @@ def ask_unix(path):
 def test_recipe_listens_on_a_unix_socket_and_again_where_an_old_one_lies(tmp_path):
     save_recipe(UNIX, tmp_path)
     for _ in range(2):
-        with started([sys.executable, "app.py"], tmp_path, stdout=subprocess.DEVNULL):
+        with started([sys.executable, "app.py"], tmp_path) as (_, place):
+            assert place == f"unix:{tmp_path / 'hello.sock'}"
             assert ask_unix(tmp_path / "hello.sock").endswith(b"\r\n\r\nHello")
 
 
@@ -14463,7 +14468,7 @@ def test_recipe_takes_the_socket_that_systemd_has_opened(tmp_path):
         listener.bind(str(tmp_path / "of-systemd"))
         listener.listen()
         command = [sys.executable, "-c", AS_SYSTEMD, str(listener.fileno())]
-        with started(command, tmp_path, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()]):
+        with started(command, tmp_path, pass_fds=[listener.fileno()]):
             assert ask_unix(tmp_path / "of-systemd").endswith(b"\r\n\r\nHello")
     assert not (tmp_path / "hello.sock").exists()
 

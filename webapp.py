@@ -6651,7 +6651,9 @@ class Server:
         return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def _addresses(self) -> str:
-        """Return `url`, and what others in the network open if they can."""
+        """Return `url`, and what others in the network open if they can; of a Unix socket its path."""
+        if not self.port:
+            return f"unix:{self._listener.getsockname()}"
         if self.host not in ("", "0.0.0.0", "::"):
             return self.url
         address = _own_address(self.host)
