@@ -9082,11 +9082,12 @@ def giving_up(environ, start_response):
 
 
 @pytest.mark.parametrize("inner", [lazy, writing, only_writing, writing_late, giving_up])
-def test_every_way_to_answer_that_pep_3333_has_works_when_mounted(inner):
-    response = client(mount(inner)).get("/m")
+@pytest.mark.parametrize("around", [mount, lambda inner: inner], ids=["mounted", "called by the test client"])
+def test_every_way_to_answer_that_pep_3333_has_works(inner, around):
+    response = client(around(inner)).get("/m")
     assert (response.status, response.body, response.headers["Content-Type"]) == (201, b"ab", "text/plain")
     assert "X-Given-Up" not in response.headers
-    assert client(mount(inner)).head("/m").body == b""
+    assert around is not mount or client(mount(inner)).head("/m").body == b""
 
 
 def test_headers_of_a_mounted_application_arrive_with_repeated_ones():
@@ -9159,8 +9160,33 @@ def starting_twice(environ, start_response):
     return [b"a"]
 
 
+def starting_after_a_chunk(environ, start_response):
+    yield b""
+    start_response("200 OK", [("Content-Type", "text/plain"), ("X-Started", "1")])
+    yield b"a"
+
+
+def giving_up_after_writing(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain"), ("X-Started", "1")])(b"a")
+    try:
+        raise KeyError("after something was sent")
+    except KeyError:
+        start_response("500 Oops", [("Content-Type", "text/plain"), ("X-Started", "2")], sys.exc_info())
+    return [b"b"]
+
+
+BROKEN_PROTOCOL = [never_starting, starting_twice, starting_after_a_chunk]
+
+
+@pytest.mark.parametrize("inner", [*BROKEN_PROTOCOL, giving_up_after_writing])
+def test_what_pep_3333_forbids_is_an_exception_in_the_test_client_too(inner):
+    with pytest.raises(RuntimeError if inner in BROKEN_PROTOCOL else KeyError):
+        client(inner, unchecked="it would tell first").get("/m")
+
+
 @pytest.mark.parametrize(
-    "inner", [raising, raising_after_start, raising_in_the_first_chunk, never_starting, starting_twice]
+    "inner",
+    [raising, raising_after_start, raising_in_the_first_chunk, giving_up_after_writing, *BROKEN_PROTOCOL],
 )
 def test_exception_that_escapes_a_mounted_application_takes_the_error_path(inner):
     app = WebApp()
@@ -9170,8 +9196,7 @@ def test_exception_that_escapes_a_mounted_application_takes_the_error_path(inner
     response = client(app).get("/m")
     assert (response.text, "X-Started" in response.headers) == ("500 Internal Server Error", False)
     assert [status for _, status in seen] == [500]
-    if inner not in (never_starting, starting_twice):
-        assert seen[0][0] is KeyError
+    assert seen[0][0] is (RuntimeError if inner in BROKEN_PROTOCOL else KeyError)
 
 
 @pytest.mark.parametrize("with_exc_info", [False, True])

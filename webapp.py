@@ -3936,7 +3936,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
     def run_mounted(context: WebContext) -> None:
         _unambiguous_segments(context, depth)
-        _Mounted(context.response).run(wsgi_app, _shifted(context.request.environ, depth))
+        _run_mounted(wsgi_app, _shifted(context.request.environ, depth), context.response)
 
     scope._register(("*",), prefix, (run_mounted,))
     scope._register(("*",), prefix + "/{path:path}", (run_mounted,))
@@ -3961,56 +3961,58 @@ def _shifted(environ: _Environ, depth: int) -> _Environ:
     return {**environ, "SCRIPT_NAME": script_name, "PATH_INFO": path}
 
 
-class _Mounted:
-    """One run of a mounted application: the server's side of PEP 3333, which writes into our response."""
+def _run_mounted(wsgi_app: _WSGIApplication, environ: _Environ, response: Response) -> None:
+    """Build the response of which a mounted application gives the parts."""
+    gateway = _Gateway()
+    result = wsgi_app(environ, gateway.start_response)
+    response._close_later(result)
+    body = gateway.body(result)
+    first = next(body, b"")
+    status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
+    response.code(int(status[:3]))
+    for name, value in headers:
+        if name.lower() not in _NOT_OURS:  # old applications say Connection: close, and mean no harm
+            response.add_header(name, value)
+    response.stream(itertools.chain((first,), body))
 
-    def __init__(self, response: Response) -> None:
-        self._response = response
-        self._start: tuple[str, list[tuple[str, str]]] | None = None
+
+class _Gateway:
+    """One run of a WSGI application: the server's side of PEP 3333, for whoever passes its answer on."""
+
+    def __init__(self) -> None:
+        self.head: tuple[str, list[tuple[str, str]]] | None = None  # status line and header fields
+        self._begun = False  # a byte of the body has come: with it the head has left, and can be replaced no more
         self._written: list[bytes] = []
-        self._begun = False
 
-    def run(self, wsgi_app: _WSGIApplication, environ: _Environ) -> None:
-        result = wsgi_app(environ, self._start_response)
-        close = getattr(result, "close", None)
-        if close is not None:
-            self._response._request._close_with(close)
-        chunks = self._chunks(result)
-        first = next(chunks, b"")  # an application may wait with start_response until its first chunk is asked for
-        if self._start is None:
-            raise RuntimeError("the mounted application did not call start_response")
-        status, headers = self._start
-        self._response.code(int(status[:3]))
-        for name, value in headers:
-            if name.lower() not in _NOT_OURS:  # old applications say Connection: close, and mean no harm
-                self._response.add_header(name, value)
-        self._response.stream(itertools.chain((first,), chunks))
-        self._begun = True
-
-    def _chunks(self, result: Iterable[bytes]) -> Iterator[bytes]:
-        for chunk in result:
-            yield from self._take_written()
-            if chunk:
-                yield chunk
-        yield from self._take_written()
-
-    def _take_written(self) -> list[bytes]:
-        written = self._written.copy()
-        self._written.clear()  # the same list, for write() appends to it
-        return written
-
-    def _start_response(
+    def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Callable[[bytes], None]:
+        """Take the head; RuntimeError for a second one that is not for a failure."""
         try:
-            if exc_info and self._begun:
+            if exc_info is not None and self._begun:
                 raise exc_info[1].with_traceback(exc_info[2])
-            if self._start is not None and not exc_info:
-                raise AssertionError("start_response was called twice without exc_info")
+            if exc_info is None and self.head is not None:
+                raise RuntimeError("the application called start_response again without exc_info")
         finally:
             exc_info = None  # it refers to this frame
-        self._start = status, headers
-        return self._written.append
+        self.head = status, headers
+        return self._write
+
+    def _write(self, data: bytes) -> None:
+        self._begun = self._begun or bool(data)
+        self._written.append(data)
+
+    def body(self, result: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield what was written and what `result` gives, nothing empty; RuntimeError for a body without a head.
+
+        The head is there as soon as the first of it is. To close `result` is left to whoever has it.
+        """
+        for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
+            if self.head is None:
+                raise RuntimeError("the application did not call start_response before its body")
+            self._write(chunk)
+            written, self._written = self._written, []
+            yield from filter(None, written)
 
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
@@ -4931,29 +4933,16 @@ class _TestResponse:
 
 def _call(app: Callable[..., Iterable[bytes]], environ: dict[str, Any]) -> _TestResponse:
     """Do for one request what PEP 3333 asks of a server; `RuntimeError` if the application never starts."""
-    started: list[Any] = []  # status line and headers, once start_response was called
-    body: list[bytes] = []
-
-    def start_response(status: str, headers: Any, exc_info: Any = None) -> Callable[[bytes], None]:
-        if exc_info is not None and any(body):
-            raise exc_info[1].with_traceback(exc_info[2])
-        if exc_info is None and started:
-            raise RuntimeError("the application called start_response again without exc_info")
-        started[:] = status, headers
-        return body.append
-
-    chunks = app(environ, start_response)
+    gateway = _Gateway()
+    result = app(environ, gateway.start_response)
     try:
-        for chunk in itertools.chain(chunks, (b"",)):  # one more, because a response without a body must start too
-            if not started:
-                raise RuntimeError("the application did not call start_response before its body")
-            body.append(chunk)
+        body = b"".join(gateway.body(result))
     finally:
-        close = getattr(chunks, "close", None)
+        close = getattr(result, "close", None)
         if close is not None:
             close()
-    status, headers = started
-    return _TestResponse(status, headers, b"".join(body))
+    status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
+    return _TestResponse(status, headers, body)
 
 
 class TestClient:
