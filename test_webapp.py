@@ -10797,6 +10797,19 @@ def test_unknown_length_is_chunked_or_ends_with_the_connection(server, path, bod
     assert (code, headers["connection"], got) == (200, "close", body)
 
 
+@served
+def write_much(environ, start_response):
+    start_response("200 OK", [])(b"x")
+    return [LARGE]
+
+
+def test_the_end_of_the_chunks_comes_behind_a_last_block_that_is_taken_late(server):
+    with Connection(server, get("/write_much") + get()) as connection:
+        time.sleep(0.1)
+        assert connection.response()[2] == b"x" + LARGE
+        assert connection.response()[2] == b"Hello World"
+
+
 def test_start_response_with_exc_info_replaces_what_was_not_sent(server):
     code, headers, body = ask(server, get("/replace"))
     assert (code, body, "x-wrong" in headers) == (503, b"replaced", False)
@@ -11048,6 +11061,14 @@ def test_100_continue_comes_only_when_the_application_reads(server):
         assert (code, headers["connection"]) == (413, "close")
 
 
+def test_http_1_0_knows_no_100_continue(server):
+    request = get("/echo", "Expect: 100-continue", "Content-Length: 2", method="POST", version="1.0")
+    with Connection(server, request) as connection:
+        time.sleep(0.1)
+        connection.sock.sendall(b"ok")
+        assert connection.response()[2] == b"ok"
+
+
 def test_body_that_is_never_sent_after_an_early_answer_keeps_no_thread():
     fields = ("Expect: 100-continue", "Content-Length: 2")
     with serving(threads=1, body_timeout=60) as server, contextlib.ExitStack() as stack:
@@ -11089,6 +11110,39 @@ def test_large_upload_arrives_whole(server):
     assert ask(server, get("/echo", CHUNKED, method="POST", body=chunks))[2] == body
 
 
+@pytest.mark.parametrize("size", [16, 100, 5000])
+def test_a_long_upload_of_short_chunks_is_read_by_one_thread(server, size):
+    """What the leader has put off for others' sake must not go on when a thread has the body."""
+    body = os.urandom(5 * 2**20 // size * size)
+    chunks = [b"%x\r\n%b\r\n" % (size, body[i : i + size]) for i in range(0, len(body), size)]
+    with Log() as log:
+        code, _, answer = ask(server, post("/echo", CHUNKED, body=b"".join(chunks) + b"0\r\n\r\n"))
+    assert (code, answer == body, log.records) == (200, True, [])
+
+
+@pytest.mark.parametrize("ends", ["client", "server"])
+def test_temporary_file_of_half_an_upload_is_closed_whoever_ends_it(ends, monkeypatch):
+    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", -1)
+    files, original = [], tempfile.TemporaryFile
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: files.append(original()) or files[-1])
+    with serving() as server, Log():
+        with Connection(server, post("/echo", "Content-Length: 9", body=b"half")) as connection:
+            assert comes_true(lambda: files)
+            if ends == "server":
+                server.stop()
+            connection.sock.shutdown(socket.SHUT_WR)
+            assert connection.closed()
+        assert comes_true(lambda: files[0].closed)
+
+
+def comes_true(condition):
+    """Wait until something holds."""
+    until = time.monotonic() + 8
+    while not (true := condition()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return true
+
+
 # ---- server: failures ------------------------------------------------------------------------------------------------
 
 
@@ -11120,6 +11174,47 @@ def test_response_that_fails_half_way_is_cut(server, path, version, size):
                 pytest.skip("no connection can be reset here")
             assert data.endswith(b"begun\r\n" if path == "/fail_later" else b"short")
             assert (path, version) != ("/fail_later", "1.0")
+
+
+class Failing:
+    """An iterable of blocks that counts how often it is closed."""
+
+    def __init__(self, *blocks):
+        self.blocks, self.closed = blocks, 0
+
+    def __iter__(self):
+        for block in self.blocks:
+            if isinstance(block, Exception):
+                raise block
+            yield block
+
+    def close(self):
+        self.closed += 1
+
+
+FAILING = {
+    "at the first block": ([], [ValueError("secret")]),
+    "at the second block": ([], [b"one", ValueError("secret")]),
+    "no bytes": ([], ["one"]),
+    "too long": ([("Content-Length", "1")], [b"one"]),
+    "too short": ([("Content-Length", "9")], [b"one"]),
+    "a header": ([("X", "a\nb")], [b"one"]),
+    "no block, and a header": ([("X", "a\nb")], []),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_what_the_application_returned_is_closed_once_wherever_it_fails(name):
+    headers, blocks = FAILING[name]
+    result = Failing(*blocks)
+
+    def app(environ, start_response):
+        start_response("200 OK", headers)
+        return result
+
+    with serving(app) as server, Log(), Connection(server, get("/", "Connection: close")) as connection:
+        assert connection.file.read()
+    assert result.closed == 1
 
 
 @pytest.mark.parametrize("received", [0, 10, 200_000])
@@ -11388,6 +11483,12 @@ LARGE = bytes(4 * 2**20)
 
 
 @served
+def two_blocks(environ, start_response):
+    start_response("200 OK", [])
+    return [LARGE, LARGE]
+
+
+@served
 def nowhere(environ, start_response):
     start_response("404 Not Found", [])
     return [b"nowhere"]
@@ -11425,6 +11526,8 @@ STALLS = {
     "Expect, a route that reads": post("/sized", "Content-Length: 10", "Expect: 100-continue"),
     "Expect and chunks, a route that reads": post("/sized", CHUNKED, "Expect: 100-continue"),
     "an answer that is not read": get("/large"),
+    "several blocks that are not read": get("/two_blocks"),
+    "an answer with write() that is not read": get("/write_much"),
     "a file that is not read": get("/huge_file"),
     "a stream that is not read": get("/big"),
     "a stream of events": get("/events"),
@@ -11467,6 +11570,24 @@ def test_the_place_of_a_stream_whose_client_left_is_given_back(monkeypatch, path
         code, headers, _ = answers[0].response()
         assert (code, headers["retry-after"], headers["content-type"]) == (503, "10", PLAIN)
         assert ask(server, get())[0] == 200
+
+
+def test_streams_of_one_connection_are_watched_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(webapp, "_STREAMS", 1)
+
+    def app(environ, start_response):
+        environ["wsgi.input"].read()
+        return (
+            events(environ, start_response) if environ["REQUEST_METHOD"] == "POST" else stream(environ, start_response)
+        )
+
+    with serving(app) as server:
+        with Connection(server, get()) as connection:
+            assert connection.response()[2] == b"onetwo"
+            # So long a body is handed to a thread before its end, and the leader looks away.
+            connection.sock.sendall(post("/", f"Content-Length: {3 * 2**20}", body=bytes(3 * 2**20)))
+            assert connection.sock.recv(1)
+        assert comes_true(lambda: ask(server, get())[0] == 200)
 
 
 def test_bytes_that_are_no_body_are_bounded():
@@ -11514,6 +11635,32 @@ def test_answers_that_are_not_taken_are_kept_in_memory_up_to_a_bound(monkeypatch
         connections = [stack.enter_context(Connection(server, get())) for _ in range(4)]
         time.sleep(0.1)
         assert sorted(connection.response()[2] for connection in connections) == sorted(bodies)
+
+
+def test_answers_that_are_in_temporary_files_are_not_in_memory_too(monkeypatch):
+    tracemalloc = pytest.importorskip("tracemalloc")
+    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", 2**20)
+
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        return [os.urandom(5 * 2**20)]
+
+    tracemalloc.start()
+    try:
+        with serving(app) as server, contextlib.ExitStack() as stack:
+            for _ in range(10):
+                stack.enter_context(Connection(server, get())).sock.recv(1)
+            assert comes_true(lambda: tracemalloc.get_traced_memory()[0] < 20 * 2**20)
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_answer_for_which_the_disk_has_no_room_stays_in_memory(monkeypatch):
+    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", -1)
+    monkeypatch.setattr(tempfile, "TemporaryFile", mock.Mock(side_effect=OSError("no room")))
+    with serving() as server, Connection(server, get("/large")) as connection:
+        time.sleep(0.05)
+        assert connection.response()[2] == LARGE
 
 
 def test_a_slow_reader_that_is_faster_than_the_documented_pace_gets_everything():
@@ -11702,6 +11849,53 @@ def test_a_download_has_stop_timeout_to_end():
             size += len(piece)
         assert size > 4 * 2**20
         stopper.join(10)
+        assert not stopper.is_alive()
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["bytes", "a file"])
+def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_sends_it(wrapped, tmp_path):
+    path = tmp_path / "large"
+    path.write_bytes(bytes(20 * 2**20))
+    closed = threading.Event()
+
+    class File(io.FileIO):
+        def close(self):
+            super().close()
+            closed.set()
+
+    class Blocks(list):
+        def close(self):
+            closed.set()
+            raise SystemExit
+
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        return environ["wsgi.file_wrapper"](File(path)) if wrapped else Blocks([path.read_bytes()])
+
+    with serving(app, stop_timeout=0.1) as server, Log(), Connection(server, get()) as connection:
+        assert connection.sock.recv(1)
+        server.stop()
+        assert closed.is_set()
+
+
+def test_stop_returns_whatever_a_stream_raises_that_it_closes():
+    class Feed:
+        def __iter__(self):
+            yield b"data: 1\n\n"
+            NEVER.wait(5)
+
+        def close(self):
+            raise SystemExit
+
+    def app(environ, start_response):
+        start_response("200 OK", [("Content-Type", "text/event-stream")])
+        return Feed()
+
+    with serving(app) as server, Log(), Connection(server, get()) as connection:
+        assert connection.sock.recv(1)
+        stopper = threading.Thread(target=server.stop, daemon=True)
+        stopper.start()
+        stopper.join(5)
         assert not stopper.is_alive()
 
 

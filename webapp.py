@@ -5383,10 +5383,10 @@ class _Body:
         "_next_line",
     )
 
-    def __init__(self, fields: _HeaderFields, timeout: float) -> None:
-        self.left = fields.length or 0
-        self.chunked = fields.chunked
-        self.expected = fields.expects
+    def __init__(self, request: _RequestHead, timeout: float) -> None:
+        self.left = request.fields.length or 0
+        self.chunked = request.fields.chunked
+        self.expected = request.fields.expects and request.modern  # RFC 9110 section 10.1.1
         self.failure: HttpException | None = None
         self.kept = _Spool(_IN_MEMORY + _PACE)  # one piece more, since it is handed over when it has so many
         self.size = 0
@@ -5508,7 +5508,8 @@ class _Connection:
         "would_block",  # what an operation raises that would have to wait; TLS has names of its own for it
         "crew",  # does other work while a thread waits for this client
         "place",  # the one in the crew that its present answer takes
-        "stage",
+        "stage",  # entered by the leader alone
+        "follows",  # the stage that follows an answer, as the thread says that gives the connection back
         "deadline",  # when the leader has waited long enough (time.monotonic)
         "selected",  # the events that the selector looks out for, 0 for none
         "buffer",  # bytes that arrived and were not used yet
@@ -5533,7 +5534,7 @@ class _Connection:
         self.would_block = would_block
         self.crew = crew
         self.place = _NOWHERE
-        self.stage = _COLLECTING
+        self.stage = self.follows = _COLLECTING
         self.deadline = _NEVER
         self.selected = 0
         self.buffer = b""
@@ -5556,7 +5557,7 @@ class _Connection:
             try:
                 patience.moved(rest.send(self))
             except self.would_block as error:
-                self._wait(error, _WRITE, patience)
+                self._wait(error, _WRITE, _STREAMING, patience)
             except OSError:
                 self.lost = True
                 raise
@@ -5590,15 +5591,15 @@ class _Connection:
             try:
                 return self.socket.recv(_RECEIVE)
             except self.would_block as error:
-                self._wait(error, _READ, patience)
+                self._wait(error, _READ, _WAITS, patience)
 
-    def _wait(self, blocked: OSError, event: int, patience: _Patience) -> None:
+    def _wait(self, blocked: OSError, event: int, place: int, patience: _Patience) -> None:
         """Wait for the client, after an operation that could not be done at once; TimeoutError if it is too slow."""
         import selectors
 
         if blocked.__class__ is not BlockingIOError:  # TLS may have to read for a write, and the other way round
             event = _READ if blocked.__class__ is self.would_block[1] else _WRITE
-        self.crew.wait_for_client(self)
+        self.crew.wait_for_client(self, place)
         started = time.monotonic()
         # Not by settimeout: the leader may look at this very socket, and must not wait for anybody.
         with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
@@ -5639,7 +5640,8 @@ class _Connection:
         import socket
 
         with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
+            # That of an SSLSocket forgets first that it is one: a thread under way would send without encryption.
+            super(type(self.socket), self.socket).shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
         """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
@@ -5684,8 +5686,12 @@ class _Rest:
         import tempfile
 
         file = tempfile.TemporaryFile()  # noqa: SIM115
-        file.writelines(self._views)
-        file.flush()
+        try:
+            file.writelines(self._views)
+            file.flush()
+        except OSError:
+            file.close()
+            raise
         return _SpilledRest(file, 0, self.left)
 
     def close(self) -> None:
@@ -6030,7 +6036,7 @@ class _HandlerMixin(SimpleHandler):
         self.sent += len(data)
         if data and framing is not None and framing.chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        if last:
+        if last and not (framing and framing.chunked):  # the end of the chunks comes behind it
             self._send_last(head, data)
         elif head or data:
             self.connection.send(head + data, self.patience)
@@ -6094,8 +6100,10 @@ class _HandlerMixin(SimpleHandler):
             self.cut = not (connection.lost or framing and (framing.chunked or framing.length is not None))
             self._broken = True
             return
+        output = self.error_output(self.environ, self.start_response)
+        self._close_result()
+        self.result = output
         try:
-            self.result = self.error_output(self.environ, self.start_response)
             self.finish_response()
         except OSError:
             self._broken = True
@@ -6124,13 +6132,16 @@ class _HandlerMixin(SimpleHandler):
 
     def finish(self) -> None:
         """Let go of everything when the answer was sent or given up; what fails then is for the log."""
+        self._close_result()
+        if self.connection.body is not None:
+            self._input.close()
+        self.environ = None  # it refers to this object
+
+    def _close_result(self) -> None:
         try:
             self.close()
         except BaseException:
             self.log_exception(sys.exc_info())
-        if self.connection.body is not None:
-            self._input.close()
-        self.environ = None  # it refers to this object
 
     @property
     def code(self) -> int:
@@ -6168,8 +6179,8 @@ def _handler_class() -> type[_HandlerMixin]:
 # Every answer under way takes a place, and the places are what bounds the threads:
 #
 #     ANSWERING   the application works; `threads` of them
-#     WAITING     it reads a body that is still arriving, or the client is slow; as many again
-#     STREAMING   what it returned is drawn block by block: _STREAMS of them
+#     WAITING     it reads a body that is still arriving; as many again
+#     STREAMING   what it returned is drawn block by block, or its blocks are taken slowly: _STREAMS of them
 #     FORSAKEN    a stream whose client has left, and whose iterator has not returned yet: as many again
 
 _STREAMS = 1000
@@ -6259,10 +6270,10 @@ class _Crew:
             if connection.place == _STREAMING:
                 self._move(connection, _FORSAKEN)
 
-    def wait_for_client(self, connection: _Connection) -> None:
-        """Let others work while this thread waits for its client."""
+    def wait_for_client(self, connection: _Connection, place: int) -> None:
+        """Let others work while this thread waits for its client, in a place that says for what."""
         with self._lock:
-            if connection.place == _ANSWERS:
+            if connection.place in (_ANSWERS, _WAITS) and not self._move(connection, place):
                 self._move(connection, _WAITS)
             if self.leads:
                 self._depose()
@@ -6538,7 +6549,7 @@ class Server:
     port are its own then. Limits are seconds: `header_timeout` for a whole request header, `idle_timeout` between two
     requests of a connection, `body_timeout` for each 64 KiB of a request's body, `write_timeout` for each 64 KiB of
     a response, on the average of the last MiB, `stop_timeout` for what still runs when it stops. At most `threads`
-    requests are answered at a time; as many more may wait for their client, and 1,000 streams may be open. `quiet`
+    requests are answered at a time; as many more may wait for a body, and 1,000 streams may be open. `quiet`
     leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address cannot be
     bound.
     """
@@ -6854,6 +6865,11 @@ class Server:
         except HttpException as refusal:
             self._refuse(connection, refusal)
 
+    def _resume(self, connection: _Connection) -> None:
+        """Go on with a body after others have had their turn, if no thread has been given it since."""
+        if connection.stage == _COLLECTING:
+            self._advance(connection)
+
     def _read_head(self, connection: _Connection) -> bool:
         """Understand the head of a request; False while it is not complete."""
         data = connection.buffer
@@ -6876,7 +6892,7 @@ class Server:
             raise
         connection.buffer = data[end + 2 :]
         if connection.request.has_body:
-            connection.body = _Body(connection.request.fields, self.body_timeout)
+            connection.body = _Body(connection.request, self.body_timeout)
             connection.deadline = self._now + self.body_timeout
         return True
 
@@ -6903,7 +6919,7 @@ class Server:
         if body.whole or body.failure:
             return True
         if body.paused:
-            self._asked.append((self._advance, connection))
+            self._asked.append((self._resume, connection))
         patience = body.patience
         patience.left = connection.deadline - self._now
         patience.moved(body.size - size)
@@ -6943,16 +6959,20 @@ class Server:
 
     def _take_back(self, connection: _Connection) -> None:
         """Go on with a connection that the crew gives back."""
-        stage = connection.stage
-        if stage == _SENDING:
+        if connection.stage == _CLOSED:  # it was dropped meanwhile
+            self._abandon(connection)
+            return
+        connection.left = False
+        connection.stage = connection.follows
+        if connection.stage == _SENDING:
             self._begin_rest(connection)
             return
         self._release(connection)
-        if stage == _CLOSED or connection.lost:
+        if connection.stage == _CLOSED or connection.lost:
             self._drop(connection)
             return
         self._select(connection, _READ)
-        if stage == _LINGERING:
+        if connection.stage == _LINGERING:
             # What still comes is thrown away, without a thread and for a while: longer if it may be a slow upload.
             connection.deadline = self._now + self.body_timeout * (1 if connection.refusal else _LINGER)
             connection.end_output()
@@ -7023,15 +7043,27 @@ class Server:
         """Look out for the client of a stream: it may leave while the application has nothing to say."""
         if connection.stage == _ANSWERING and not connection.left:
             self._select(connection, _READ)
+        connection.watched = False
 
     def _drop(self, connection: _Connection) -> None:
         self._select(connection, 0)
         self._release(connection)
-        if connection.rest is not None:
-            connection.rest.close()
+        if connection.stage != _ANSWERING:
+            self._abandon(connection)
         connection.stage = _CLOSED
         self._connections.discard(connection)
         connection.socket.close()
+
+    def _abandon(self, connection: _Connection) -> None:
+        """End what was begun on a connection that is given up, and that no thread is at work on."""
+        if connection.run is not None:
+            connection.run.finish()
+            self._log(connection, connection.run)
+        if connection.rest is not None:
+            connection.rest.close()
+        if connection.body is not None:
+            connection.body.kept.take().close()
+        connection.run = connection.body = connection.rest = None
 
     def _sweep(self) -> None:
         """Answer or close what has run out of time, and try again what could not be had."""
@@ -7082,7 +7114,7 @@ class Server:
         for connection in list(self._connections):
             if connection.stage == _COLLECTING or connection.stage == _LINGERING and waited > 1:
                 self._drop(connection)
-            elif connection.run is not None and connection.run.events:
+            elif (run := connection.run) is not None and run.events:
                 connection.shut_down()
             else:
                 running.append(connection)
@@ -7092,7 +7124,7 @@ class Server:
         return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
 
     def _tell(self, running: Sequence[_Connection]) -> None:
-        requests = [each.request for each in running if each.request is not None]
+        requests = [request for each in running if (request := each.request) is not None]
         names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in requests[:5])
         more = f" and {len(requests) - 5} more" if len(requests) > 5 else ""
         _say(
@@ -7106,11 +7138,12 @@ class Server:
         for connection in list(self._connections):
             if connection.stage == _ANSWERING:
                 connection.shut_down()
-                if connection.run is not None and connection.place in (_STREAMING, _FORSAKEN):
+                run = connection.run
+                if run is not None and connection.place in (_STREAMING, _FORSAKEN):
                     # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
-                    with contextlib.suppress(Exception):
-                        connection.run.close()
-                    self._log(connection, connection.run)
+                    with contextlib.suppress(BaseException):
+                        run.close()
+                    self._log(connection, run)
             else:
                 self._drop(connection)
         _write_lines()
@@ -7118,15 +7151,16 @@ class Server:
         if _servers is not None:
             _servers.discard(self)
         self._finished.set()
-        for connection in self._crew.waiting:
-            connection.socket.close()
-        self._close_returned()
+        self._close_left(self._crew.waiting)
+        self._close_left(self._crew.returned)
 
-    def _close_returned(self) -> None:
-        """Close what is given back after the end."""
+    def _close_left(self, connections: deque[_Connection]) -> None:
+        """Close what waits after the end, or is given back then."""
         with contextlib.suppress(IndexError):
             while True:
-                self._crew.returned.popleft().socket.close()
+                connection = connections.popleft()
+                connection.socket.close()
+                self._abandon(connection)
 
     def _forget(self) -> None:
         """Let go of the sockets in a child process: as long as it had them, no client would see an end."""
@@ -7142,26 +7176,29 @@ class Server:
             if connection.run is None:
                 self._run_application(connection)
             if self._leave_rest(connection):
-                connection.stage = _SENDING
+                connection.follows = _SENDING
                 return
-            connection.stage = self._finish(connection)
+            connection.follows = self._finish(connection)
         except Exception as error:
             _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
-            connection.stage = _CLOSED
+            connection.follows = _CLOSED
         if connection.lost:
             _report(logging.INFO, "%s went away before the answer was complete", connection.address)
-        if connection.stage == _CLOSED and not connection.selected and not connection.watched:
+        if connection.follows == _CLOSED and not connection.watched and not connection.selected:
             # Not when the leader gets to it: a client that closes first has to wait for its port (TIME_WAIT).
             connection.socket.close()
         connection.run = connection.request = connection.body = connection.rest = None
 
     def _leave_rest(self, connection: _Connection) -> bool:
         """Say whether the leader has something to send."""
-        rest = connection.rest
+        rest, run = connection.rest, connection.run
         if rest is None or not rest.left or connection.lost:
             return False
         if rest.whole is not None and self._in_memory > _ALL_IN_MEMORY and id(rest.whole) not in self._leaving:
-            connection.rest = rest.spilled()
+            with contextlib.suppress(OSError):  # without room on the disk, they stay where they are
+                connection.rest = rest.spilled()
+                if run is not None and type(run.result) is list:
+                    run.result = None  # there is nothing to close, and the bytes would stay in memory with it
         return True
 
     def _run_application(self, connection: _Connection) -> None:
@@ -7230,7 +7267,7 @@ class Server:
     def _wake(self) -> None:
         """Make the leader look at what was returned, or at `stopping`."""
         if self._finished.is_set():
-            self._close_returned()
+            self._close_left(self._crew.returned)
         elif not self._woken:
             self._woken = True
             # When the server has ended, nobody listens any more.
