@@ -2473,6 +2473,10 @@ def test_method_of_an_executor_without_context_is_a_type_error_when_its_class_is
         type("Mine", (type("Mixin", (), {name: method}), base), {})
 
 
+def test_executor_may_have_a_validate_of_its_own_unless_it_is_a_validation_executor():
+    type("Login", (Executor,), {"validate": lambda self, user, password: True})
+
+
 def test_method_of_an_executor_that_is_async_is_a_type_error_when_its_class_is_made():
     async def validate(self, context):
         """WSGI cannot wait for it."""
@@ -4216,6 +4220,8 @@ REFUSED = [
     (lambda: M("a") + 5, TypeError),
     (lambda: 5 + M("a"), TypeError),
     (lambda: M("a").ljust(3, "<"), TypeError),
+    (lambda: M("{:{fill}>9}").format(M("script"), fill="<"), ValueError),
+    (lambda: M("{:<<9}").format(M("script")), ValueError),
     (lambda: M("{:x}").format(Image()), ValueError),
     (lambda: M("{:x}").format(User(1, "")), ValueError),
     (lambda: M("{}").format(), IndexError),
@@ -4327,6 +4333,16 @@ def test_template_that_cannot_be_filled_says_which_field_and_what_is_there(templ
             fill()
         assert words in str(caught.value)
         assert error is not KeyError or BRACES in str(caught.value)
+
+
+def test_template_that_is_filled_from_a_form_is_a_400_for_a_field_that_is_missing():
+    page = Markup("<p>{name}")
+    app = WebApp()
+    app.post("/format_map")(lambda context: page.format_map(context.request.form))
+    app.post("/percent")(lambda context: Markup("<p>%(name)s") % context.request.form)
+    for path in ("/format_map", "/percent"):
+        assert client(app).post(path, form={"name": "<b>"}).text == "<p>&lt;b&gt;"
+        assert client(app).post(path).status == 400
 
 
 def test_failure_of_a_value_itself_is_not_touched():

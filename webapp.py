@@ -1484,6 +1484,9 @@ class Markup(str):
         return self
 
     def __html_format__(self, format_spec: str) -> Markup:
+        # Before an alignment stands what fills up, and it may come from elsewhere: {text:{fill}>9}
+        if format_spec[1:2] in ("<", ">", "^", "=") and format_spec[0] in "<>&'\"":
+            raise ValueError(f"a Markup cannot be filled up with {format_spec[0]!r}")
         return type(self)(format(str(self), format_spec))
 
     def __repr__(self) -> str:
@@ -1700,7 +1703,7 @@ _MARKUP_FORMATTER, _PAGE_FORMATTER = _HtmlFormatter(_escape), _HtmlFormatter(_es
 def _explain_field(error: Exception, field: str, template: str, given: Sequence[object]) -> None:
     braces = "in a template a brace that is to stay is written twice, {{ or }}"
     name = re.split(r"[.[]", field)[0]
-    if isinstance(error, LookupError) and name not in map(str, given):
+    if type(error) in (IndexError, KeyError) and name not in map(str, given):
         known = ", ".join(map(str, given)) or "nothing"
         raise _MissingValue(f"no value for {{{name}}}, only for {known}: {braces}") from None
     try:
@@ -3174,11 +3177,12 @@ class Executor:
     """
 
     canceled = False
+    _called: tuple[str, ...] = ("execute", "on_cancel")  # methods that get the context
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raise TypeError for a method that cannot be called as the dispatcher will call it."""
         super().__init_subclass__(**kwargs)
-        for name in ("execute", "validate", "on_cancel"):
+        for name in cls._called:
             method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
             if isinstance(method, _FUNCTION) and not _takes_count(method, 2):
                 raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_place()})")
@@ -3206,6 +3210,7 @@ class ValidationExecutor(Executor):
     """
 
     secret_fields: Collection[str] = ()
+    _called = (*Executor._called, "validate")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raise TypeError for `secret_fields` that are one str, which is easily written for a tuple of one."""
@@ -3431,7 +3436,8 @@ class WebContext:
         A cookie that is missing, tampered with or older than `session_max_age` is an empty session. It is saved when
         the response is sent, if it changed; emptied, its cookie is deleted. RuntimeError without a `secret_key`;
         ValueError over http if `session_cookie` begins with `__Host-` or its like. A session that would need a cookie
-        of more than 4,093 bytes is a ValueError when sending.
+        of more than 4,093 bytes is a ValueError when sending, and what would come back as something else, such as a
+        date or a set, a TypeError; but a tuple comes back as a list, and every key as a str.
         """
         return _open_session(self)
 
