@@ -6863,6 +6863,8 @@ class Server:
 
     def _advance(self, connection: _Connection) -> None:
         """Go on with a request as far as what has arrived goes."""
+        if connection.stage != _COLLECTING:
+            return  # it was asked for, and meanwhile the request was handed over
         try:
             if connection.request is None and not self._read_head(connection):
                 return
@@ -7064,7 +7066,7 @@ class Server:
         """End what was begun on a connection that is given up, and that no thread is at work on."""
         if connection.run is not None:
             connection.run.finish()
-            self._log(connection, connection.run)
+            self._note_access(connection, connection.run)
         if connection.rest is not None:
             connection.rest.close()
         if connection.body is not None:
@@ -7149,7 +7151,7 @@ class Server:
                     # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
                     with contextlib.suppress(BaseException):
                         run.close()
-                    self._log(connection, run)
+                    self._note_access(connection, run)
             else:
                 self._drop(connection)
         _write_lines()
@@ -7222,7 +7224,7 @@ class Server:
         run.finish()
         if rest is not None:
             rest.close()
-        self._log(connection, run)
+        self._note_access(connection, run)
         if run.cut:
             connection.cut()
             return _CLOSED
@@ -7236,7 +7238,7 @@ class Server:
             connection.end_output()
         return _CLOSED
 
-    def _log(self, connection: _Connection, run: _HandlerMixin) -> None:
+    def _note_access(self, connection: _Connection, run: _HandlerMixin) -> None:
         """Write the access line of an answer, once."""
         if self.quiet or run.noted:
             return
