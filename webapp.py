@@ -6863,8 +6863,6 @@ class Server:
 
     def _advance(self, connection: _Connection) -> None:
         """Go on with a request as far as what has arrived goes."""
-        if connection.stage != _COLLECTING:
-            return  # it was asked for, and meanwhile the request was handed over
         try:
             if connection.request is None and not self._read_head(connection):
                 return
