@@ -14521,7 +14521,7 @@ def test_recipe_pages_refuse_what_is_no_number_of_a_page(page, recipe):
     assert browser.get("/entries", query={"page": page}).status == 400
 
 
-def test_recipe_job_tells_its_progress_and_that_it_failed_and_the_oldest_are_forgotten(recipe):
+def test_recipe_job_tells_its_progress_and_that_it_failed_and_the_oldest_are_forgotten(recipe, caplog):
     names = recipe("How do I run a long job and show its progress?")
     browser, pool, going = client(names["app"]), names["pool"], threading.Event()
 
@@ -14548,6 +14548,7 @@ def test_recipe_job_tells_its_progress_and_that_it_failed_and_the_oldest_are_for
     for _ in range(999):
         start(good)
     pool.shutdown()
+    assert "a job failed\nTraceback" in caplog.text and "ZeroDivisionError" in caplog.text
     assert browser.get(first).status == 404
     assert (browser.get(second).status, len(names["jobs"])) == (200, 1000)
 
