@@ -8535,6 +8535,22 @@ def test_file_that_a_failed_handler_opened_is_closed_and_leaves_no_header(a_file
     assert not is_open(a_file)
 
 
+def test_a_send_that_fails_leaves_nothing_of_a_file_or_a_session_on_what_is_sent_instead(a_file):
+    app = WebApp(secret_key="0123456789abcdef")
+
+    @app.get("/")
+    def page(context):
+        context.session["notes"] = "x" * 5000
+        with pytest.raises(ValueError, match="the session needs a cookie"):
+            context.response.file(a_file).send()
+        context.session.clear()
+        return "in its place"
+
+    response = client(app).get("/", headers={"Range": "bytes=0-1"})
+    assert (response.status, response.body) == (200, b"in its place")
+    assert sorted(response.headers) == ["Content-Length", "Content-Type", "Vary"]
+
+
 # ---- files: static ---------------------------------------------------------------------------------------------------
 
 NEVER_SERVED = (".env", ".hidden/a.txt", *(() if WINDOWS else ("a\\b",)))

@@ -2695,12 +2695,10 @@ def _save_session(response: Response, giver: object) -> None:
         return
     signed = f"{urlsafe_b64encode(document.encode()).decode().rstrip('=')}.{int(time.time())}"
     value = f"{signed}.{_sign(app._session_keys[0], signed)}"
-    headers = response._headers
     if len(value) < _MAX_COOKIE:
         response.cookie(app._session_cookie, value, max_age=app._session_max_age)
         if len(response._headers[_cookie_key(app._session_cookie, None, "/")][0][1]) <= _MAX_COOKIE:
             return
-    response._headers = headers
     raise ValueError(f"the session needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere")
 
 
@@ -2730,7 +2728,7 @@ class Response:
         "_content",  # another one as soon as something is built; _NO_CONTENT until then
         "_form",  # members of put_form
         "_headers",  # replaced, never changed
-        "_kept_headers",  # the headers from before the running step, for the dispatcher to go back to
+        "_kept_headers",  # the headers from before the running step
         "_request",
         "_session",  # the session's dict once the application asked for it
         "_session_loaded",  # what it was then, as JSON
@@ -3006,9 +3004,15 @@ class Response:
             self._refuse_if_sent()
         if value is not None and value is not self:
             self._put(value, giver)
-        self._body = self._content.begin(self, giver)
-        if self._session is not None:
-            _save_session(self, giver)
+        headers, status = self._headers, self._status
+        try:
+            self._body = self._content.begin(self, giver)
+            if self._session is not None:
+                _save_session(self, giver)
+        except BaseException:
+            # The ranges of a file are not those of what is sent in its place, nor is a cookie that is too large.
+            self._headers, self._status = headers, status
+            raise
         if self._status is None:
             self._status = 204 if self._content is _NO_CONTENT else 200
         self._state = _SENT
@@ -3048,26 +3052,33 @@ class Response:
         elif value is not self:
             self._send(value, giver)
 
-    # What the dispatcher does with it.
+    # What the dispatcher does with it. What a failure goes back to depends on what has failed: a step, to the headers
+    # from before it (`_kept_headers`), and all else goes; an error hook, to all that stood before it (`_undoable`). An
+    # after hook is a step that finds status and body final.
 
-    def _undo_step(self) -> None:
-        """Go back to the headers from before the failed step; body, form and session changes go altogether."""
-        self._status = self._form = self._session = None
-        self._headers = self._kept_headers
-        self._content = _NO_CONTENT
-
-    def _snapshot(self) -> tuple[Any, ...]:
+    def _undoable(self) -> tuple[Any, ...]:
+        """Return all that `_undo` can bring back, as its arguments."""
         session: Any = self._session
         if session is not None:
             try:
                 session = json.dumps(session)
             except Exception:  # saving it will fail too, and that is to be heard of
                 session = session.copy()
-        return self._status, self._headers, self._content, self._form, session
+        return self._headers, self._status, self._content, self._form, session
 
-    def _restore(self, snapshot: tuple[Any, ...]) -> None:
-        self._status, self._headers, self._content, self._form, session = snapshot
-        self._session = json.loads(session) if isinstance(session, str) else session
+    def _undo(
+        self,
+        headers: _Fields,
+        status: int | None = None,
+        content: _Content = _NO_CONTENT,
+        form: dict[str, Any] | None = None,
+        session: Any = None,
+    ) -> None:
+        """Go back to `headers`, and unless the response was sent, to the rest: what is not given goes altogether."""
+        self._headers = headers
+        if self._state == _OPEN:
+            self._status, self._content, self._form = status, content, form
+            self._session = json.loads(session) if isinstance(session, str) else session
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
@@ -4595,8 +4606,7 @@ class WebApp(Scope):
         if "webapp.reason" in request.environ:
             _give_reason(request.environ, _why, cause)
         if response._state == _OPEN:
-            response._undo_step()
-            response._status = status
+            response._undo(response._kept_headers, status)
             if issubclass(type(cause), HttpException) or _is_http(cause):
                 self._add_headers(response, cause)
             builder: Callable[..., object] = Response.send
@@ -4633,14 +4643,14 @@ class WebApp(Scope):
     def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
         """Run an error hook; one that raises leaves no trace, as though it had not run, unless it had already sent."""
         response = context.response
-        before = response._snapshot()
+        before = response._undoable()
         try:
             value = hook(context, cause, status)
             if value is not None:
                 response._return(value, hook)
         except Exception as error:
             if response._state == _OPEN:
-                response._restore(before)
+                response._undo(*before)
             self._log_hook(context, "error", hook, error)
 
     def _send_answer(self, context: WebContext, builder: Callable[..., object]) -> bool:
@@ -4649,13 +4659,11 @@ class WebApp(Scope):
         answered = response.has_body
         if not answered:
             response._build_default()
-        headers = response._headers
         try:
             response._send()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session too large
             self._log_hook(context, "error", builder, error)
-        response._headers = headers
         response._session = None
         response._build_default()
         response._send()
@@ -4664,13 +4672,13 @@ class WebApp(Scope):
     def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
         response = context.response
         for hook in hooks.after:
-            kept = response._headers
+            response._kept_headers = response._headers
             try:
                 value = hook(context)
                 if value is not None:
                     response._return(value, hook)
             except Exception as error:
-                response._headers = kept
+                response._undo(response._kept_headers)
                 self._log_hook(context, "after", hook, error)
 
     def _log_hook(self, context: WebContext, stage: str, hook: Callable[..., object], error: Exception) -> None:
