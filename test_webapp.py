@@ -2041,7 +2041,24 @@ def test_log_file_that_cannot_hold_a_record_gets_it_escaped(options, tmp_path):
     written = path.read_text(handler.encoding)
     assert (HOOK_FAILED if "encoding" in options else "\\u30a8\\u30e9\\u30fc") in written
     assert "LookupError: \\ud800" in written
-    assert logging.FileHandler(path, delay=True).errors is None  # no other file than the one that needs it
+
+
+def test_log_stream_that_cannot_hold_a_record_gets_it_escaped_unless_it_is_standard_output(monkeypatch):
+    logger = logging.getLogger("webapp")
+    files = [io.TextIOWrapper(io.BytesIO(), encoding="cp1252") for _ in "123"]
+    files[2].close()  # and one that is closed costs the others nothing
+    monkeypatch.setattr(sys, "__stdout__", files[1])
+    handlers = [logging.StreamHandler(file) for file in reversed(files)]
+    monkeypatch.setattr(logging, "raiseExceptions", False)  # it would print that a record was lost
+    for handler in handlers:
+        logger.addHandler(handler)
+    try:
+        nested_hooks(raiser(LookupError("漢")))
+    finally:
+        for handler in handlers:
+            logger.removeHandler(handler)
+    assert "LookupError: \\u6f22" in files[0].buffer.getvalue().decode("cp1252")
+    assert files[1].errors == "strict"
 
 
 SECRETS = st.text("ßЖ漢…§¤🦊", min_size=1, max_size=20)  # nothing of this is in a default body, escaped or not

@@ -191,18 +191,20 @@ def _escape_in_files(logger: logging.Logger) -> None:
     """Let log files escape what their encoding cannot hold, as those that logging.basicConfig opens do.
 
     A file that was opened otherwise loses such a record with its stack trace: the one about a failed hook on Windows,
-    where files are seldom in UTF-8 unless they are told to be.
+    where files are seldom in UTF-8 unless they are told to be. Standard output is the program's own and is left alone.
     """
     above: logging.Logger | None = logger
     while above is not None:
         for handler in above.handlers:
             if isinstance(handler, logging.FileHandler) and handler.errors in (None, "strict"):
-                with contextlib.ExitStack() as held:
+                handler.errors = "backslashreplace"  # for when it is opened, or opened again
+            stream = getattr(handler, "stream", None)
+            if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict" and stream is not sys.__stdout__:
+                # Where it is closed, or cannot be written to, that is the handler's to deal with.
+                with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as held:
                     handler.acquire()
                     held.callback(handler.release)
-                    handler.errors = "backslashreplace"  # for when it is opened, or opened again
-                    if isinstance(handler.stream, io.TextIOWrapper):
-                        handler.stream.reconfigure(errors=handler.errors)
+                    stream.reconfigure(errors="backslashreplace")
         above = above.parent if above.propagate else None
 
 
@@ -7539,8 +7541,9 @@ def _follow_parent(server: Server) -> None:
     """Stop the server when the parent process is gone, or closes its end of the pipe."""
     lifeline = _lifeline()
     assert lifeline is not None
-    os.read(lifeline[0], 1)
-    server.stop()
+    with contextlib.suppress(OSError):  # an application may close what it has not opened
+        os.read(lifeline[0], 1)
+        server.stop()
 
 
 def _watch(server: Server, changed: threading.Event) -> None:
