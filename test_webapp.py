@@ -61,6 +61,7 @@ import urllib.parse
 import urllib.request
 import uuid
 import warnings
+import weakref
 import zipfile
 from email.message import Message
 from email.mime.multipart import MIMEMultipart
@@ -1709,38 +1710,26 @@ def test_log_names_the_error_hook_whose_answer_cannot_be_sent():
     assert f"builds ({__file__}:{builds.__code__.co_firstlineno})" in second_line(log.records[-1])
 
 
-def returns(value):
-    def give(context, *_):
-        return value()
-
-    return give
-
-
-@pytest.mark.parametrize("stage", ["on_request", "before", "executor", "handler", "built", "wrapped"])
 @pytest.mark.parametrize(
-    "value", [lambda: 5, lambda: {"a": object()}, lambda: iter([5])], ids=["type", "JSON", "stream"]
+    "give",
+    [
+        lambda context, name: 5,
+        lambda context, name: {"a": object()},
+        lambda context, name: [float("nan")],
+        lambda context, name: iter([5]),
+        lambda context, name: context.response.json(object()) and None,
+        functools.wraps(plain)(lambda context, name: 5),
+    ],
+    ids=["type", "JSON", "NaN", "stream", "built", "wrapped"],
 )
-def test_log_names_who_gave_what_cannot_be_sent(stage, value):
-    """No frame of the application is left then."""
-    give = returns(value)
-
-    class App(WebApp):
-        pass
-
-    if stage == "on_request":
-        App.on_request = staticmethod(give)
-    app = App()
-    if stage == "before":
-        app.before(give)
-    executors = [give] if stage == "executor" else []
-    if stage == "wrapped":
-        give = functools.wraps(give)(lambda context, *_, give=give: give(context))
-    handlers = {"handler": give, "wrapped": give, "built": lambda context: context.response.json(object()) and None}
-    app.get("/{name}", *executors)(handlers.get(stage, lambda context, name: "not reached"))
+def test_second_line_of_the_log_names_the_handler_where_no_frame_of_it_is_left(give):
+    """What it gave is encoded when it has returned."""
+    app = WebApp()
+    app.get("/{name}")(give)
     with Log() as log:
         assert client(app).get("/a").status == 500
-    name = r"\S*<lambda>" if stage == "built" else r"\S*give"
-    assert re.fullmatch(rf"what {name} \(.*{HERE}\) gave for GET /\{{name\}}:", second_line(log.records[0]))
+    name = "plain" if give.__name__ == "plain" else "<lambda>"
+    assert re.fullmatch(rf"GET /\{{name\}}, handled by {name} \(.*{HERE}\):", second_line(log.records[0]))
 
 
 PROGRAM_THAT_FAILS = """
@@ -7990,6 +7979,9 @@ PART = b'--b\r\nContent-Disposition: form-data; name="a"; filename="a"\r\n\r\na\
         ("/boom", {}),
         ("/html", {}),
         ("/stream", {}),
+        ("/late", {}),
+        ("/five", {}),
+        ("/hooks", {}),
         ("/session", {}),
         ("/valid", {"body": b"{", "headers": {"Content-Type": JSON}}),
         ("/json", {"json": {"a": [1]}}),
@@ -8001,7 +7993,7 @@ PART = b'--b\r\nContent-Disposition: form-data; name="a"; filename="a"\r\n\r\na\
         ("/form", {"body": PART[:-8], "headers": {"Content-Type": "multipart/form-data; boundary=b"}}),
     ],
 )
-def test_no_request_leaves_garbage_that_only_the_collector_frees(path, content):
+def test_no_request_leaves_garbage_that_only_the_collector_frees(path, content, monkeypatch):
     """A client must not be able to fill the memory with bodies that wait for a collection."""
 
     app = WebApp(secret_key=KEY)
@@ -8009,16 +8001,27 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(path, content):
     app.any("/boom")(lambda context: 1 / 0)
     app.any("/html")(lambda context: context.response.html("<p>{a}", a=1))
     app.any("/stream")(lambda context: iter(["a", "b"]))
+    app.any("/late")(lambda context: iter(["a", 5]))
+    app.any("/five")(lambda context: 5)
+    app.any("/hooks")(lambda context: context.on_close(lambda: 1 / 0) or 1 / 0)
+    app.path("/hooks").error(raiser(ValueError()))
     app.any("/session")(lambda context: context.session.setdefault("a", "b"))
     app.any("/valid", Answer422)
     app.any("/json")(lambda context: {"got": context.request.json})
     app.any("/form")(lambda context: str(context.request.form.get("a")) + str(context.request.files.getall("a")))
-    browser = client(app, unchecked="its own objects refer to each other")
-    browser.post(path, **content)
+    logger = logging.getLogger("webapp")
+    monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(io.StringIO())])  # others would keep the records
+    monkeypatch.setattr(logger, "propagate", False)
+
+    def ask():
+        with contextlib.suppress(TypeError):
+            client(app, unchecked="its own objects refer to each other").post(path, **content)
+
+    ask()
     gc.collect()
     gc.disable()
     try:
-        browser.post(path, **content)
+        ask()
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         left = [item for item in gc.garbage if type(item).__module__ == "webapp" or isinstance(item, types.FrameType)]
@@ -8027,6 +8030,34 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(path, content):
         gc.garbage.clear()
         gc.enable()
     assert left == []
+
+
+def test_server_keeps_nothing_of_a_request_that_failed(monkeypatch):
+    """Nor does it wait for the garbage collector."""
+    logger = logging.getLogger("webapp")
+    monkeypatch.setattr(logger, "handlers", [logging.NullHandler()])
+    monkeypatch.setattr(logger, "propagate", False)
+    freed = threading.Event()
+
+    class Held:
+        pass
+
+    def fail(context):
+        context.state["held"] = held = Held()
+        weakref.finalize(held, freed.set)
+        raise ValueError
+
+    app = WebApp()
+    app.get("/")(fail)
+    with serving(app) as server:
+        gc.collect()
+        gc.disable()
+        try:
+            assert ask(server, get())[0] == 500
+            if sys.implementation.name == "cpython":
+                assert freed.wait(10)
+        finally:
+            gc.enable()
 
 
 def send_everywhere(browser, text):

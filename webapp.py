@@ -4295,7 +4295,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
     if status >= 500:
         asked = map(repr, _asked(context.request))
-        _report(logging.ERROR, "%s %s: %d", *asked, status, error=cause, where=_giver(context, cause))
+        _report(logging.ERROR, "%s %s: %d", *asked, status, error=cause, where=_handled_by(context, cause))
     elif _log.isEnabledFor(logging.DEBUG):
         _report(logging.DEBUG, "%s %s: %d %s", *map(repr, _asked(context.request)), status, _describe(cause))
 
@@ -4328,21 +4328,14 @@ def _raised_at(cause: Exception) -> str:
     return "?" if trace is None else f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
 
 
-def _giver(context: WebContext, cause: Exception) -> str:
-    """Name who gave what cannot be sent, for no frame of the application is left then; "" for another failure."""
-    if context.route is None or not context.route.handlers:
-        return ""
-    trace, is_sending = cause.__traceback__, False
-    giver = context.route.handlers[-1]
-    while trace is not None and trace.tb_frame.f_globals is globals():
-        names = trace.tb_frame.f_locals
-        is_sending = is_sending or "giver" in names
-        if names.get("giver") is not None:  # a hook, perhaps
-            giver = names["giver"]
+def _handled_by(context: WebContext, cause: Exception) -> str:
+    """Name the route of a failure that no frame of the application is in, as where a document is encoded; else ""."""
+    route, trace = context.route, cause.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, "json", "json.encoder"):
         trace = trace.tb_next
-    if trace is not None and not is_sending:
+    if trace is not None or route is None or not route.handlers:
         return ""
-    return f"what {_whereabouts(giver)} gave for {context.route.method} {context.route.pattern}:"
+    return f"{route.method} {route.pattern}, handled by {_whereabouts(route.handlers[-1])}:"
 
 
 def _note_nothing(request: Request, route: Route) -> None:
@@ -5062,12 +5055,15 @@ class TestClient:
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
         environ = {**environ, "webapp.errors": errors, **({"HTTP_COOKIE": cookies} if cookies else {})}
-        response = _call(self._app, environ)
-        for header in response.headers.getall("Set-Cookie"):
-            self._keep_cookie(header)
-        if self._raise_errors and errors:
-            raise errors[0]
-        return response
+        try:
+            response = _call(self._app, environ)
+            for header in response.headers.getall("Set-Cookie"):
+                self._keep_cookie(header)
+            if self._raise_errors and errors:
+                raise errors[0]
+            return response
+        finally:
+            errors.clear()  # the frames of an error refer to this list
 
     # The jar shows UTF-8 as text and hides other bytes in surrogates, so that every value returns as it came.
 
@@ -5949,6 +5945,7 @@ class _HandlerMixin(SimpleHandler):
         except BaseException:
             self.handle_error()
         self._complete = True
+        self.logged.clear()  # their frames refer to the environment, which refers to this list
 
     def start_response(self, status: str, headers: Any, exc_info: Any = None) -> Callable[[bytes], None]:
         """Take status and header fields of the application (PEP 3333)."""
