@@ -886,7 +886,9 @@ def override_by_an_alias(name, call):
 OVERRIDES = {name: value for name, value in globals().items() if name.startswith("override_")}
 
 
-@pytest.mark.parametrize("name", ["__call__", "__setattr__", "__getattribute__", "get", "options", "routes", "_answer"])
+@pytest.mark.parametrize(
+    "name", ["__call__", "__setattr__", "__getattribute__", "get", "options", "routes", "_answer_failure"]
+)
 @pytest.mark.parametrize("override", OVERRIDES.values(), ids=OVERRIDES)
 def test_nothing_can_be_overridden_by_way_of_the_class(name, override):
     """Contract 1: the dispatcher cannot be replaced."""
@@ -902,7 +904,7 @@ def test_nothing_can_be_overridden_between_webapp_and_scope(name):
         type("App", (WebApp, between), {})
 
 
-@pytest.mark.parametrize("name", ["get", "path", "routes", "on_request", "on_complete", "_answer", "_respond"])
+@pytest.mark.parametrize("name", ["get", "path", "routes", "on_request", "on_complete", "_answer_failure", "_respond"])
 def test_nothing_can_be_overridden_in_the_dict_of_an_instance(name):
     app = WebApp()
     with pytest.raises(TypeError, match=name):
@@ -920,13 +922,13 @@ def test_class_of_an_instance_stays():
 def test_class_that_changes_before_its_application_is_used_is_refused_then():
     app_class = type("App", (WebApp,), {})
     app = app_class()
-    app_class._answer = raiser(AssertionError("overridden"))
-    with pytest.raises(TypeError, match="_answer"):
+    app_class._answer_failure = raiser(AssertionError("overridden"))
+    with pytest.raises(TypeError, match="_answer_failure"):
         client(app).get("/")
 
 
 def test_mixin_behind_webapp_overrides_nothing_and_may_have_what_names_it_likes():
-    app = type("App", (WebApp, type("Mixin", (), {"get": 1, "routes": 2, "_answer": 3})), {})()
+    app = type("App", (WebApp, type("Mixin", (), {"get": 1, "routes": 2, "_answer_failure": 3})), {})()
     app.get("/", lambda context: "answer")
     assert client(app).get("/").text == "answer"
 
