@@ -7260,7 +7260,7 @@ class Server:
         milliseconds = (time.perf_counter() - run.started) * 1000
         target, reason = _printable(run.request.target), run.reason
         _log_access(
-            connection.address, run.request.method, target, run.code, max(sent, 0), milliseconds,
+            connection.address or "-", run.request.method, target, run.code, max(sent, 0), milliseconds,
             f"  {reason}" if reason else "",
         )  # fmt: skip
 
