@@ -1702,6 +1702,18 @@ def test_second_line_of_the_log_names_on_complete():
     assert re.fullmatch(rf"method .*App.on_complete \(.*{HERE}\) failed for 'GET' '/':", second_line(log.records[1]))
 
 
+def test_log_names_the_error_hook_that_made_the_session_unwritable():
+    def spoils(context, cause, status):
+        context.session["a"] = object()
+
+    app = failing_app(ValueError(), secret_key=KEY)
+    for hook in (lambda *_: None, spoils, lambda *_: None):
+        app.error(hook)
+    with Log() as log:
+        client(app).get("/")
+    assert log.records[-1].hook.endswith("spoils")
+
+
 def test_log_names_the_error_hook_whose_answer_cannot_be_sent():
     def builds(context, cause, status):
         context.response.json("unencodable", object())
@@ -9735,6 +9747,17 @@ def test_url_refuses_what_its_route_would_not_match(pattern, params, error):
 def test_url_of_a_function_that_answers_no_route_is_a_lookup_error():
     with pytest.raises(LookupError):
         answer(lambda context: context.url(handler_b), raise_errors=True)
+
+
+def test_url_of_a_handler_compares_nothing_but_methods():
+    odd_class = type("Odd", (), {"__eq__": raiser(ValueError()), "__call__": lambda self, context: "odd"})
+    app, odd = WebApp(), odd_class()
+    pages = type("Pages", (), {"first": lambda self, context: "", "second": lambda self, context: ""})()
+    app.get("/odd")(odd)
+    app.get("/first")(pages.first)
+    app.get("/second")(pages.second)
+    app.get("/")(lambda context: [context.url(page) for page in (odd, pages.first, pages.second)])
+    assert client(app, raise_errors=True).get("/").json == ["/odd", "/first", "/second"]
 
 
 def test_url_takes_the_route_whose_parameters_it_was_given():

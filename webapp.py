@@ -75,7 +75,7 @@ from copy import copy
 from functools import partialmethod
 from http import HTTPStatus
 from string import Formatter
-from types import BuiltinMethodType, GeneratorType
+from types import BuiltinMethodType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, Union, cast, overload
 from urllib.parse import quote, unquote, unquote_to_bytes, urlencode, urljoin
 
@@ -4362,6 +4362,11 @@ def _note_unanswered(environ: _Environ, cause: Exception) -> bool:
     return True
 
 
+def _is_same(handler: object, other: object) -> bool:
+    """Tell whether two handlers are one. A bound method is another object each time; others need not be comparable."""
+    return handler is other or (type(handler) is type(other) is MethodType and handler == other)
+
+
 def _check_limit(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} is a whole number, not {value!r}")
@@ -4453,7 +4458,7 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise what `WebContext.url` raises."""
-        named = [route for route in self._routes if handler in route.handlers]
+        named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
         routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_shown(handler)}: url() takes the function of a route")
@@ -4612,11 +4617,11 @@ class WebApp(Scope):
                 self._add_headers(response, cause)
             builder: Callable[..., object] = Response.send
             for hook in hooks.error:
-                built = response._content
+                built, session = response._content, response._session
                 self._run_hook(context, hook, cause, status)
                 if response._state != _OPEN:
                     return
-                if response._content is not built:
+                if response._content is not built or response._session is not session:
                     builder = hook
             if self._send_answer(context, builder):
                 return
