@@ -11660,17 +11660,21 @@ def test_a_crowd_that_stalls_keeps_nobody_from_being_answered(stall):
                 assert ask(server, post("/sized", "Content-Length: 3", body=b"abc"))[2] == b"3"
 
 
+@pytest.mark.parametrize("behind", [b"", get()], ids=["nothing", "a request"])
 @pytest.mark.parametrize("path", ["/events", "/late"])
-def test_the_place_of_a_stream_whose_client_left_is_given_back(monkeypatch, path):
+def test_the_place_of_a_stream_whose_client_left_is_given_back(monkeypatch, path, behind):
     monkeypatch.setattr(webapp, "_STREAMS", 2)
     with serving() as server, contextlib.ExitStack() as stack:
         for _ in range(2):
             with Connection(server, get(path)) as connection:
                 if path == "/events":
                     assert connection.sock.recv(1000)
+                time.sleep(0.05)
+                connection.sock.sendall(behind)
         # Their iterators still sleep, and their places are free.
         for _ in range(2):
-            stack.enter_context(Connection(server, get("/events")))
+            connection = stack.enter_context(Connection(server, get("/events")))
+            assert connection.sock.recv(12) == b"HTTP/1.1 200"
         answers = [stack.enter_context(Connection(server, get("/stream"))) for _ in range(1)]
         code, headers, _ = answers[0].response()
         assert (code, headers["retry-after"], headers["content-type"]) == (503, "10", PLAIN)

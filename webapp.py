@@ -5548,7 +5548,7 @@ class _Connection:
         "rest",  # what the client has not taken of the answer
         "held",  # bytes in memory that the leader has counted for it
         "watched",  # the leader was asked to see whether the client leaves
-        "left",  # the client has ended its side
+        "left",  # the client has ended its side, or sends more than anybody looks at now
         "lost",  # the client went away, as the first failing operation noticed
     )
 
@@ -6290,7 +6290,7 @@ class _Crew:
             return self._move(connection, place)
 
     def forsake(self, connection: _Connection) -> None:
-        """Note that the client of a stream has left."""
+        """Note that the client of a stream has left, as far as can be seen."""
         with self._lock:
             connection.left = True
             if connection.place == _STREAMING:
@@ -6309,7 +6309,7 @@ class _Crew:
         with self._lock:
             if connection.place in (_STREAMING, _FORSAKEN):
                 return True
-            moved = self._move(connection, _FORSAKEN if connection.left else _STREAMING)
+            moved = connection.left and self._move(connection, _FORSAKEN) or self._move(connection, _STREAMING)
             if moved and long and self.leads:
                 self._depose()
             return moved
@@ -6877,8 +6877,8 @@ class Server:
         byte = connection.peek()
         if byte is not None:
             self._select(connection, 0)  # or the selector would report it over and over
-        # Over TLS a goodbye cannot be told from a request, but nobody asks for more behind a stream that has no end.
-        if byte == b"" or byte and connection.secure:
+            # Behind bytes that wait, or a goodbye of TLS, nobody sees the end; and hardly anybody sends them behind a
+            # stream that has no end.
             self._crew.forsake(connection)
 
     def _advance(self, connection: _Connection) -> None:
