@@ -4346,6 +4346,8 @@ def _handled_by(context: WebContext, cause: Exception) -> str:
 
 def _note_nothing(request: Request, route: Route) -> None:
     """Say for debugging that nothing was built for a GET: who means it sets the 204, or builds an empty body."""
+    if route.method != "GET":
+        return
     said = "%s built nothing and returned None: is a return missing?"
     if _log.isEnabledFor(logging.DEBUG):
         _report(logging.DEBUG, "%s %s: 204, " + said, *map(repr, _asked(request)), _whereabouts(route.handlers[-1]))
@@ -4592,7 +4594,8 @@ class WebApp(Scope):
                     response._return(value, link)
             links, context._queue = context._queue, None  # one that is queued may queue more
         if response._state == _OPEN:
-            if response._status is None and not response.has_body and route.method == "GET" and not context._halted:
+            # In this order, for what was built answers the first question.
+            if response._content is _NO_CONTENT and response._status is None and not context._halted:
                 _note_nothing(context.request, route)
             response._send(None, link)
 
