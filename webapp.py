@@ -5578,9 +5578,9 @@ class _Connection:
 
     # What the thread does that answers.
 
-    def send(self, data: bytes, patience: _Patience) -> None:
+    def send(self, patience: _Patience, *pieces: bytes) -> None:
         """Send everything; OSError if the client has gone, or is too slow."""
-        rest = _Rest(data)
+        rest = _Rest(*pieces)
         while rest.left:
             try:
                 patience.moved(rest.send(self))
@@ -5697,7 +5697,11 @@ class _Rest:
         views = self._views
         moved: int
         if len(views) > 1 and not connection.secure and hasattr(connection.socket, "sendmsg"):
-            moved = connection.socket.sendmsg([views[0], views[1][:_SLICE]])
+            fitting, room = [], _SLICE
+            for view in views:
+                fitting.append(view[:room])
+                room = max(0, room - len(view))
+            moved = connection.socket.sendmsg(fitting)
         else:
             # A TLS write that would block must be repeated with the same length.
             moved = connection.socket.send(views[0][: _PACE if connection.secure else _SLICE])
@@ -5748,7 +5752,10 @@ class _FileRest(_Rest):
             data = self._file.read(min(self.left, _PACE))
             moved = connection.socket.send(data) if data else 0
         if not moved:
-            raise OSError("a file was cut while it was sent")
+            _report(
+                logging.ERROR, "a file became shorter while it was sent: %s", _shown(getattr(self._file, "name", ""))
+            )
+            raise OSError("a file became shorter while it was sent")
         self._offset += moved
         self.left -= moved
         return moved
@@ -5801,7 +5808,7 @@ class _BodyReader(io.RawIOBase):
         try:
             if body.expected:
                 body.expected = False
-                connection.send(_CONTINUE, body.patience)
+                connection.send(body.patience, _CONTINUE)
             if not body.paused:
                 data = connection.receive(body.patience)
                 if not data:
@@ -6030,7 +6037,7 @@ class _HandlerMixin(SimpleHandler):
         if self._left:
             raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
         if self.framing and self.framing.chunked:
-            self.connection.send(b"0\r\n\r\n", self.patience)
+            self.connection.send(self.patience, b"0\r\n\r\n")
 
     def sendfile(self) -> bool:
         """Send a real file without reading it; False leaves it to be read like any other response."""
@@ -6063,12 +6070,16 @@ class _HandlerMixin(SimpleHandler):
             self._left -= len(data)
         self.headers_sent = True
         self.sent += len(data)
-        if data and framing is not None and framing.chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
         if last and not (framing and framing.chunked):  # the end of the chunks comes behind it
             self._send_last(head, data)
+            return
+        end = b""
+        if data and framing is not None and framing.chunked:
+            head, end = b"%b%x\r\n" % (head, len(data)), b"\r\n"
+        if len(data) > _PACE:  # as it is: a copy of each block for each of many slow readers is what memory is lost to
+            self.connection.send(self.patience, *filter(None, (head, data, end)))
         elif head or data:
-            self.connection.send(head + data, self.patience)
+            self.connection.send(self.patience, head + data + end)
 
     def _head(self, size: int | None) -> bytes:
         """Make the head; `size` is that of the body, None if it is not known."""
@@ -6114,7 +6125,9 @@ class _HandlerMixin(SimpleHandler):
         """
         self.events = self.events or _is_events(content_type)
         if not self.server._begin_stream(self.connection, self.events):
-            raise HttpException(503, "too many open streams", headers={"Retry-After": "10"})
+            busy = HttpException(503, "too many open streams", headers={"Retry-After": "10"})
+            self.logged.append(busy)  # a client that opens streams must not fill the log
+            raise busy
 
     # Failures.
 
@@ -6778,7 +6791,7 @@ class Server:
             return
         if _lines:
             _write_lines()
-        timeout = self._tick
+        timeout = min(self._tick, _GRACE / 4) if self.stopping else self._tick
         if self._crew.waiting or self._asked:
             timeout = _PATIENCE if self._crew.full() and not self._asked else 0
         events = self._selector.select(timeout)
