@@ -8520,6 +8520,15 @@ def test_time_that_no_date_can_tell_is_told_as_nearly_as_possible(a_file, monkey
     assert get_file(a_file, If_Modified_Since=told).status == (200 if modified is None else 304)
 
 
+def test_file_may_be_larger_than_what_the_system_can_count_in_memory(a_file, monkeypatch):
+    """Systems of 32 bits, such as a Raspberry Pi's, have files of more than 2 GiB."""
+    facts = os.stat(a_file)
+    facts = types.SimpleNamespace(**{name: getattr(facts, name) for name in dir(facts) if name[:3] == "st_"})
+    facts.st_size = sys.maxsize + 1
+    monkeypatch.setattr(os, "fstat", lambda descriptor: facts)
+    assert get_file(a_file, method="HEAD").headers["Content-Length"] == str(sys.maxsize + 1)
+
+
 @pytest.mark.skipif(WINDOWS, reason="nobody can remove an open file there")
 def test_file_that_was_removed_while_it_is_sent_arrives_whole(tmp_path):
     path = tmp_path / "large"

@@ -3126,7 +3126,8 @@ class Response:
         elif not isinstance(body, _Stream):
             if "content-length" in self._headers:
                 headers = _without(headers, "content-length")
-            headers.append(("Content-Length", str(len(body))))
+            # len() ends at sys.maxsize: at 2 GiB on the systems of many a small computer.
+            headers.append(("Content-Length", str(body.__len__())))
         start_response(_STATUS_LINES[status], headers)
         return b"" if request.method == "HEAD" else body
 
