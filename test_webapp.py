@@ -11849,8 +11849,10 @@ def test_idle_connections_make_room_where_no_more_can_be_open(monkeypatch):
     """As on Windows, where select() takes 512, and wherever descriptors run out."""
     with serving() as server, contextlib.ExitStack() as stack:
         monkeypatch.setattr(server, "_most", 10)
-        connections = [stack.enter_context(Connection(server, get())) for _ in range(30)]
-        assert [connection.response()[0] for connection in connections] == [200] * 30
+        connections = []
+        for _ in range(30):
+            connections.append(stack.enter_context(Connection(server, get())))
+            assert connections[-1].response()[0] == 200
         assert sum(connection.closed() for connection in connections[:15]) == 15
         assert ask(server, get())[0] == 200
 

@@ -6846,10 +6846,13 @@ class Server:
                 return
 
     def _make_room(self) -> bool:
-        """Close the connection that has been idle for the longest time, as RFC 9112 section 9.5 allows."""
+        """Close the connection that has been idle for the longest time, as RFC 9112 section 9.5 allows.
+
+        Rather one that was answered before than one whose first request may be on its way.
+        """
         idle = [each for each in self._connections if each.stage == _COLLECTING and each.request is None]
         if idle:
-            self._drop(min(idle, key=lambda each: (bool(each.buffer), each.deadline)))
+            self._drop(min(idle, key=lambda each: (each.known is None, bool(each.buffer), each.deadline)))
         return bool(idle)
 
     def _welcome(self, connection: _Connection) -> None:

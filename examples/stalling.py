@@ -475,7 +475,9 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, help=f"measure the server that listens there on {HOST}, without TLS")
     parser.add_argument("--pid", type=int, help="its process, whose threads and memory are to be watched")
     parser.add_argument("--noise", type=float, default=1, help="milliseconds that a median may grow by anyway")
-    parser.add_argument("--max-threads", type=int, default=64 + 256 + 8, help="of a server, at any time")
+    # Those that answer, wait for a body, draw open streams, or streams whose clients have left; and a few.
+    most = 64 + 64 + 1000 + 1000 + 8
+    parser.add_argument("--max-threads", type=int, default=most, help="of a server, at any time")
     parser.add_argument("--max-memory", type=int, default=256, help="KiB for each connection of the crowd")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--stall", type=json.loads, help=argparse.SUPPRESS)
