@@ -2805,7 +2805,7 @@ def test_a_date_is_written_as_imf_fixdate_whenever_it_is(seconds, fraction):
         assert webapp._http_date(seconds) == email.utils.format_datetime(moment, usegmt=True)
     if math.floor(seconds + fraction) == seconds:  # no rounding of the sum
         assert written == webapp._http_date(seconds)
-    if moment.year >= 1000:  # in an obsolete form less than that is a year of this century or the last
+    if 1000 <= moment.year < 9999:  # in an obsolete form, less than that is a year of this century or the last
         assert webapp._parse_http_date(written) == math.floor(seconds + fraction)
 
 
@@ -11915,7 +11915,7 @@ def test_stopping_leaves_no_thread_and_no_descriptor():
     with serving() as server, Connection(server, get()) as connection:
         connection.response()
     assert threading.active_count() <= threads
-    assert not descriptors or len(os.listdir("/proc/self/fd")) == descriptors
+    assert not descriptors or len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 def stop_in_a_while(server):
@@ -12047,7 +12047,7 @@ def test_a_server_that_cannot_be_made_leaves_nothing_open():
         server = Server(application, quiet=True)
         with pytest.raises(RuntimeError, match="no thread"):
             server.start()
-    assert not descriptors or len(os.listdir("/proc/self/fd")) == len(descriptors)
+    assert not descriptors or len(os.listdir("/proc/self/fd")) <= len(descriptors)
     Server(application, port=server.port).stop()
 
 
@@ -12447,7 +12447,9 @@ def program(tmp_path):
 def port_of(process):
     line = process.stderr.readline()
     found = re.search(r":(\d+) \(Ctrl-C", line)
-    assert found, line
+    if not found:
+        process.kill()
+        pytest.fail(line + process.stderr.read())
     return type("At", (), {"host": "127.0.0.1", "port": int(found[1])})
 
 
@@ -12469,7 +12471,7 @@ def test_second_ctrl_c_ends_at_once(number, tmp_path):
         assert process.stdout.readline() == "in\n"
         tell(process, number)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1 if WINDOWS else 0.3)  # there two within half a second are one
+            process.wait(0.3)
         tell(process, number)
         _, errors = process.communicate(timeout=5)
         assert process.returncode == 128 + number and "Traceback" not in errors

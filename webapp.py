@@ -6574,6 +6574,7 @@ def _write_line(text: str, stream: TextIO | None) -> None:
 _BACKLOG = 1024  # with socketserver's 5 a burst is dropped, and each connection waits a second to try again
 _BURST = 64  # connections accepted in a row, before any request of theirs is answered
 _TICK = 0.5  # seconds between two looks at the deadlines; less when a limit is shorter
+_STEP = 0.1  # seconds a signal may have to wait; nobody presses Ctrl-C twice in less
 _PREFETCH = 64 * 1024  # bytes of a body that comes slowly after which the application may begin to read it
 _MAX_COLLECTED = 16 * 2**20  # bytes of a body that are awaited if no thread can read it
 _ALL_IN_MEMORY = 64 * 2**20  # bytes of all bodies and answers in memory; beyond it they go to temporary files
@@ -6727,8 +6728,9 @@ class Server:
         with _signals_to(self._on_signal):
             self.start()
             try:
-                # In steps, since on Windows a wait without end cannot be interrupted.
-                while not self._finished.wait(_TICK):
+                # In steps: on Windows no wait is interrupted by a signal, and not every one on a free-threaded build.
+                # Signals of a kind that come within one step are one signal.
+                while not self._finished.wait(_STEP):
                     pass
             finally:
                 _write_lines()
