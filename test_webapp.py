@@ -12453,6 +12453,11 @@ def port_of(process):
     return type("At", (), {"host": "127.0.0.1", "port": int(found[1])})
 
 
+def messages(process):
+    """What a program says, without its access lines: those of a child may come behind what its parent says next."""
+    return (line for line in iter(process.stderr.readline, "") if not re.match(r"\d\d:\d\d:\d\d ", line))
+
+
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 @pytest.mark.parametrize("target", ["site1", "site1:app", "site1.py", "{}/site1.py:app"])
 def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number, target):
@@ -12666,7 +12671,7 @@ def test_reload_follows_changes_and_waits_a_syntax_error_out(command, program):
     at = port_of(process)
     assert ask(at, get())[2] == b"one"
     program.write_text("def\n")
-    lines = iter(process.stderr.readline, "")
+    lines = messages(process)
     assert "webapp: site1.py has changed\n" in lines
     assert "cannot load" in next(lines)
     assert "waiting" in next(lines)
