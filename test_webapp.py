@@ -3449,7 +3449,7 @@ def test_body_that_breaks_off_leaves_no_temporary_file_open(error):
         opened.append(io.BytesIO())
         return opened[-1]
 
-    part = field("name=f; filename=x", "long enough for the disk")
+    part = field("name=f; filename=x", "long enough for the disk" * 5)
     stream = io.BytesIO(form(part, part, part)[:-20])
 
     def read(size):
@@ -11286,7 +11286,7 @@ def test_client_that_leaves_a_download_costs_one_line():
 
 @pytest.mark.parametrize(
     "step",
-    "_round _accept _welcome _readable _advance _take_back _sweep _time_out _run_application".split(),
+    "_round _accept _welcome _readable _advance _take_back _sweep _time_out _stage_after".split(),
 )
 def test_fault_of_the_server_costs_a_connection_and_not_the_server(step, monkeypatch):
     original, failed = getattr(Server, step), threading.Event()
@@ -11617,6 +11617,26 @@ def test_the_place_of_a_stream_whose_client_left_is_given_back(monkeypatch, path
         code, headers, _ = ask(server, get("/stream"))
         assert (code, headers["retry-after"], headers["content-type"]) == (503, "10", PLAIN)
         assert ask(server, get())[0] == 200
+
+
+def test_an_upload_with_a_place_of_its_own_does_not_wait_behind_those_without():
+    begun, end = threading.Event(), threading.Event()
+
+    def app(environ, start_response):
+        if environ["REQUEST_METHOD"] == "POST":
+            return sized(environ, start_response)
+        begun.set()
+        assert end.wait(8)
+        return hello(environ, start_response)
+
+    with serving(app, threads=1) as server, Connection(server, get()), contextlib.ExitStack() as stack:
+        stack.callback(end.set)
+        assert begun.wait(8)
+        stack.enter_context(Connection(server, get()))
+        with Connection(server) as other:  # when it was seen to leave, the request before it was seen too
+            other.sock.shutdown(socket.SHUT_WR)
+            assert other.closed()
+        assert ask(server, post("/", f"Content-Length: {3 * 2**20}", body=bytes(3 * 2**20)))[2] == b"3145728"
 
 
 def test_streams_of_one_connection_are_watched_one_after_the_other(monkeypatch):

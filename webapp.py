@@ -1012,6 +1012,59 @@ class UploadedFile:
                 self.file.seek(position)
 
 
+class _Spool:
+    """Bytes in the order in which they came: in memory up to a limit, beyond it all of them in a temporary file.
+
+    Not a `tempfile.SpooledTemporaryFile`: before Python 3.11 neither zipfile nor io can read one.
+    """
+
+    __slots__ = (
+        "size",  # of all of them
+        "limit",  # bytes that may be in memory
+        "_pieces",  # while they are in memory
+        "_file",  # None while they are in memory
+    )
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0
+        self._pieces: list[bytes] = []
+        self._file: BinaryIO | None = None
+
+    @property
+    def in_memory(self) -> int:
+        """How many of the bytes are in memory."""
+        return 0 if self._file else self.size
+
+    def add(self, data: bytes) -> None:
+        """Append bytes; OSError if the disk has no room for them."""
+        self.size += len(data)
+        if self._file is None and self.size > self.limit:
+            import tempfile
+
+            self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
+            self._file.writelines(self._pieces)
+            self._pieces.clear()
+        if self._file is not None:
+            self._file.write(data)
+        elif self._pieces and len(self._pieces[-1]) < 1024:  # byte by byte, each would cost 40 more
+            self._pieces[-1] += data
+        else:
+            self._pieces.append(data)
+
+    def file(self) -> BinaryIO:
+        """Return a file of all bytes, at its start; none are added then."""
+        if self._file is None:
+            return io.BytesIO(b"".join(self._pieces))
+        self._file.seek(0)
+        return self._file
+
+    def close(self) -> None:
+        """Delete the temporary file, if there is one."""
+        if self._file is not None:
+            self._file.close()
+
+
 # Larger files go to disk. Thumbnails and documents stay in memory, a large upload costs none.
 _SPOOL_SIZE = 256 * 2**10
 # As much as servers grant a single header field; real ones take 200 bytes.
@@ -1056,8 +1109,11 @@ def _parse_multipart(
                 if name == "_charset_":  # RFC 7578, 4.6
                     form_charset = fields[-1][1]
             else:
-                file, size = _read_file(reader.content(), spool_size, temporary_files)
-                files.append((name, UploadedFile(filename, content_type, file, size)))
+                spool = _Spool(spool_size)
+                temporary_files.callback(spool.close)
+                for piece in reader.content():
+                    spool.add(piece)
+                files.append((name, UploadedFile(filename, content_type, spool.file(), spool.size)))
         while read(_READ_SIZE):
             pass  # the epilogue means nothing, but it counts for the limits that `read` watches
         temporary_files.pop_all()  # closed only if the body turned out to be broken
@@ -1099,25 +1155,6 @@ def _read_field(content: Iterator[bytes], limit: int) -> bytes:
             raise HttpException(413, "The fields of the form are too long")
         pieces.append(piece)
     return b"".join(pieces)
-
-
-def _read_file(content: Iterator[bytes], spool_size: int, opened: contextlib.ExitStack) -> tuple[BinaryIO, int]:
-    """Store `content` in memory or in a temporary file, which `opened` is told of; return file and size.
-
-    Not a `tempfile.SpooledTemporaryFile`: before Python 3.11 neither zipfile nor io can read one.
-    """
-    file: BinaryIO = io.BytesIO()
-    size = 0
-    for piece in content:
-        size += len(piece)
-        if size > spool_size and isinstance(file, io.BytesIO):
-            import tempfile
-
-            in_memory, file = file, cast(BinaryIO, opened.enter_context(tempfile.TemporaryFile()))  # noqa: SIM115
-            file.write(in_memory.getbuffer())
-        file.write(piece)
-    file.seek(0)
-    return file, size
 
 
 # RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
@@ -4004,9 +4041,10 @@ def _run_mounted(wsgi_app: _WSGIApplication, environ: _Environ, response: Respon
 class _Gateway:
     """One run of a WSGI application: the server's side of PEP 3333, for whoever passes its answer on."""
 
+    head: tuple[str, list[tuple[str, str]]] | None = None  # status line and header fields
+    headers_sent = False  # with the first byte of the body the head has left, and can be replaced no more
+
     def __init__(self) -> None:
-        self.head: tuple[str, list[tuple[str, str]]] | None = None  # status line and header fields
-        self._begun = False  # a byte of the body has come: with it the head has left, and can be replaced no more
         self._written: list[bytes] = []
 
     def start_response(
@@ -4014,17 +4052,18 @@ class _Gateway:
     ) -> Callable[[bytes], None]:
         """Take the head; RuntimeError for a second one that is not for a failure."""
         try:
-            if exc_info is not None and self._begun:
+            if exc_info is not None and self.headers_sent:
                 raise exc_info[1].with_traceback(exc_info[2])
             if exc_info is None and self.head is not None:
                 raise RuntimeError("the application called start_response again without exc_info")
         finally:
             exc_info = None  # it refers to this frame
         self.head = status, headers
-        return self._write
+        return self.write
 
-    def _write(self, data: bytes) -> None:
-        self._begun = self._begun or bool(data)
+    def write(self, data: bytes) -> None:
+        """Take a block of the body; the head leaves with the first byte."""
+        self.headers_sent = self.headers_sent or bool(data)
         self._written.append(data)
 
     def body(self, result: Iterable[bytes]) -> Iterator[bytes]:
@@ -4035,7 +4074,7 @@ class _Gateway:
         for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
-            self._write(chunk)
+            self.write(chunk)
             written, self._written = self._written, []
             yield from filter(None, written)
 
@@ -5116,10 +5155,11 @@ _NOT_IN_HEAD = bytes({*range(32), 127} - set(b"\t\r\n"))
 
 
 class _HeaderFields:
-    """The header fields of one request, understood. Never changed, so that a connection may keep them for its next."""
+    """The header fields of a request, understood. Never changed, so that a connection may keep them for its next."""
 
     __slots__ = (
-        "environ",  # their entries of the WSGI environment
+        "text",  # as they came
+        "environ",  # a WSGI environment with their entries
         "length",  # of the body, as Content-Length says; None without one
         "chunked",  # Transfer-Encoding says so
         "options",  # of Connection, in small letters
@@ -5127,8 +5167,14 @@ class _HeaderFields:
         "host",  # None without one
     )
 
-    def __init__(self, environ: _Environ) -> None:
+    def __init__(self, text: str, environ: _Environ) -> None:
+        """Understand field lines, given without the last line end, and add them to `environ`; HttpException if not."""
+        lines = text.split("\r\n") if text else []
+        if len(lines) > _MAX_FIELDS:
+            raise HttpException(431, "too many header fields")
+        _add_fields(environ, lines)
         length, coding = environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
+        self.text = text
         self.environ = environ
         self.host = environ.get("HTTP_HOST")  # two were joined by a comma and a space
         if self.host is not None and not _is_authority[self.host]:
@@ -5151,39 +5197,54 @@ class _RequestHead:
     __slots__ = (
         "method",
         "target",  # as it was sent, for the log; REQUEST_URI may be shorter
+        "modern",  # HTTP/1.1: the client understands chunks
         "entries",  # of the WSGI environment, made of the request line
         "fields",  # a _HeaderFields
-        "modern",  # HTTP/1.1: the client understands chunks
         "keep_alive",  # the client wants the connection to stay; whether it does is decided with the response
+        "has_body",  # a body follows (RFC 9112 section 6)
     )
 
     def __init__(self, line: str, fields: _HeaderFields) -> None:
+        self.method, self.target, self.modern, self.entries = _request_line[line]
         self.fields = fields
-        self.method, self.target, self.modern = _parse_request_line(line)
-        self.keep_alive = "close" not in fields.options and (self.modern or "keep-alive" in fields.options)
-        self.entries = _read_target(self)
+        if fields.host is None and self.modern:
+            raise HttpException(400, "no Host")
         if fields.chunked and not self.modern:
             raise HttpException(400, "Transfer-Encoding from HTTP/1.0")
-
-    @property
-    def has_body(self) -> bool:
-        """Whether a body follows (RFC 9112 section 6)."""
-        return self.fields.chunked or bool(self.fields.length)
+        self.keep_alive = "close" not in fields.options and (self.modern or "keep-alive" in fields.options)
+        self.has_body = fields.chunked or bool(fields.length)
 
     @classmethod
     def refused(cls, method: str, target: str) -> _RequestHead:
         """Return what is said of a request that is none."""
         head = cls.__new__(cls)
-        head.method, head.target = method, target
-        head.fields, head.entries = _HeaderFields({}), {}
-        head.modern, head.keep_alive = True, False
+        head.method, head.target, head.modern, head.entries = method, target, True, {}
+        head.fields = _HeaderFields("", {})
+        head.keep_alive = head.has_body = False
         return head
 
 
-def _parse_head(head: str) -> _RequestHead:
-    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed."""
-    line, _, fields = head.partition("\r\n")
-    return _RequestHead(line, _parse_field_lines(fields))
+def _parse_head(
+    head: str, known: _HeaderFields | None = None, template: Mapping[str, Any] | None = None
+) -> _RequestHead:
+    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed.
+
+    `known` are the last header fields of the same client, `template` is what its environments begin with.
+    """
+    line, _, text = head.partition("\r\n")
+    if len(text) + 2 > _MAX_HEAD:
+        raise HttpException(431, "the header is too long")
+    # A client repeats its header fields, and to compare them takes a tenth of the time of understanding them.
+    if known is None or known.text != text:
+        known = _HeaderFields(text, dict(template or {}))
+    return _RequestHead(line, known)
+
+
+@_remember(128)  # clients ask for the same few things, and to look one up takes a tenth of the time
+def _request_line(line: str) -> tuple[str, str, bool, dict[str, str]]:
+    """Return method, target, whether the version is HTTP/1.1 or a later 1.x, and the entries of an environment."""
+    method, target, modern = _parse_request_line(line)
+    return method, target, modern, _read_target(method, target, modern)
 
 
 def _parse_request_line(line: str) -> tuple[str, str, bool]:
@@ -5199,17 +5260,27 @@ def _parse_request_line(line: str) -> tuple[str, str, bool]:
     return method, target, minor != "0"
 
 
-def _parse_field_lines(text: str) -> _HeaderFields:
-    """Understand all field lines of a head, given without the last line end; HttpException 400, 431 or 501."""
-    lines = text.split("\r\n") if text else []
-    if len(lines) > _MAX_FIELDS:
-        raise HttpException(431, "too many header fields")
-    return _HeaderFields(_parse_fields(lines))
+def _read_target(method: str, target: str, modern: bool) -> dict[str, str]:
+    """Return the environment entries of a request line (RFC 9112 section 3.2)."""
+    if method == "CONNECT":
+        raise HttpException(501, "no proxy")
+    entries = {"REQUEST_METHOD": method, "SERVER_PROTOCOL": "HTTP/1.1" if modern else "HTTP/1.0"}
+    if target[0] != "/" and (target != "*" or method != "OPTIONS"):
+        match = _ABSOLUTE(target)
+        if match is None or not _is_authority[match[1]]:
+            raise HttpException(400, "malformed request target")
+        # Section 3.2.2: the authority of an absolute target replaces Host.
+        entries["HTTP_HOST"], target = match[1], match[2]
+        if target[:1] != "/":
+            target = "/" + target
+    path, _, entries["QUERY_STRING"] = target.partition("?")
+    entries["PATH_INFO"] = unquote(path, "latin-1") if "%" in path else path
+    entries["REQUEST_URI"] = target
+    return entries
 
 
-def _parse_fields(lines: Iterable[str]) -> _Environ:
+def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
     """Make environment entries of header fields; HttpException 400 or 431."""
-    environ: _Environ = {}
     for line in lines:
         if len(line) + 2 > _MAX_FIELD:  # with its line end
             raise HttpException(431, "a header field is too long")
@@ -5223,7 +5294,6 @@ def _parse_fields(lines: Iterable[str]) -> _Environ:
             environ[key] += ("; " if key == "HTTP_COOKIE" else ", ") + value
         elif key:
             environ[key] = value
-    return environ
 
 
 @_remember(256)
@@ -5235,28 +5305,6 @@ def _environ_key(name: str) -> str | None:
         return ""
     key = name.upper().replace("-", "_")
     return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
-
-
-def _read_target(request: _RequestHead) -> dict[str, str]:
-    """Return the environment entries of a request line (RFC 9112 section 3.2)."""
-    target = request.target
-    if request.method == "CONNECT":
-        raise HttpException(501, "no proxy")
-    if request.fields.host is None and request.modern:
-        raise HttpException(400, "no Host")
-    entries = {"REQUEST_METHOD": request.method, "SERVER_PROTOCOL": "HTTP/1.1" if request.modern else "HTTP/1.0"}
-    if target[0] != "/" and (target != "*" or request.method != "OPTIONS"):
-        match = _ABSOLUTE(target)
-        if match is None or not _is_authority[match[1]]:
-            raise HttpException(400, "malformed request target")
-        # Section 3.2.2: the authority of an absolute target replaces Host.
-        entries["HTTP_HOST"], target = match[1], match[2]
-        if target[:1] != "/":
-            target = "/" + target
-    path, _, entries["QUERY_STRING"] = target.partition("?")
-    entries["PATH_INFO"] = unquote(path, "latin-1") if "%" in path else path
-    entries["REQUEST_URI"] = target
-    return entries
 
 
 def _check_lines(head: bytes, start: int, seen: int) -> int:
@@ -5278,7 +5326,7 @@ def _check_lines(head: bytes, start: int, seen: int) -> int:
                 raise HttpException(431 if start else 414, "the header is too long")
             return start
         if start:
-            _parse_fields([line[:-2].decode("latin-1")])
+            _add_fields({}, [line[:-2].decode("latin-1")])
         else:
             _parse_request_line(line[:-2].decode("latin-1"))
         if head.count(b"\n", 0, end) > _MAX_FIELDS + 1:
@@ -5292,8 +5340,8 @@ def _check_lines(head: bytes, start: int, seen: int) -> int:
 # for it. A body that fails is no refusal: the application hears of it where it reads, and answers. This part does no
 # input or output but to temporary files.
 
+_RECEIVE = 64 * 1024  # bytes at a time: more than a TLS record, so that nothing stays in OpenSSL where nobody sees it
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout: progress, not just activity
-_SMALL_READ = 16 * 1024  # who reads less at a time reads from one piece
 _IN_MEMORY = 2 * 2**20  # bytes of a body that are kept in memory; more of them go to a temporary file
 _MAX_CHUNK_LINE = 4 * 1024
 _MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body
@@ -5321,81 +5369,6 @@ class _Patience:
         self.left = min(self._most, self.left + self._limit * size / _PACE)
 
 
-class _Spool:
-    """Bytes in the order in which they came: in memory up to a limit, beyond it all of them in a temporary file."""
-
-    __slots__ = (
-        "size",  # of all of them
-        "limit",
-        "_pieces",  # while they are in memory
-        "_file",  # None while they are in memory
-    )
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.size = 0
-        self._pieces: list[bytes] = []
-        self._file: BinaryIO | None = None
-
-    @property
-    def in_memory(self) -> int:
-        """How many of the bytes are in memory."""
-        return 0 if self._file else self.size
-
-    def add(self, data: bytes) -> None:
-        """Append bytes; OSError if the disk has no room for them."""
-        self.size += len(data)
-        if self._file is None and self.size > self.limit:
-            import tempfile
-
-            self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-            self._file.writelines(self._pieces)
-            self._pieces.clear()
-        if self._file is not None:
-            self._file.write(data)
-        elif self._pieces and len(self._pieces[-1]) < 1024:  # byte by byte, each would cost 40 more
-            self._pieces[-1] += data
-        else:
-            self._pieces.append(data)
-
-    def take(self) -> BinaryIO:
-        """Return a file of all bytes so far, at its start; the spool is empty then."""
-        file = cast(BinaryIO, _Pieces(self._pieces)) if self._file is None else self._file
-        if self._file is not None:
-            file.seek(0)
-        self._pieces, self._file, self.size = [], None, 0
-        return file
-
-
-class _Pieces:
-    """A binary file that `read1` gives in the very pieces that it was made of; anything else joins them first."""
-
-    def __init__(self, pieces: list[bytes]) -> None:
-        self._pieces = deque(pieces)
-        self._joined: io.BytesIO | None = None
-
-    def read1(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes, b"" at the end."""
-        if self._joined is not None or not self._pieces or size < _SMALL_READ:
-            return self._file.read1(size)
-        piece = self._pieces.popleft()
-        if len(piece) > size:
-            self._pieces.appendleft(piece[size:])
-        return piece[:size]
-
-    @property
-    def _file(self) -> io.BytesIO:
-        if self._joined is None:
-            self._joined = io.BytesIO(b"".join(self._pieces))
-        return self._joined
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._file)
-
-
 class _Body:
     """The body of one request: a decoder of what arrives (RFC 9112 sections 6 and 7), and what it has decoded."""
 
@@ -5404,7 +5377,7 @@ class _Body:
         "chunked",  # the last chunk or its trailers are still to come
         "expected",  # "100 Continue" is still owed to the client
         "failure",  # what reading raises when all that came before was read: 400, 408 or 503
-        "kept",  # what was decoded and not taken yet
+        "kept",  # what was decoded and not taken yet, in a _Spool
         "size",  # bytes decoded so far
         "paused",  # more of what arrived can be decoded when others have had their turn
         "patience",  # with the client
@@ -5425,9 +5398,14 @@ class _Body:
         self._next_line = _SIZE
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether all of it has arrived."""
         return not (self.left or self.chunked or self.failure)
+
+    def take(self) -> BinaryIO:
+        """Return a file of what was decoded since it was last taken; what comes from now on is taken at once."""
+        kept, self.kept = self.kept, _Spool(_RECEIVE)
+        return kept.file()
 
     def feed(self, data: bytes) -> bytes:
         """Take what belongs to the body; return the rest: the next request, or what cannot be decoded yet."""
@@ -5484,15 +5462,10 @@ class _Body:
             if line:
                 raise HttpException(400, "a chunk longer than its size")
             self._next_line = _SIZE
-        elif not line:
+        elif line:
+            _add_fields({}, [line])  # a trailer: it must be well-formed, and nobody sees it
+        else:
             self.chunked = False
-        elif not self._is_field(line):
-            raise HttpException(400, "malformed trailer")
-
-    def _is_field(self, line: str) -> bool:
-        with contextlib.suppress(HttpException):
-            return _parse_fields([line]) is not None
-        return False
 
 
 # ---- a connection ----------------------------------------------------------------------------------------------------
@@ -5518,10 +5491,11 @@ _READ, _WRITE = 1, 2  # selectors.EVENT_READ, EVENT_WRITE
 # The places that an answer may take in the crew, which tells what they are.
 _NOWHERE, _ANSWERS, _WAITS, _STREAMING, _FORSAKEN = range(5)
 
-_RECEIVE = 64 * 1024  # more than a TLS record, so that nothing stays in OpenSSL where no selector sees it
 # Times write_timeout that a fast reader may gain for later: what a client has taken, and what lies in some system's
 # buffer for it, look the same from here, and such a buffer may be emptied in large steps.
 _CREDIT = 16
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_TOO_SLOW = "the body came too slowly"
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
 _NEVER = float("inf")
 
@@ -5544,14 +5518,14 @@ class _Connection:
         "buffer",  # bytes that arrived and were not used yet
         "line",  # where the last line begins of a head that is not complete
         "seen",  # how far that line was looked through
-        "known",  # the bytes of the last header fields, what they say, and an environment made with them
+        "known",  # the last header fields, since a client repeats them
         "request",  # the one under way
         "body",  # its body, None if it has none
         "refusal",  # why it is none
         "run",  # the run of the application that answers it
         "rest",  # what the client has not taken of the answer
         "held",  # bytes in memory that the leader has counted for it
-        "watched",  # the leader was asked to see whether the client leaves
+        "observed",  # the leader was asked to see whether the client leaves
         "left",  # the client has ended its side, or sends more than anybody looks at now
         "lost",  # the client went away, as the first failing operation noticed
     )
@@ -5568,14 +5542,14 @@ class _Connection:
         self.selected = 0
         self.buffer = b""
         self.line = self.seen = 0
-        self.known: tuple[bytes, _HeaderFields, _Environ] | None = None
+        self.known: _HeaderFields | None = None
         self.request: _RequestHead | None = None
         self.body: _Body | None = None
         self.refusal: HttpException | None = None
-        self.run: _HandlerMixin | None = None
+        self.run: _RunMixin | None = None
         self.rest: _Rest | None = None
         self.held = 0
-        self.watched = self.left = self.lost = False
+        self.observed = self.left = self.lost = False
 
     # What the thread does that answers.
 
@@ -5591,19 +5565,12 @@ class _Connection:
                 self.lost = True
                 raise
 
-    def send_last(self, rest: _Rest) -> None:
-        """Send what the client takes at once, and leave the rest to the leader."""
-        self.rest = rest
-        try:
-            rest.send(self)
-        except self.would_block:
-            pass
-        except OSError:
-            self.lost = True
-            raise
-
-    def send_short(self, data: bytes) -> None:
-        """Send the last bytes of an answer, which the system nearly always takes at once."""
+    def send_end(self, head: bytes, data: bytes) -> None:
+        """Send the end of an answer: what the client does not take at once is left to the leader."""
+        if len(data) > _PACE:  # as it is: a copy of it for each of many slow readers is what memory is lost to
+            self.send_rest(_Rest(head, data))
+            return
+        data = head + data
         try:
             moved = self.socket.send(data)
         except self.would_block:
@@ -5613,6 +5580,17 @@ class _Connection:
             raise
         if moved < len(data):
             self.rest = _Rest(data[moved:])
+
+    def send_rest(self, rest: _Rest) -> None:
+        """Send what the client takes at once, and leave the rest to the leader."""
+        self.rest = rest
+        try:
+            rest.send(self)
+        except self.would_block:
+            pass
+        except OSError:
+            self.lost = True
+            raise
 
     def receive(self, patience: _Patience) -> bytes:
         """Wait for bytes; b"" at the end, TimeoutError without any."""
@@ -5685,12 +5663,15 @@ class _Connection:
 class _Rest:
     """Bytes that are still to be sent."""
 
-    __slots__ = ("left", "whole", "_views")
+    __slots__ = (
+        "left",  # how many
+        "block",  # the largest piece, as the application gave it: what several answers share is in memory once
+        "_views",  # of the pieces
+    )
 
     def __init__(self, *pieces: bytes) -> None:
-        # The largest of the pieces as the application gave it: what several answers share is in memory once.
-        self.whole: bytes | None = max(pieces, key=len)
-        self._views = [memoryview(piece) for piece in pieces]
+        self.block: bytes | None = max(pieces, key=len)
+        self._views = [memoryview(piece) for piece in pieces if piece]
         self.left = sum(map(len, pieces))
 
     def send(self, connection: _Connection) -> int:
@@ -5734,13 +5715,16 @@ class _Rest:
 class _FileRest(_Rest):
     """The part of a file that is still to be sent, by os.sendfile where there is one."""
 
-    __slots__ = ("_file", "_offset")
+    __slots__ = (
+        "_file",
+        "_offset",  # where it begins
+    )
 
     def __init__(self, file: Any, offset: int, count: int) -> None:
         self._file = file
         self._offset = offset
         self.left = count
-        self.whole = None  # nothing of it is in memory
+        self.block = None  # nothing of it is in memory
 
     def send(self, connection: _Connection) -> int:
         """Try to send some of it; OSError too if the file has become shorter."""
@@ -5781,8 +5765,7 @@ class _BodyReader(io.RawIOBase):
     def __init__(self, connection: _Connection, body: _Body) -> None:
         self._connection = connection
         self._body = body
-        self._arrived = body.kept.take()
-        body.kept.limit = _RECEIVE  # what comes from now on is taken at once
+        self._arrived = body.take()
 
     def readable(self) -> bool:
         """Say that this is a stream to read from."""
@@ -5794,11 +5777,11 @@ class _BodyReader(io.RawIOBase):
         while not (data := self._arrived.read(len(target))):
             if body.failure is not None:
                 raise copy(body.failure)
-            if body.whole:
+            if body.complete:
                 return 0
             self._receive()
             self._arrived.close()
-            self._arrived = body.kept.take()
+            self._arrived = body.take()
         target[: len(data)] = data
         return len(data)
 
@@ -5830,28 +5813,89 @@ class _BodyReader(io.RawIOBase):
         super().close()
 
 
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_TOO_SLOW = "the body came too slowly"
+# ---- access lines ----------------------------------------------------------------------------------------------------
+#
+# One line for each request, for whoever watches the terminal. Written by the logging module one by one, they would cost
+# as much processor time as the answers; so what our own handler writes is collected, and written when the server is
+# about to wait. Where the application has set up logging, each line is a record of the logger webapp.access.
+
+_access = logging.getLogger("webapp.access")
+_lines: deque[str] = deque()  # those that wait to be written
 
 
-def _input_of(connection: _Connection) -> BinaryIO:
-    """Return wsgi.input for the request of a connection."""
-    body = connection.body
-    if body is None:
-        return io.BytesIO()
-    if body.whole:
-        return body.kept.take()
-    return cast(BinaryIO, io.BufferedReader(_BodyReader(connection, body), _RECEIVE))
+class _AccessHandler(logging.Handler):
+    """Write access lines to whatever sys.stderr is at the time, if it is anything."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        _say(f"{_clock(int(record.created))} {self.format(record)}")
+
+
+_own_access_handler = _AccessHandler()
+
+
+@functools.lru_cache(maxsize=2)
+def _clock(second: int) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(second))
+
+
+def _set_up_access_log() -> None:
+    """Give the access log a way out: that of the application, if it has set one up, else the terminal."""
+    _escape_in_files(_access)
+    if not _access.handlers:
+        _access.addHandler(_own_access_handler)
+        _access.propagate = any(isinstance(handler, logging.FileHandler) for handler in logging.getLogger().handlers)
+        _access.setLevel(logging.INFO)
+
+
+def _log_access(*facts: object) -> None:
+    """Write a line of address, method, target, status, bytes of body, milliseconds, and why it was no success."""
+    if _access.handlers == [_own_access_handler] and not (_access.propagate or _access.filters):
+        if _access.isEnabledFor(logging.INFO):
+            _lines.append(f"{_clock(int(time.time()))} {_ACCESS_LINE % facts}")
+        return
+    with contextlib.suppress(Exception):  # of a handler that the application has set up
+        _access.info(_ACCESS_LINE, *facts)
+
+
+_ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
+
+
+def _write_lines() -> None:
+    """Write the access lines that wait, at once."""
+    lines = []
+    with contextlib.suppress(IndexError):  # another server writes them too
+        while True:
+            lines.append(_lines.popleft())
+    if lines:
+        _say("\n".join(lines))
+
+
+def _say(text: str) -> None:
+    """Print for the person at the terminal, if there is one and still is."""
+    _write_line(text, sys.stderr)
+
+
+def _write_line(text: str, stream: TextIO | None) -> None:
+    """Write a line, if there is a stream and still is; escape what a terminal or file has no character for."""
+    if stream is not None:
+        if not text.isascii():
+            encoding = getattr(stream, "encoding", None) or "utf-8"
+            text = text.encode(encoding, "backslashreplace").decode(encoding)
+        with contextlib.suppress(OSError, ValueError):
+            stream.write(text + "\n")
+            stream.flush()
 
 
 # ---- one run of the application --------------------------------------------------------------------------------------
 #
-# wsgiref's handler keeps the order of things that PEP 3333 asks for; here is how the response is framed
-# (RFC 9112 section 6) and what happens when it fails. Head and first block leave in one write: small writes
-# cost five times as much, and without TCP_NODELAY they wait for the client's acknowledgement. The last block is left
-# to the leader where the client does not take it at once, so that a thread waits for a reader of streams only.
+# A run is a gateway, as mounted applications have one, and a handler of wsgiref's, whose steps it takes. Here is how
+# the response is framed (RFC 9112 section 6) and what happens when it fails. Head and first block leave in one write:
+# small writes cost five times as much, and without TCP_NODELAY they wait for the client's acknowledgement. The last
+# block is left to the leader where the client does not take it at once, so that a thread waits for a reader of streams
+# only.
 
-_HEADS = 256  # heads of answers that a server remembers, which spares a tenth of a quick answer
+_FRAMINGS = 256  # heads of answers that a server remembers, which spares a tenth of a quick answer
 _MAX_REMEMBERED = 1024  # bytes of one
 
 
@@ -5923,41 +5967,50 @@ def _declared_length(headers: Iterable[tuple[str, str]]) -> int:
     return int(declared[0])
 
 
-class _HandlerMixin(SimpleHandler):
+class _RunMixin(_Gateway, SimpleHandler):
     """Run the application for one request and send its response.
 
-    A mixin, because naming wsgiref's class as the base would import it with this module; see _handler_class.
+    A mixin, because naming wsgiref's class as the base would import it with this module; see _run_class.
     """
 
     environ: Any
-    headers: Any = None
     result: Any = None
-    status: Any = None
     framing: _Framing | None = None  # of the response, once its head was made
     sent = 0  # bytes of the body, for the access line
     cut = False  # the response broke off where nothing but the end of the connection could say so
     events = False  # it is a stream of events, which has no end of its own
     _left: int | None = None  # bytes of the body that are to come, where that was declared
     _patience: _Patience | None = None
-    _complete = False  # there is nothing more to write
+    _over = False  # there is nothing more to write
     _broken = False  # the connection cannot be used any more
-    started = 0.0  # time.perf_counter
-    noted = False  # its access line was written
+    _noted = False  # its access line was written
 
     def __init__(self, server: Server, connection: _Connection) -> None:
-        request = connection.request
+        request, body = connection.request, connection.body
         assert request is not None
+        self.started = time.perf_counter()
         self.server = server
         self.connection = connection
         self.request = request
         # What the application has logged itself, and why it answers what it does; see WebApp.
         self.logged: list[BaseException] = []
         self.reasons: list[str] = []
-        self.environ = environ = {**server._environ_for(connection), **request.entries}
-        environ["wsgi.input"] = self._input = _input_of(connection)
-        environ["webapp.errors"] = self.logged
-        environ["webapp.reason"] = self.reasons
-        environ["webapp.stream"] = self.begin_stream
+        self._input: Any
+        if body is None:
+            self._input = io.BytesIO()
+        elif body.complete:
+            self._input = body.take()
+        else:
+            self._input = io.BufferedReader(_BodyReader(connection, body), _RECEIVE)
+        self.environ = {
+            **request.fields.environ,
+            **request.entries,
+            "REMOTE_ADDR": connection.address,
+            "wsgi.input": self._input,
+            "webapp.errors": self.logged,
+            "webapp.reason": self.reasons,
+            "webapp.stream": self.begin_stream,
+        }
 
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; whatever it raises ends here."""
@@ -5968,73 +6021,57 @@ class _HandlerMixin(SimpleHandler):
             self.finish_response()
         except BaseException:
             self.handle_error()
-        self._complete = True
+        self._over = True
         self.logged.clear()  # their frames refer to the environment, which refers to this list
-
-    def start_response(self, status: str, headers: Any, exc_info: Any = None) -> Callable[[bytes], None]:
-        """Take status and header fields of the application (PEP 3333)."""
-        if exc_info:
-            try:
-                if self.headers_sent:
-                    raise exc_info[1].with_traceback(exc_info[2])
-            finally:
-                exc_info = None  # it refers to this frame
-        elif self.headers is not None:
-            raise AssertionError("start_response was called twice without exc_info")
-        self.status = status
-        self.headers = tuple(headers)
-        return self.write
 
     def finish_response(self) -> None:
         """Send what the application returned."""
         result = self.result
         if type(result) is list and len(result) == 1 and not self.headers_sent and result[0].__class__ is bytes:
-            self._send_whole(result[0])
-            return
+            # What follows would do the same in three more calls.
+            data = result[0]
+            head = self._make_head(len(data))
+            if self._left == len(data):
+                self.headers_sent, self.sent, self._left = True, len(data), 0
+                self.connection.send_end(head, data)
+                return
         is_file = self.result_is_file()
         if self.headers_sent or not (is_file and self.sendfile()):
-            if not isinstance(self.result, (list, tuple)):
+            if not isinstance(result, (list, tuple)):
                 self.begin_stream()
-            for data in self.result:
+            for data in result:
                 self.write(data)
                 # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
                 if self._left == 0 and (is_file or self.framing and self.framing.bodiless):
                     break
         self.finish_content()
 
-    def _send_whole(self, data: bytes) -> None:
-        """Send the only block of a response, as what follows would do it in three more calls."""
-        head = self._head(len(data))
-        if self._left != len(data):
-            self._send(head, data, last=True)
-            self.finish_content()
-            return
-        self.headers_sent = True
-        self.sent = len(data)
-        self._left = 0
-        self._send_last(head, data)
+    def begin_stream(self, content_type: str = "") -> None:
+        """Take one of the places that streams have; HttpException 503 if there is none.
 
-    def _send_last(self, head: bytes, data: bytes) -> None:
-        if len(data) > _PACE:
-            self.connection.send_last(_Rest(head, data) if head else _Rest(data))
-        else:
-            self.connection.send_short(head + data)
+        The application says so itself in webapp.stream, if it is to wait for the first chunk before it answers.
+        """
+        self.events = self.events or _is_events(content_type)
+        if not self.server._begin_stream(self.connection, self.events):
+            busy = HttpException(503, "too many open streams", headers={"Retry-After": "10"})
+            self.logged.append(busy)  # a client that opens streams must not fill the log
+            raise busy
 
     def write(self, data: bytes) -> None:
         """Send one block, the head before the first (PEP 3333)."""
         if type(data) is not bytes:
             raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
-        if self._complete:
+        if self._over:
             raise AssertionError("write() after the end of the response")
         if data:
             single = isinstance(self.result, (list, tuple)) and len(self.result) == 1
-            head = b"" if self.headers_sent else self._head(len(data) if single else None)
-            self._send(head, data, last=single)
+            head = b"" if self.headers_sent else self._make_head(len(data) if single else None)
+            self._send_block(head, data, last=single)
 
     def finish_content(self) -> None:
         """End the response: with the head if there was no block, and with the last chunk."""
         if not self.headers_sent:
-            self._send(self._head(None if self.request.method == "HEAD" else 0), b"", last=True)
+            self._send_block(self._make_head(None if self.request.method == "HEAD" else 0), b"", last=True)
         if self._left:
             raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
         if self.framing and self.framing.chunked:
@@ -6050,15 +6087,46 @@ class _HandlerMixin(SimpleHandler):
         offset = file.tell() if stat.S_ISREG(facts.st_mode) else facts.st_size
         if facts.st_size <= offset:
             return False
-        self._send(self._head(facts.st_size - offset), b"")
+        self._send_block(self._make_head(facts.st_size - offset), b"")
         count = facts.st_size - offset if self._left is None else min(self._left, facts.st_size - offset)
         if count:
             self._left = self._left and self._left - count
             self.sent = count
-            self.connection.send_last(_FileRest(file, offset, count))
+            self.connection.send_rest(_FileRest(file, offset, count))
         return True
 
-    def _send(self, head: bytes, data: bytes, last: bool = False) -> None:
+    def _make_head(self, size: int | None) -> bytes:
+        """Make the head; `size` is that of the body, None if it is not known."""
+        self.framing = framing = self._frame(size)
+        self._left = 0 if framing.bodiless else framing.length
+        self.events = self.events or framing.events
+        common = _common_fields(int(time.time()))
+        if framing.own:
+            fields = common.splitlines(True)
+            common = b"".join(f for f in fields if f.partition(b":")[0].decode().lower() not in framing.own)
+        return b"%b\r\n%b\r\n" % (framing.head, common)
+
+    def _frame(self, size: int | None) -> _Framing:
+        """Return the framing that the server remembers for such an answer, or make it."""
+        if self.head is None:
+            raise AssertionError("a response without start_response()")
+        status, headers = self.head
+        request, body, framings = self.request, self.connection.body, self.server._framings
+        keep_alive = request.keep_alive and not self.server.stopping and (body is None or body.complete)
+        key = status, tuple(headers), size, request.method == "HEAD", request.modern, keep_alive
+        try:
+            framing = framings.get(key)
+        except TypeError:  # a pair that is a list
+            return _Framing(status, headers, request, size, keep_alive)
+        if framing is None:
+            framing = _Framing(status, headers, request, size, keep_alive)
+            if len(framing.head) <= _MAX_REMEMBERED:
+                if len(framings) >= _FRAMINGS:
+                    framings.clear()
+                framings[key] = framing
+        return framing
+
+    def _send_block(self, head: bytes, data: bytes, last: bool = False) -> None:
         """Send a block in the frame that the head announced."""
         framing = self.framing
         if framing is None or framing.bodiless:
@@ -6072,45 +6140,15 @@ class _HandlerMixin(SimpleHandler):
         self.headers_sent = True
         self.sent += len(data)
         if last and not (framing and framing.chunked):  # the end of the chunks comes behind it
-            self._send_last(head, data)
+            self.connection.send_end(head, data)
             return
         end = b""
         if data and framing is not None and framing.chunked:
             head, end = b"%b%x\r\n" % (head, len(data)), b"\r\n"
-        if len(data) > _PACE:  # as it is: a copy of each block for each of many slow readers is what memory is lost to
-            self.connection.send(self.patience, *filter(None, (head, data, end)))
+        if len(data) > _PACE:  # as it is, for the same reason as the end of an answer
+            self.connection.send(self.patience, head, data, end)
         elif head or data:
             self.connection.send(self.patience, head + data + end)
-
-    def _head(self, size: int | None) -> bytes:
-        """Make the head; `size` is that of the body, None if it is not known."""
-        if not self.status:
-            raise AssertionError("write() before start_response()")
-        self.framing = framing = self._frame(size)
-        self._left = 0 if framing.bodiless else framing.length
-        self.events = self.events or framing.events
-        common = _common_fields(int(time.time()))
-        if framing.own:
-            fields = common.splitlines(True)
-            common = b"".join(f for f in fields if f.partition(b":")[0].decode().lower() not in framing.own)
-        return b"%b\r\n%b\r\n" % (framing.head, common)
-
-    def _frame(self, size: int | None) -> _Framing:
-        """Return the framing that the server remembers for such an answer, or make it."""
-        request, body, heads = self.request, self.connection.body, self.server._heads
-        keep_alive = request.keep_alive and not self.server.stopping and (body is None or body.whole)
-        key = self.status, self.headers, size, request.method == "HEAD", request.modern, keep_alive
-        try:
-            framing = heads.get(key)
-        except TypeError:  # a pair that is a list
-            return _Framing(self.status, self.headers, request, size, keep_alive)
-        if framing is None:
-            framing = _Framing(self.status, self.headers, request, size, keep_alive)
-            if len(framing.head) <= _MAX_REMEMBERED:
-                if len(heads) >= _HEADS:
-                    heads.clear()
-                heads[key] = framing
-        return framing
 
     @property
     def patience(self) -> _Patience:
@@ -6119,24 +6157,13 @@ class _HandlerMixin(SimpleHandler):
             self._patience = _Patience(self.server.write_timeout, _CREDIT)
         return self._patience
 
-    def begin_stream(self, content_type: str = "") -> None:
-        """Take one of the places that streams have; HttpException 503 if there is none.
-
-        The application says so itself in webapp.stream, if it is to wait for the first chunk before it answers.
-        """
-        self.events = self.events or _is_events(content_type)
-        if not self.server._begin_stream(self.connection, self.events):
-            busy = HttpException(503, "too many open streams", headers={"Retry-After": "10"})
-            self.logged.append(busy)  # a client that opens streams must not fill the log
-            raise busy
-
     # Failures.
 
     def handle_error(self) -> None:
         """Log the exception under way and answer it; a response that has begun is cut so that it shows."""
         framing, connection = self.framing, self.connection
         self.log_exception(sys.exc_info())
-        if self._complete:
+        if self._over:
             return
         if self.headers_sent or connection.lost:
             # A body with chunks or a length shows by itself that it is not complete.
@@ -6167,18 +6194,22 @@ class _HandlerMixin(SimpleHandler):
         start_response(_STATUS_LINES.get(status) or f"{status} {_reason(status)}", list(fields.items()), sys.exc_info())
         return [_STATUS_LINES[status].encode()]
 
-    def close(self) -> None:
-        """Close what the application returned (PEP 3333)."""
-        result, self.result = self.result, None
-        if hasattr(result, "close"):
-            result.close()
+    # What is done when the answer was sent, or given up.
 
-    def finish(self) -> None:
-        """Let go of everything when the answer was sent or given up; what fails then is for the log."""
+    @property
+    def keeps_alive(self) -> bool:
+        """Whether another request may follow on the connection."""
+        return self.framing is not None and self.framing.keep_alive and not self._broken
+
+    def end(self) -> None:
+        """Let go of everything, and write the access line; what fails now is for the log."""
         self._close_result()
         if self.connection.body is not None:
             self._input.close()
         self.environ = None  # it refers to this object
+        if self.connection.rest is not None:
+            self.connection.rest.close()
+        self.note_access()
 
     def _close_result(self) -> None:
         try:
@@ -6186,29 +6217,35 @@ class _HandlerMixin(SimpleHandler):
         except BaseException:
             self.log_exception(sys.exc_info())
 
-    @property
-    def code(self) -> int:
-        """The status, for the access line; 0 if none was sent."""
-        return 0 if self.framing is None else self.framing.code
+    def close(self) -> None:
+        """Close what the application returned (PEP 3333)."""
+        result, self.result = self.result, None
+        if hasattr(result, "close"):
+            result.close()
 
-    @property
-    def reason(self) -> str:
-        """Why the answer is none that was hoped for, on one line; "" if nobody said so."""
-        refusal = self.connection.refusal
-        return self.reasons[-1] if self.reasons else "" if refusal is None else _printable(str(refusal))
-
-    @property
-    def keep_alive(self) -> bool:
-        """Whether another request may follow on the connection."""
-        return self.framing is not None and self.framing.keep_alive and not self._broken
+    def note_access(self) -> None:
+        """Write the access line, once."""
+        if self.server.quiet or self._noted:
+            return
+        self._noted = True
+        milliseconds = (time.perf_counter() - self.started) * 1000
+        connection, request, reason = self.connection, self.request, ""
+        if self.reasons:
+            reason = f"  {self.reasons[-1]}"
+        elif connection.refusal is not None:
+            reason = f"  {_printable(str(connection.refusal))}"
+        code = 0 if self.framing is None else self.framing.code
+        sent = self.sent if connection.rest is None else max(0, self.sent - connection.rest.left)
+        target = _printable(request.target)
+        _log_access(connection.address or "-", request.method, target, code, sent, milliseconds, reason)
 
 
 @functools.cache
-def _handler_class() -> type[_HandlerMixin]:
+def _run_class() -> type[_RunMixin]:
     """Join the mixin with wsgiref's handler, which is imported when the first server is made."""
     from wsgiref.handlers import SimpleHandler
 
-    return type("_Handler", (_HandlerMixin, SimpleHandler), {})
+    return type("_Run", (_RunMixin, SimpleHandler), {})
 
 
 # ---- the crew --------------------------------------------------------------------------------------------------------
@@ -6254,6 +6291,7 @@ class _Crew:
         self._answer = answer
         self._ring = ring
         self._limit = threads
+        # Those with a place of their own stand in front.
         self.waiting: deque[_Connection] = deque()
         self.returned: deque[_Connection] = deque()
         self.threads: set[threading.Thread] = set()
@@ -6267,9 +6305,9 @@ class _Crew:
         # When its answers have taken too long, and until when it leaves them to others.
         self._deposed: deque[float] = deque([0.0], maxlen=_LONG_ANSWERS)
         self._careful_until = 0.0
-        # Threads that rest; those that were called and have not come yet.
+        # Threads that rest; those that were summoned and have not come yet.
         self._resting = 0
-        self._called = 0
+        self._summoned = 0
         # The watch sleeps until the leader answers something, and has seen it do so since it looked last.
         self._watcher: threading.Thread | None = None
         self._dozing = False
@@ -6286,14 +6324,14 @@ class _Crew:
         """Start the thread that leads; RuntimeError if none can be started."""
         with self._lock:
             self._hire(self._work)
-            self._called += 1
+            self._summoned += 1
         self.keep_watch()
 
     def keep_watch(self) -> None:
         """Start the watch, if it could not be started before."""
         if self._watcher is None:
             try:
-                self._watcher = self._hire(self._watch)
+                self._watcher = self._hire(self._watch_leader)
             except RuntimeError as error:
                 _report(logging.WARNING, "no thread that could take over: %s", error)
 
@@ -6373,28 +6411,28 @@ class _Crew:
             raise
         return thread
 
-    def _call(self) -> None:
-        """Call a thread that rests, or a new one."""
+    def _summon(self) -> None:
+        """Have a thread come that rests, or a new one."""
         try:
             if self._resting:
                 self._resting -= 1
                 self._change.notify()
             else:
                 self._hire(self._work)
-            self._called += 1
+            self._summoned += 1
         except RuntimeError as error:
             _report(logging.WARNING, "no thread that could take over: %s", error)
 
     def _depose(self) -> None:
         self._leader, self._away, self._since = 0, _NEVER, _NEVER
-        self._call()
+        self._summon()
 
     # What the threads do.
 
     def _work(self) -> None:
         """Lead, help or rest until the end."""
         with self._lock:
-            self._called -= 1
+            self._summoned -= 1
         while self._next_role():
             if self.leads:
                 self._lead()
@@ -6415,7 +6453,7 @@ class _Crew:
                     return False  # one of many that streams have needed
                 self._resting += 1
                 self._change.wait()
-                self._called -= 1
+                self._summoned -= 1
             return False
 
     def _lead(self) -> None:
@@ -6434,8 +6472,9 @@ class _Crew:
     def _share(self) -> None:
         """Have others answer what waits."""
         with self._lock:
-            for _ in range(int(min(len(self.waiting), self._room[_ANSWERS])) - self._called):
-                self._call()
+            placed = sum(1 for _ in itertools.takewhile(lambda each: each.place != _NOWHERE, self.waiting))
+            for _ in range(placed + int(min(len(self.waiting) - placed, self._room[_ANSWERS])) - self._summoned):
+                self._summon()
 
     def _answer_waiting(self) -> None:
         """Answer what waits, as long as there is room, and the leader as long as it leads."""
@@ -6475,7 +6514,7 @@ class _Crew:
                 self._dozing = False
                 self._alarm.notify()
 
-    def _watch(self) -> None:
+    def _watch_leader(self) -> None:
         """Depose the leader when it is away for too long."""
         with self._lock:
             while not self._ended:
@@ -6490,80 +6529,6 @@ class _Crew:
                 elif now - self._away >= _LONG_ROUND:
                     self._depose()
         self.threads.discard(threading.current_thread())
-
-
-# ---- access lines ----------------------------------------------------------------------------------------------------
-#
-# One line for each request, for whoever watches the terminal. Written by the logging module one by one, they would cost
-# as much processor time as the answers; so what our own handler writes is collected, and written when the server is
-# about to wait. Where the application has set up logging, each line is a record of the logger webapp.access.
-
-_access = logging.getLogger("webapp.access")
-_lines: deque[str] = deque()  # those that wait to be written
-
-
-class _AccessHandler(logging.Handler):
-    """Write access lines to whatever sys.stderr is at the time, if it is anything."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        _say(f"{_clock(int(record.created))} {self.format(record)}")
-
-
-_own_access_handler = _AccessHandler()
-
-
-@functools.lru_cache(maxsize=2)
-def _clock(second: int) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(second))
-
-
-def _set_up_access_log() -> None:
-    """Give the access log a way out: that of the application, if it has set one up, else the terminal."""
-    _escape_in_files(_access)
-    if not _access.handlers:
-        _access.addHandler(_own_access_handler)
-        _access.propagate = any(isinstance(handler, logging.FileHandler) for handler in logging.getLogger().handlers)
-        _access.setLevel(logging.INFO)
-
-
-def _log_access(*facts: object) -> None:
-    """Write a line of address, method, target, status, bytes of body, milliseconds, and why it was no success."""
-    if _access.handlers == [_own_access_handler] and not (_access.propagate or _access.filters):
-        if _access.isEnabledFor(logging.INFO):
-            _lines.append(f"{_clock(int(time.time()))} {_ACCESS_LINE % facts}")
-        return
-    with contextlib.suppress(Exception):  # of a handler that the application has set up
-        _access.info(_ACCESS_LINE, *facts)
-
-
-_ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
-
-
-def _write_lines() -> None:
-    """Write the access lines that wait, at once."""
-    lines = []
-    with contextlib.suppress(IndexError):  # another server writes them too
-        while True:
-            lines.append(_lines.popleft())
-    if lines:
-        _say("\n".join(lines))
-
-
-def _say(text: str) -> None:
-    """Print for the person at the terminal, if there is one and still is."""
-    _write_line(text, sys.stderr)
-
-
-def _write_line(text: str, stream: TextIO | None) -> None:
-    """Write a line, if there is a stream and still is; escape what a terminal or file has no character for."""
-    if stream is not None:
-        if not text.isascii():
-            encoding = getattr(stream, "encoding", None) or "utf-8"
-            text = text.encode(encoding, "backslashreplace").decode(encoding)
-        with contextlib.suppress(OSError, ValueError):
-            stream.write(text + "\n")
-            stream.flush()
 
 
 # ---- the server ------------------------------------------------------------------------------------------------------
@@ -6590,12 +6555,12 @@ class Server:
     It listens at once and answers after start() or serve_forever(); as a context manager it starts and stops.
     Port 0 lets the system choose; `port` is the one in use, `url` the address to open. An empty `host` is every
     address of the machine. `socket` is a listening socket that is there already, of systemd or on a path; host and
-    port are its own then. Limits are seconds: `header_timeout` for a whole request header, `idle_timeout` between two
-    requests of a connection, `body_timeout` for each 64 KiB of a request's body, `write_timeout` for each 64 KiB of
-    a response, on the average of the last MiB, `stop_timeout` for what still runs when it stops. At most `threads`
-    requests are answered at a time; as many more may wait for a body, and 1,000 streams may be open. `quiet`
-    leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address cannot be
-    bound.
+    port are its own then, and on a path `url` is `unix:` and that path. Limits are seconds: `header_timeout` for a
+    whole request header, `idle_timeout` between two requests of a connection, `body_timeout` for each 64 KiB of a
+    request's body, `write_timeout` for each 64 KiB of a response, on the average of the last MiB, `stop_timeout` for
+    what still runs when it stops. At most `threads` requests are answered at a time; as many more may wait for a body,
+    and 1,000 streams may be open. `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it
+    HTTPS. OSError if the address cannot be bound.
     """
 
     def __init__(
@@ -6634,10 +6599,10 @@ class Server:
         self.write_timeout = write_timeout
         self.stop_timeout = stop_timeout
         self.stopping = False
-        self._heads: dict[Any, _Framing] = {}  # of answers; see _Framing
+        self._framings: dict[Any, _Framing] = {}  # of answers
         self._ssl_context = ssl_context
         self._would_block = _would_block(ssl_context is not None)
-        self._handler = _handler_class()
+        self._run_class = _run_class()
         _check_threads()
         self._crew = _Crew(self._round, self._answer, self._wake, threads)
         self._connections: set[_Connection] = set()
@@ -6688,16 +6653,16 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The address to open, such as http://127.0.0.1:8000."""
+        """The address to open, such as http://127.0.0.1:8000; unix:/run/app.sock for a socket that has a path."""
+        if not self.port:
+            return f"unix:{self._listener.getsockname()}"
         return self._url_of({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host))
 
     def _url_of(self, host: str) -> str:
         return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def _addresses(self) -> str:
-        """Return `url`, and what others in the network open if they can; of a Unix socket its path."""
-        if not self.port:
-            return f"unix:{self._listener.getsockname()}"
+        """Return `url`, and what others in the network open if they can."""
         if self.host not in ("", "0.0.0.0", "::"):
             return self.url
         address = _own_address(self.host)
@@ -6780,15 +6745,15 @@ class Server:
             "wsgi.file_wrapper": FileWrapper,
         }
 
-    # What the leader does, from here to _close. Nobody else touches the selector or the set of connections.
+    # What the leader does until a request is there. Nobody else touches the selector or the set of connections.
 
     def _round(self) -> None:
         """Wait for something to happen, and do what follows from it."""
         while self._asked:
-            self._guard(*self._asked.popleft())
+            self._take_step(*self._asked.popleft())
         returned = self._crew.returned
         while returned:
-            self._guard(self._take_back, returned.popleft())
+            self._take_step(self._take_back, returned.popleft())
         if self.stopping and self._may_end():
             self._close()
             return
@@ -6804,7 +6769,7 @@ class Server:
                 # What costs much is put off when a round takes long; the selector will tell of it again.
                 if (event & _WRITE or key.data.shaking) and time.monotonic() - self._now > _PATIENCE:
                     continue
-                self._guard(self._writable if event & _WRITE else self._readable, key.data)
+                self._take_step(self._writable if event & _WRITE else self._readable, key.data)
             elif key.fileobj is self._listener:
                 self._accept()
             else:
@@ -6813,7 +6778,7 @@ class Server:
         if self._now - self._swept >= self._tick:
             self._sweep()
 
-    def _guard(self, step: Callable[[_Connection], None], connection: _Connection) -> None:
+    def _take_step(self, step: Callable[[_Connection], None], connection: _Connection) -> None:
         """Take a step with a connection; a fault of ours costs that connection, and not the server."""
         try:
             step(connection)
@@ -6843,7 +6808,7 @@ class Server:
             connection = _Connection(sock, address[0] if address else "", self._crew, self._would_block)
             connection.deadline = self._now + self.idle_timeout
             self._connections.add(connection)
-            self._guard(self._welcome, connection)
+            self._take_step(self._welcome, connection)
             if connection.shaking and time.monotonic() - self._now > _PATIENCE:
                 return
 
@@ -6877,7 +6842,7 @@ class Server:
     def _readable(self, connection: _Connection) -> None:
         """Read what has arrived, unless another thread is at work on this connection."""
         if connection.stage == _ANSWERING:
-            self._look_after(connection)
+            self._see_why_readable(connection)
             return
         try:
             data = connection.socket.recv(_RECEIVE)
@@ -6894,22 +6859,13 @@ class Server:
             connection.buffer = connection.buffer + data if connection.buffer else data
             self._advance(connection)
 
-    def _look_after(self, connection: _Connection) -> None:
-        """See why there is something to read while an answer is under way: a client that hurries on, or has left."""
-        byte = connection.peek()
-        if byte is not None:
-            self._select(connection, 0)  # or the selector would report it over and over
-            # Behind bytes that wait, or a goodbye of TLS, nobody sees the end; and hardly anybody sends them behind a
-            # stream that has no end.
-            self._crew.forsake(connection)
-
     def _advance(self, connection: _Connection) -> None:
         """Go on with a request as far as what has arrived goes."""
         try:
             if connection.request is None and not self._read_head(connection):
                 return
             if connection.body is None or self._read_body(connection, connection.body):
-                self._hand_over(connection)
+                self._give_to_crew(connection)
         except HttpException as refusal:
             self._refuse(connection, refusal)
 
@@ -6934,27 +6890,18 @@ class Server:
             return False
         connection.line = connection.seen = 0
         try:
-            connection.request = self._understand(connection, data[:end])
+            connection.request = request = _parse_head(
+                data[: end - 2].decode("latin-1"), connection.known, self.template
+            )
         except HttpException:
             _check_lines(data[:end], 0, 0)
             raise
+        connection.known = request.fields
         connection.buffer = data[end + 2 :]
-        if connection.request.has_body:
-            connection.body = _Body(connection.request, self.body_timeout)
+        if request.has_body:
+            connection.body = _Body(request, self.body_timeout)
             connection.deadline = self._now + self.body_timeout
         return True
-
-    def _understand(self, connection: _Connection, head: bytes) -> _RequestHead:
-        line, _, lines = head[:-2].partition(b"\r\n")
-        if len(lines) + 2 > _MAX_HEAD:
-            raise HttpException(431, "the header is too long")
-        known = connection.known
-        # A client repeats its header fields, and to compare them takes a tenth of the time of understanding them.
-        if known is None or known[0] != lines:
-            fields = _parse_field_lines(lines.decode("latin-1"))
-            environ = {**self.template, "REMOTE_ADDR": connection.address, **fields.environ}
-            connection.known = known = lines, fields, environ
-        return _RequestHead(line.decode("latin-1"), known[1])
 
     def _read_body(self, connection: _Connection, body: _Body) -> bool:
         """Keep what has arrived of a body; say whether the application may have it now."""
@@ -6964,7 +6911,7 @@ class Server:
         connection.buffer = body.feed(connection.buffer)
         connection.held += body.kept.in_memory - in_memory
         self._in_memory += body.kept.in_memory - in_memory
-        if body.whole or body.failure:
+        if body.complete or body.failure:
             return True
         if body.paused:
             self._asked.append((self._resume, connection))
@@ -6997,13 +6944,90 @@ class Server:
             method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
             connection.request = _RequestHead.refused(method, target)
         connection.refusal = refusal
-        self._hand_over(connection)
+        self._give_to_crew(connection)
 
-    def _hand_over(self, connection: _Connection) -> None:
+    def _give_to_crew(self, connection: _Connection) -> None:
+        connection.stage = _ANSWERING
         if connection.place == _WAITS:
             self._select(connection, 0)  # its thread reads
-        connection.stage = _ANSWERING
-        self._crew.waiting.append(connection)
+            self._crew.waiting.appendleft(connection)  # it has its place, and waits for nobody's
+        else:
+            self._crew.waiting.append(connection)
+
+    # What the thread does that answers, be it the leader or not.
+
+    def _answer(self, connection: _Connection) -> None:
+        """Answer a request, or do what is to be done when its answer was sent."""
+        try:
+            run = connection.run
+            if run is None:
+                connection.run = run = self._run_class(self, connection)
+                run.run(_answer_ping if run.request.target == "*" else self.app)
+            if connection.rest is not None and connection.rest.left and not connection.lost:
+                self._spill(connection, connection.rest, run)
+                connection.follows = _SENDING
+                return
+            run.end()
+            connection.follows = self._stage_after(connection, run)
+        except Exception as error:
+            _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
+            connection.follows = _CLOSED
+        if connection.lost:
+            _report(logging.INFO, "%s went away before the answer was complete", connection.address)
+        if connection.follows == _CLOSED and not connection.observed and not connection.selected:
+            # Not when the leader gets to it: a client that closes first has to wait for its port (TIME_WAIT).
+            connection.socket.close()
+        connection.run = connection.request = connection.body = connection.rest = None
+
+    def _spill(self, connection: _Connection, rest: _Rest, run: _RunMixin) -> None:
+        """Put what is left of an answer into a temporary file, where memory holds enough of such already."""
+        if rest.block is not None and self._in_memory > _ALL_IN_MEMORY and id(rest.block) not in self._leaving:
+            with contextlib.suppress(OSError):  # without room on the disk, it stays where it is
+                connection.rest = rest.spilled()
+                if type(run.result) is list:
+                    run.result = None  # there is nothing to close, and the bytes would stay in memory with it
+
+    def _stage_after(self, connection: _Connection, run: _RunMixin) -> str:
+        """Return the stage that follows the end of an answer."""
+        if run.cut:
+            connection.cut()
+            return _CLOSED
+        complete = connection.refusal is None and (connection.body is None or connection.body.complete)
+        if run.keeps_alive and complete:
+            return _COLLECTING
+        # A close with unread bytes resets the connection, and that would destroy the answer under way.
+        if not connection.lost and (not complete or connection.buffer or connection.peek()):
+            return _LINGERING
+        if connection.secure:
+            connection.end_output()
+        return _CLOSED
+
+    def _begin_stream(self, connection: _Connection, events: bool) -> bool:
+        """Give an answer a place among the streams; False if there is none."""
+        if not self._crew.begin_stream(connection, events):
+            return False
+        if not connection.selected and not connection.observed:
+            connection.observed = True
+            self._ask(self._observe, connection)
+        return True
+
+    def _ask(self, step: Callable[[_Connection], None], connection: _Connection) -> None:
+        """Ask the leader to take a step."""
+        self._asked.append((step, connection))
+        if not self._crew.leads:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Make the leader look at what was returned, or at `stopping`."""
+        if self._finished.is_set():
+            self._close_left(self._crew.returned)
+        elif not self._woken:
+            self._woken = True
+            # When the server has ended, nobody listens any more.
+            with contextlib.suppress(OSError):
+                self._ringer.send(b"!")
+
+    # What the leader does with a connection that the crew gives back.
 
     def _take_back(self, connection: _Connection) -> None:
         """Go on with a connection that the crew gives back."""
@@ -7015,7 +7039,7 @@ class Server:
         if connection.stage == _SENDING:
             self._begin_rest(connection)
             return
-        self._release(connection)
+        self._uncount(connection)
         if connection.stage == _CLOSED or connection.lost:
             self._drop(connection)
             return
@@ -7032,11 +7056,11 @@ class Server:
     def _begin_rest(self, connection: _Connection) -> None:
         rest, run = connection.rest, connection.run
         assert rest is not None and run is not None
-        if rest.whole is not None:
-            shared = self._leaving.get(id(rest.whole), 0)
-            self._leaving[id(rest.whole)] = shared + 1
+        if rest.block is not None:
+            shared = self._leaving.get(id(rest.block), 0)
+            self._leaving[id(rest.block)] = shared + 1
             if not shared:
-                self._in_memory += len(rest.whole)
+                self._in_memory += len(rest.block)
         connection.deadline = self._now + run.patience.left
         self._select(connection, _WRITE)
 
@@ -7060,20 +7084,35 @@ class Server:
     def _end_rest(self, connection: _Connection) -> None:
         """Let the crew do what is to be done when an answer was sent, or given up."""
         self._select(connection, 0)
-        self._release(connection)
-        self._hand_over(connection)
+        self._uncount(connection)
+        self._give_to_crew(connection)
 
-    def _release(self, connection: _Connection) -> None:
+    def _uncount(self, connection: _Connection) -> None:
         """Count no longer what a connection has kept in memory."""
         self._in_memory -= connection.held
         connection.held = 0
-        if connection.stage == _SENDING and connection.rest is not None and connection.rest.whole is not None:
-            key, size = id(connection.rest.whole), len(connection.rest.whole)
+        if connection.stage == _SENDING and connection.rest is not None and connection.rest.block is not None:
+            key, size = id(connection.rest.block), len(connection.rest.block)
             shared = self._leaving.pop(key) - 1
             if shared:
                 self._leaving[key] = shared
             else:
                 self._in_memory -= size
+
+    def _observe(self, connection: _Connection) -> None:
+        """Look out for the client of a stream: it may leave while the application has nothing to say."""
+        if connection.stage == _ANSWERING and not connection.left:
+            self._select(connection, _READ)
+        connection.observed = False
+
+    def _see_why_readable(self, connection: _Connection) -> None:
+        """See why there is something to read while an answer is under way: a client that hurries on, or has left."""
+        byte = connection.peek()
+        if byte is not None:
+            self._select(connection, 0)  # or the selector would report it over and over
+            # Behind bytes that wait, or a goodbye of TLS, nobody sees the end; and hardly anybody sends them behind a
+            # stream that has no end.
+            self._crew.forsake(connection)
 
     def _select(self, connection: _Connection, events: int) -> None:
         """Look out for `events` on a connection."""
@@ -7087,15 +7126,9 @@ class Server:
             self._selector.unregister(connection.socket)
         connection.selected = events
 
-    def _observe(self, connection: _Connection) -> None:
-        """Look out for the client of a stream: it may leave while the application has nothing to say."""
-        if connection.stage == _ANSWERING and not connection.left:
-            self._select(connection, _READ)
-        connection.watched = False
-
     def _drop(self, connection: _Connection) -> None:
         self._select(connection, 0)
-        self._release(connection)
+        self._uncount(connection)
         if connection.stage != _ANSWERING:
             self._abandon(connection)
         connection.stage = _CLOSED
@@ -7105,13 +7138,12 @@ class Server:
     def _abandon(self, connection: _Connection) -> None:
         """End what was begun on a connection that is given up, and that no thread is at work on."""
         if connection.run is not None:
-            connection.run.finish()
-            self._note_access(connection, connection.run)
-        if connection.rest is not None:
-            connection.rest.close()
+            connection.run.end()
         if connection.body is not None:
-            connection.body.kept.take().close()
+            connection.body.kept.close()
         connection.run = connection.body = connection.rest = None
+
+    # What the leader does when time is up.
 
     def _sweep(self) -> None:
         """Answer or close what has run out of time, and try again what could not be had."""
@@ -7119,7 +7151,7 @@ class Server:
         self._crew.keep_watch()
         for connection in list(self._connections):
             if connection.stage != _ANSWERING:
-                self._guard(self._check_time, connection)
+                self._take_step(self._check_time, connection)
         if not self.stopping and self._listener not in self._selector.get_map():
             self._selector.register(self._listener, _READ)
 
@@ -7134,7 +7166,7 @@ class Server:
     def _try_early(self, connection: _Connection) -> None:
         """Let the application read a body while it arrives, if a thread may wait for it."""
         if self._crew.move(connection, _WAITS):
-            self._hand_over(connection)
+            self._give_to_crew(connection)
 
     def _time_out(self, connection: _Connection) -> None:
         if connection.stage == _SENDING:
@@ -7143,12 +7175,14 @@ class Server:
             self._end_rest(connection)
         elif connection.body is not None:
             connection.body.failure = HttpException(408, _TOO_SLOW)
-            self._hand_over(connection)
+            self._give_to_crew(connection)
         elif connection.stage == _COLLECTING and connection.buffer:
             self._refuse(connection, HttpException(408, "the header came too slowly"))
         else:
             connection.end_output()
             self._drop(connection)
+
+    # What the leader does at the end.
 
     def _may_end(self) -> bool:
         """Stop accepting, and say whether what runs has ended or had its time."""
@@ -7191,7 +7225,7 @@ class Server:
                     # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
                     with contextlib.suppress(BaseException):
                         run.close()
-                    self._note_access(connection, run)
+                    run.note_access()
             else:
                 self._drop(connection)
         _write_lines()
@@ -7215,112 +7249,6 @@ class Server:
         for connection in self._connections:
             connection.socket.close()
         self._held.close()
-
-    # What the thread does that answers, be it the leader or not.
-
-    def _answer(self, connection: _Connection) -> None:
-        """Answer a request, or do what is to be done when its answer was sent."""
-        try:
-            if connection.run is None:
-                self._run_application(connection)
-            if self._leave_rest(connection):
-                connection.follows = _SENDING
-                return
-            connection.follows = self._finish(connection)
-        except Exception as error:
-            _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
-            connection.follows = _CLOSED
-        if connection.lost:
-            _report(logging.INFO, "%s went away before the answer was complete", connection.address)
-        if connection.follows == _CLOSED and not connection.watched and not connection.selected:
-            # Not when the leader gets to it: a client that closes first has to wait for its port (TIME_WAIT).
-            connection.socket.close()
-        connection.run = connection.request = connection.body = connection.rest = None
-
-    def _leave_rest(self, connection: _Connection) -> bool:
-        """Say whether the leader has something to send."""
-        rest, run = connection.rest, connection.run
-        if rest is None or not rest.left or connection.lost:
-            return False
-        if rest.whole is not None and self._in_memory > _ALL_IN_MEMORY and id(rest.whole) not in self._leaving:
-            with contextlib.suppress(OSError):  # without room on the disk, they stay where they are
-                connection.rest = rest.spilled()
-                if run is not None and type(run.result) is list:
-                    run.result = None  # there is nothing to close, and the bytes would stay in memory with it
-        return True
-
-    def _run_application(self, connection: _Connection) -> None:
-        started = time.perf_counter()
-        request = connection.request
-        assert request is not None
-        connection.run = run = self._handler(self, connection)
-        run.started = started
-        run.run(_answer_ping if request.target == "*" else self.app)
-
-    def _finish(self, connection: _Connection) -> str:
-        """End an answer; return the stage of the connection that follows."""
-        run, rest, body = connection.run, connection.rest, connection.body
-        assert run is not None
-        run.finish()
-        if rest is not None:
-            rest.close()
-        self._note_access(connection, run)
-        if run.cut:
-            connection.cut()
-            return _CLOSED
-        whole = connection.refusal is None and (body is None or body.whole)
-        if run.keep_alive and whole:
-            return _COLLECTING
-        # A close with unread bytes resets the connection, and that would destroy the answer under way.
-        if not connection.lost and (not whole or connection.buffer or connection.peek()):
-            return _LINGERING
-        if connection.secure:
-            connection.end_output()
-        return _CLOSED
-
-    def _note_access(self, connection: _Connection, run: _HandlerMixin) -> None:
-        """Write the access line of an answer, once."""
-        if self.quiet or run.noted:
-            return
-        run.noted = True
-        sent = run.sent - (0 if connection.rest is None else connection.rest.left)
-        milliseconds = (time.perf_counter() - run.started) * 1000
-        target, reason = _printable(run.request.target), run.reason
-        _log_access(
-            connection.address or "-", run.request.method, target, run.code, max(sent, 0), milliseconds,
-            f"  {reason}" if reason else "",
-        )  # fmt: skip
-
-    def _environ_for(self, connection: _Connection) -> _Environ:
-        """Return what the environment of a request begins with."""
-        if connection.known is None:
-            return {**self.template, "REMOTE_ADDR": connection.address}
-        return connection.known[2]
-
-    def _begin_stream(self, connection: _Connection, events: bool) -> bool:
-        """Give an answer a place among the streams; False if there is none."""
-        if not self._crew.begin_stream(connection, events):
-            return False
-        if not connection.selected and not connection.watched:
-            connection.watched = True
-            self._ask(self._observe, connection)
-        return True
-
-    def _ask(self, step: Callable[[_Connection], None], connection: _Connection) -> None:
-        """Ask the leader to take a step."""
-        self._asked.append((step, connection))
-        if not self._crew.leads:
-            self._wake()
-
-    def _wake(self) -> None:
-        """Make the leader look at what was returned, or at `stopping`."""
-        if self._finished.is_set():
-            self._close_left(self._crew.returned)
-        elif not self._woken:
-            self._woken = True
-            # When the server has ended, nobody listens any more.
-            with contextlib.suppress(OSError):
-                self._ringer.send(b"!")
 
 
 _servers: Any = None  # those of this process that run, once there was one
