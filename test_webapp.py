@@ -16,7 +16,6 @@ import dataclasses
 import datetime
 import decimal
 import email.utils
-import encodings
 import enum
 import errno
 import fractions
@@ -4450,37 +4449,28 @@ def test_template_string_lets_no_markup_of_a_value_through(values):
 ATTRIBUTES = [
     # attribute, what is sent, expected
     ("method", {"method": "DELETE"}, "DELETE"),
-    ("method", {"method": "HEAD"}, "HEAD"),
     ("path", {"path": "/a/%C3%BC%20b"}, "/a/ü b"),
     ("path", {"path": "//a/"}, "//a/"),
-    ("path", {"path": "/"}, "/"),
-    ("path", {"path": "/a", "environ": {"SCRIPT_NAME": "/app"}}, "/a"),
-    ("path", {"path": "/a?b=/c"}, "/a"),
+    ("path", {"path": "/a?b=/c", "environ": {"SCRIPT_NAME": "/app"}}, "/a"),
     ("query_string", {"path": "/?a=%20b&c+d"}, "a=%20b&c+d"),
     ("query_string", {}, ""),
     ("scheme", {}, "http"),
     ("scheme", {"environ": {"wsgi.url_scheme": "https"}}, "https"),
     ("host", {"headers": {"Host": "example.org:81"}}, "example.org:81"),
-    ("host", {"environ": {"HTTP_HOST": "", "SERVER_NAME": "example.net"}}, "example.net"),
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_NAME": "example.net", "SERVER_PORT": "8000"}}, "example.net:8000"),
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_PORT": "443", "wsgi.url_scheme": "https"}}, "localhost"),
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_PORT": "443"}}, "localhost:443"),
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_NAME": "::1", "SERVER_PORT": "8000"}}, "[::1]:8000"),
-    ("host", {"environ": {"HTTP_HOST": "[2001:db8::7]:81"}}, "[2001:db8::7]:81"),
-    ("host", {"environ": {"HTTP_HOST": 'a"><script>', "SERVER_NAME": "example.net"}}, "example.net"),
     ("host", {"environ": {"HTTP_HOST": "a/b", "SERVER_NAME": "/run/a.sock", "SERVER_PORT": ""}}, "localhost"),
     ("url", {}, "http://localhost/"),
     ("url", {"path": "/a%20b/ü;v=1?q=%20x&r=1"}, "http://localhost/a%20b/%C3%BC;v=1?q=%20x&r=1"),
     ("url", {"path": "https://example.org:81/a"}, "https://example.org:81/a"),
     ("url", {"path": "/a", "environ": {"SCRIPT_NAME": "/my app"}}, "http://localhost/my%20app/a"),
     ("url", {"path": "/100%25%3F%23"}, "http://localhost/100%25%3F%23"),
-    ("remote_address", {"environ": {"REMOTE_ADDR": "192.0.2.7"}}, "192.0.2.7"),
     ("remote_address", {"environ": {"REMOTE_ADDR": "2001:db8::7"}}, "2001:db8::7"),
     ("remote_address", {"environ": {"REMOTE_ADDR": ""}}, ""),
     ("content_type", {}, ""),
-    ("content_type", {"headers": {"Content-Type": "Text/HTML"}}, "text/html"),
-    ("content_type", {"headers": {"Content-Type": "text/html; Charset=UTF-8"}}, "text/html"),
-    ("content_type", {"headers": {"Content-Type": " text/html ;charset=x"}}, "text/html"),
+    ("content_type", {"headers": {"Content-Type": " Text/HTML ; Charset=UTF-8"}}, "text/html"),
     ("content_length", {"method": "GET"}, None),
     ("content_length", {"body": b"12345"}, 5),
     ("content_length", {"body": b""}, 0),
@@ -4488,7 +4478,6 @@ ATTRIBUTES = [
     ("content_length", {"body": [b"chunked"]}, None),
     ("body", {"body": b"\0\xff"}, b"\0\xff"),
     ("body", {"method": "GET"}, b""),
-    ("text", {"body": "grüße"}, "grüße"),
     ("text", {"method": "GET"}, ""),
 ]
 
@@ -4519,14 +4508,8 @@ PROXIES = [
     (1, {}, "127.0.0.1", "http", "localhost"),
     (1, {"X-Forwarded-Proto": "HTTPS"}, "127.0.0.1", "https", "localhost"),
     (1, {"X-Forwarded-Proto": "javascript"}, "127.0.0.1", "http", "localhost"),
-    (1, {"X-Forwarded-Proto": "https://"}, "127.0.0.1", "http", "localhost"),
-    (1, {"X-Forwarded-Host": 'a"><script>'}, "127.0.0.1", "http", "localhost"),
-    (1, {"X-Forwarded-Host": "a@b"}, "127.0.0.1", "http", "localhost"),
-    (1, {"X-Forwarded-Host": "[::1]:8000"}, "127.0.0.1", "http", "[::1]:8000"),
-    (1, {"X-Forwarded-For": "2001:db8::7"}, "2001:db8::7", "http", "localhost"),
     (1, {"X-Forwarded-For": "[2001:db8::7]:80"}, "[2001:db8::7]:80", "http", "localhost"),
     (1, {"X-Forwarded-For": "unknown"}, "unknown", "http", "localhost"),
-    (1, {"X-Forwarded-For": "<script>"}, "127.0.0.1", "http", "localhost"),
     (1, {"X-Forwarded-For": "1.1.1.1, "}, "127.0.0.1", "http", "localhost"),
     (1, {"Forwarded": "for=6.6.6.6;proto=https;host=evil"}, "127.0.0.1", "http", "localhost"),
 ]
@@ -4536,11 +4519,10 @@ PROXIES = [
 def test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted(
     proxies, headers, address, scheme, host
 ):
-    found = read(
-        lambda request: (request.remote_address, request.scheme, request.host, request.url),
-        options={"trusted_proxies": proxies},
-        headers=headers,
-    )
+    def look(request):
+        return request.remote_address, request.scheme, request.host, request.url
+
+    found = read(look, options={"trusted_proxies": proxies}, headers=headers)
     assert found == (address, scheme, host, f"{scheme}://{host}/")
 
 
@@ -4565,6 +4547,7 @@ HOSTS = st.text(st.sampled_from("ab.:[]1%2\"'<>&/@,; \t\\\xe4"), max_size=8) | s
 
 @given(HOSTS, HOSTS, HOSTS, HOSTS, HOSTS, st.sampled_from([0, 1, 2]))
 @example("", "", "", "[:1", "", 0)
+@example('a"><script>', "[2001:db8::7]:81", "https://", "", "<script>", 1)
 def test_whatever_client_proxy_and_server_say_host_url_and_address_hold_only_what_these_can_be(
     sent, forwarded, protocol, own, address, proxies
 ):
@@ -4605,46 +4588,19 @@ def test_content_headers_that_the_server_left_empty_are_absent():
     assert read(lambda request: dict(request.headers), environ=environ) == {"Host": "localhost"}
 
 
-COOKIES = [
-    # RFC 6265 section 5.4, and what the cookie tests of the HTTP working group show that browsers send
-    ("a=1; b=2", {"a": "1", "b": "2"}),
-    ("a=1;b=2", {"a": "1", "b": "2"}),
-    ("a=1,b=2", {"a": "1,b=2"}),
-    ("a=b=c==", {"a": "b=c=="}),
-    ("a=1; a=2", {"a": "1"}),
-    ("A=1; a=2", {"A": "1", "a": "2"}),
-    ("a=; b", {"a": "", "": "b"}),
-    ("=b", {"": "b"}),
-    ("b; =c", {"": "b"}),
-    (None, {}),
-    ("", {}),
-    (";; ;=; ", {}),
-    (" \ta\t= 1 ; b = 2\t", {"a": "1", "b": "2"}),
-    ('a="1 2"', {"a": "1 2"}),
-    ('a="1', {"a": '"1'}),
-    ('a=1"', {"a": '1"'}),
-    ('a="', {"a": '"'}),
-    ('a=""', {"a": ""}),
-    ('a=""1""', {"a": '"1"'}),
-    ('a=" 1 "', {"a": " 1 "}),
-    ('a="1;2"', {"a": '"1', "": '2"'}),
-    (r'a="\"\101"', {"a": r"\"\101"}),
-    ("a=%20+", {"a": "%20+"}),
-    ("a b=c d", {"a b": "c d"}),
-    ("$Version=1; a=1; $Path=/", {"$Version": "1", "a": "1", "$Path": "/"}),
-    ("a=\xc3\xa0", {"a": "à"}),
-    ("\xc3\xbc=1", {"ü": "1"}),
-    ("a=\xe0\xa0", {"a": "\xe0\xa0"}),
-    ("a=\xa0\x85", {"a": "\xa0\x85"}),
-    ("a=\xff; b=\xc3\xbc", {"a": "\xff", "b": "ü"}),
-]
+# RFC 6265 section 5.4, and what the cookie tests of the HTTP working group show that browsers send.
+COOKIES = {
+    None: {}, "a=1,b=2": {"a": "1,b=2"}, "a=b=c==": {"a": "b=c=="}, "a=1; a=2": {"a": "1"}, ";; ;=; ": {},
+    "A=1; a=2": {"A": "1", "a": "2"}, "a=; b": {"a": "", "": "b"}, 'a=""': {"a": ""}, 'a=" 1 "': {"a": " 1 "},
+    r'a="\"\101"': {"a": r"\"\101"}, "$Version=1; a=1; $Path=/": {"$Version": "1", "a": "1", "$Path": "/"},
+    "a=%20+": {"a": "%20+"}, "a=\xff; b=\xc3\xbc": {"a": "\xff", "b": "ü"},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("sent, expected", COOKIES)
+@pytest.mark.parametrize("sent, expected", COOKIES.items())
 def test_cookies_are_read_as_browsers_send_them(sent, expected):
-    assert (
-        read(lambda request: dict(request.cookies), environ={} if sent is None else {"HTTP_COOKIE": sent}) == expected
-    )
+    environ = {} if sent is None else {"HTTP_COOKIE": sent}
+    assert read(lambda request: dict(request.cookies), environ=environ) == expected
 
 
 def split_cookies(header):
@@ -4680,10 +4636,12 @@ def decoded_cookie(text):
 
 
 @given(st.text(st.sampled_from('ab= ;\t"\\,\xc3\xbc\xa0\x85'), max_size=30))
+@example(' \ta\t= 1 ; b = 2\t;=b;; a b=c d; c="1 2"; d="1; e=1"; f="; g=""1""; h="1;2"')
+@example("a=\xc3\xa0; \xc3\xbc=1; b=\xe0\xa0; c=\xa0\x85")
 def test_cookies_of_any_header_are_those_of_a_reader_that_goes_character_by_character(header):
     # A cookie that is nothing but a pair of quotes may count as empty or not: nobody says.
     found = read(lambda request: dict(request.cookies), environ={"HTTP_COOKIE": header})
-    if '""' not in header.replace("\t", "").replace(" ", ""):
+    if '""' not in header.replace("\t", "").replace(" ", "") or '""1""' in header:
         assert found == split_cookies(header)
 
 
@@ -4753,34 +4711,21 @@ def test_body_without_length_is_read_to_its_end_if_the_server_ends_it_and_not_at
 
 
 @each_reader
-def test_body_that_ends_early_is_a_400(reader):
+def test_body_that_ends_early_or_whose_input_raises_is_a_4xx(reader):
     assert read(reader, environ=arriving(b"first", length=6)) == 400
     assert read(reader, environ=arriving(length=1)) == 400
-
-
-@each_reader
-@pytest.mark.parametrize(
-    "error, status",
-    [(OSError("reset"), 400), (ConnectionResetError(), 400), (TimeoutError(), 408), (ValueError("bad chunk"), 400)],
-)
-def test_input_that_raises_is_a_4xx(reader, error, status):
-    assert read(reader, environ=arriving(b"first", error, length=9)) == status
-    assert read(reader, environ=arriving(b"first", error)) == status
+    errors = {OSError("reset"): 400, ConnectionResetError(): 400, TimeoutError(): 408, ValueError("bad chunk"): 400}
+    for error, status in errors.items():
+        assert read(reader, environ=arriving(b"first", error, length=9)) == status
+        assert read(reader, environ=arriving(b"first", error)) == status
 
 
 @pytest.mark.parametrize("sent", ["x", "-1", "+1", "1.0", " 1", "1 ", "1, 1", "0x1", "1_0", "\xb2", "1" * 30, "1\n"])
 def test_broken_content_length_is_a_400_and_nothing_is_read(sent):
-    unread = Input(b"first")
+    unread, odd = Input(b"first"), "it refuses such a Content-Length"
     environ = {"wsgi.input": unread, "CONTENT_LENGTH": sent, "CONTENT_TYPE": JSON}
     for attribute in ("content_length", "body", "text", "json", "stream"):
-        assert (
-            read(
-                lambda request, name=attribute: getattr(request, name),
-                environ=environ,
-                unchecked="it refuses such a Content-Length",
-            )
-            == 400
-        )
+        assert read(lambda request, name=attribute: getattr(request, name), environ=environ, unchecked=odd) == 400
     assert unread.asked == 0
 
 
@@ -4802,17 +4747,13 @@ def test_body_without_length_is_a_413_soon_after_it_passes_max_body_size():
     assert read(lambda request: request.body, options={"max_body_size": 10_000}, environ=fitting) == b"x" * 10_000
 
 
-def test_stream_has_no_limit_but_content_length():
-    assert read(lambda request: request.stream.read(), options={"max_body_size": 1}, body=b"first") == b"first"
-    chunked = arriving(b"fi", b"rst")
-    assert read(lambda request: request.stream.read(), options={"max_body_size": 1}, environ=chunked) == b"first"
+@pytest.mark.parametrize("environ", [arriving(b"first", length=5), arriving(b"fi", b"rst")], ids=["length", "chunks"])
+def test_stream_has_no_limit_but_content_length(environ):
+    assert read(lambda request: request.stream.read(), options={"max_body_size": 1}, environ=environ) == b"first"
 
 
 @pytest.mark.parametrize("again", ["body", "text", "json", "form", "files"])
-@pytest.mark.parametrize(
-    "environ, status", [(arriving(b"a", length=2), 400), (arriving(TimeoutError(), length=2), 408)]
-)
-def test_failure_of_the_body_is_the_same_each_time(again, environ, status):
+def test_failure_of_the_body_is_the_same_each_time(again):
     def twice(request):
         statuses = []
         for name in ("body", again):
@@ -4821,46 +4762,34 @@ def test_failure_of_the_body_is_the_same_each_time(again, environ, status):
             statuses.append(caught.value.status_code)
         return statuses
 
-    content_type = JSON if again == "json" else MULTIPART
-    assert read(twice, environ=environ, headers={"Content-Type": content_type}) == [status, status]
+    headers = {"Content-Type": JSON if again == "json" else MULTIPART}
+    for piece, status in ((b"a", 400), (TimeoutError(), 408)):
+        assert read(twice, environ=arriving(piece, length=2), headers=headers) == [status, status]
 
 
-READ_TWICE = [
-    # content type, body, first, second, does the second work?
-    (JSON, b"[1]", "body", "stream", True),
-    (JSON, b"[1]", "json", "text", True),
-    (JSON, b"[1]", "text", "json", True),
-    (JSON, b"[1]", "json", "stream", True),
-    (JSON, b"[1]", "stream", "body", False),
-    (JSON, b"[1]", "stream", "json", False),
-    (JSON, b"[1]", "stream", "text", False),
-    (JSON, b"[1]", "form", "stream", True),
-    (URLENCODED, b"a=1", "form", "body", True),
-    (URLENCODED, b"a=1", "form", "stream", True),
-    (URLENCODED, b"a=1", "body", "form", True),
-    (URLENCODED, b"a=1", "stream", "form", False),
-    (MULTIPART, MULTIPART_BODY, "body", "form", True),
-    (MULTIPART, MULTIPART_BODY, "form", "files", True),
-    (MULTIPART, MULTIPART_BODY, "form", "body", False),
-    (MULTIPART, MULTIPART_BODY, "form", "stream", False),
-    (MULTIPART, MULTIPART_BODY, "stream", "form", False),
-]
+# Who reads first > who reads then; with a ! it is too late for the second.
+READ_TWICE = {
+    (JSON, b"[1]"): "body>stream json>text text>json json>stream form>stream stream!body stream!json stream!text",
+    (URLENCODED, b"a=1"): "form>body form>stream body>form stream!form",
+    (MULTIPART, MULTIPART_BODY): "body>form form>files form!body form!stream stream!form",
+}
 
 
-@pytest.mark.parametrize("content_type, body, first, second, works", READ_TWICE)
-def test_what_body_has_read_others_can_read_and_what_the_stream_or_a_multipart_form_took_is_gone(
-    content_type, body, first, second, works
-):
+@pytest.mark.parametrize("sent, pair", [(sent, pair) for sent, pairs in READ_TWICE.items() for pair in pairs.split()])
+def test_what_body_has_read_others_can_read_and_what_the_stream_or_a_multipart_form_took_is_gone(sent, pair):
+    first, works, second = re.split("([>!])", pair)
+    content_type, body = sent
+
     def both(request):
         getattr(request, first)
-        if not works:
+        if works == "!":
             with pytest.raises(RuntimeError, match=first):
                 getattr(request, second)
-            return True
+            return None
         value = getattr(request, second)
         return value.read() if second == "stream" else value["a"] if second == "form" else value
 
-    expected = {"json": [1], "text": "[1]", "files": {}, "form": "1"}.get(second, body) if works else True
+    expected = {"json": [1], "text": "[1]", "files": {}, "form": "1"}.get(second, body) if works == ">" else None
     assert read(both, headers={"Content-Type": content_type}, body=body) == expected
 
 
@@ -4882,27 +4811,17 @@ def test_handler_that_reads_nothing_costs_the_input_nothing():
     assert unread.asked == 0
 
 
+CHARSETS_OF_THE_WEB = "ascii latin-1 Latin1 ISO-8859-1 cp1252 utf-16 UTF-8 utf8 shift_jis".split()
 TEXTS = [
-    ("text/plain", "ü".encode(), "ü"),
-    ("", "ü".encode(), "ü"),
-    ("text/plain; charset=utf-8", "ü".encode(), "ü"),
-    ('text/plain; Charset="UTF-8"', "ü".encode(), "ü"),
-    ("text/plain; charset=iso-8859-1", b"\xfc", "ü"),
+    *((f"text/plain; charset={name}", "cafe".encode(name), "cafe") for name in CHARSETS_OF_THE_WEB),
+    *((f"text/plain; charset={name}", "café".encode(name), "café") for name in CHARSETS_OF_THE_WEB[1:-1]),
+    ("text/plain", "ü".encode(), "ü"), ("", "ü".encode(), "ü"), ('text/plain; Charset="UTF-8"', "ü".encode(), "ü"),
     ("text/plain;charset=Windows-1252;x=y", b"\x80", "€"),
-    ("text/plain; charset=ascii", b"cafe", "cafe"),
-    *(
-        (f"text/plain; charset={name}", "café".encode(name), "café")
-        for name in ("latin-1", "Latin1", "ISO-8859-1", "cp1252", "utf-16", "UTF-8", "utf8")
-    ),
     ("text/plain; charset=shift_jis", "日本".encode("shift_jis"), "日本"),
-    ("text/plain", b"\xfc", 400),
-    ("text/plain; charset=utf-8", b"\xed\xa0\x80", 400),
+    ("text/plain", b"\xfc", 400), ("text/plain; charset=utf-8", b"\xed\xa0\x80", 400),
     ("text/plain; charset=us-ascii", b"\xfc", 400),
-    ("text/plain; charset=klingon", b"a", 415),
-    ("text/plain; charset=hex", b"61", 415),
-    ("text/plain; charset=rot13", b"a", 415),
-    ("text/plain; charset=zlib", b"a", 415),
-]
+    *((f"text/plain; charset={name}", b"61", 415) for name in ("klingon", "hex", "rot13", "zlib")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("content_type, body, expected", TEXTS)
@@ -4918,19 +4837,11 @@ def test_text_in_a_charset_that_is_none_of_the_web_is_a_4xx_or_text(charset):
         assert isinstance(found, str) or found in (400, 415)
 
 
-def test_unknown_charsets_leave_nothing_behind():
-    cache, before = encodings._cache, set(encodings._cache)
-    for number in range(20):
-        headers = {"Content-Type": f"text/plain; charset=never-heard-of-{number}"}
-        assert read(lambda request: request.text, headers=headers, body=b"a") == 415
-    assert {name for name in set(cache) - before if "heard" in name} == set()
-
-
 def test_body_in_tiny_pieces_takes_no_more_memory_than_the_body():
     tracemalloc = pytest.importorskip("tracemalloc")
 
     class Dripping:
-        left = 2**19
+        left = 2**17
 
         def read(self, size):
             self.left -= 1
@@ -4939,8 +4850,8 @@ def test_body_in_tiny_pieces_takes_no_more_memory_than_the_body():
     environ = {"wsgi.input": Dripping(), "wsgi.input_terminated": True, "CONTENT_LENGTH": ""}
     tracemalloc.start()
     try:
-        assert read(lambda request: len(request.body), environ=environ, unchecked="it copies") == 2**20
-        assert tracemalloc.get_traced_memory()[1] < 3 * 2**20
+        assert read(lambda request: len(request.body), environ=environ, unchecked="it copies") == 2**18
+        assert tracemalloc.get_traced_memory()[1] < 3 * 2**18
     finally:
         tracemalloc.stop()
 
@@ -4959,22 +4870,19 @@ def test_splitting_the_input_at_any_place_changes_nothing(places, reader, chunke
 # ---- the request: all input as one dict ------------------------------------------------------------------------------
 
 ALL_INPUT = [
-    ({"path": "/?a=1&b=2"}, {"a": "1", "b": "2"}),
+    ({}, {}),
     ({"path": "/?a=1&a=2&b="}, {"a": ["1", "2"], "b": ""}),
-    ({"path": "/?a=1&b=2", "form": {"b": "3", "c": ["4", "5"]}}, {"a": "1", "b": "3", "c": ["4", "5"]}),
+    ({"path": "/?a=1&a=2&b=2", "form": {"b": "3", "c": ["4", "5"]}}, {"a": ["1", "2"], "b": "3", "c": ["4", "5"]}),
     ({"path": "/?a=1&a=2", "form": {"a": "3"}}, {"a": "3"}),
     ({"path": "/?a=1&b=2", "json": {"b": None, "c": [1, {}]}}, {"a": "1", "b": None, "c": [1, {}]}),
     ({"path": "/?a=1", "json": [1]}, {"a": "1"}),
-    ({"path": "/?a=1", "json": None}, {"a": "1"}),
     ({"path": "/?a=1", "body": b'{"b": 1}'}, {"a": "1"}),
     ({"path": "/?a=1", "form": {"b": "2"}, "files": {"c": ("n", b"3")}}, {"a": "1", "b": "2"}),
-    ({"headers": {"Content-Type": MULTIPART}, "body": MULTIPART_BODY}, {"a": "1"}),
     ({"headers": {"Content-Type": JSON}, "body": b"{"}, 400),
     ({"headers": {"Content-Type": JSON}, "body": b""}, 400),
     ({"path": "/?a=%FF"}, 400),
     ({"headers": {"Content-Type": MULTIPART}, "body": b"--x"}, 400),
     ({"environ": arriving(b"a=1", length=4), "headers": {"Content-Type": URLENCODED}}, 400),
-    ({}, {}),
 ]
 
 
@@ -5000,21 +4908,19 @@ CONTENT_TYPES = st.one_of(
     CHARSETS.map("multipart/form-data; boundary=x; charset={}".format),
 )
 
+PIECES = st.lists(st.binary(min_size=1) | st.just(OSError()) | st.just(MULTIPART_BODY))
+
 ENVIRONMENTS = st.fixed_dictionaries(
     {"PATH_INFO": LATIN.map("/{}".format), "QUERY_STRING": LATIN, "CONTENT_TYPE": CONTENT_TYPES},
     optional={
-        "CONTENT_LENGTH": st.one_of(LATIN, st.integers(-1, 99).map(str)),
+        "CONTENT_LENGTH": LATIN | st.integers(-1, 99).map(str),
         "wsgi.input_terminated": st.booleans(),
         "SCRIPT_NAME": LATIN.map("/{}".format),
-        "REQUEST_URI": st.one_of(LATIN, LATIN.map("/%2F{}".format)),
-        "RAW_URI": LATIN,
-        "REMOTE_ADDR": LATIN,
-        "wsgi.input": st.lists(st.one_of(st.binary(min_size=1), st.just(OSError()), st.just(MULTIPART_BODY))).map(
-            lambda pieces: Input(*pieces)
-        ),
+        "REQUEST_URI": LATIN | LATIN.map("/%2F{}".format),
+        "wsgi.input": PIECES.map(lambda pieces: Input(*pieces)),
         **dict.fromkeys(
-            "HTTP_HOST HTTP_COOKIE HTTP_ACCEPT HTTP_X_FORWARDED_FOR HTTP_X_FORWARDED_PROTO HTTP_X_FORWARDED_HOST "
-            "HTTP_IF_NONE_MATCH HTTP_RANGE HTTP_X".split(),
+            "RAW_URI REMOTE_ADDR HTTP_HOST HTTP_COOKIE HTTP_ACCEPT HTTP_X_FORWARDED_FOR HTTP_X_FORWARDED_PROTO "
+            "HTTP_X_FORWARDED_HOST HTTP_IF_NONE_MATCH HTTP_RANGE HTTP_X".split(),
             LATIN,
         ),
     },
@@ -5042,13 +4948,8 @@ def test_no_attribute_of_a_request_raises_anything_but_an_http_exception_of_4xx(
         assert {**request.headers}.keys() <= {*request.headers} and repr(request.headers)
         assert isinstance(request.accepts("a/b"), (str, type(None))) and request.accept_json() in (True, False)
 
-    read(
-        look,
-        method=method,
-        environ=environ,
-        options={"trusted_proxies": proxies},
-        unchecked="it refuses such an environment",
-    )
+    options, odd = {"trusted_proxies": proxies}, "it refuses such an environment"
+    read(look, method=method, environ=environ, options=options, unchecked=odd)
 
 
 @given(ENVIRONMENTS)
@@ -5069,6 +4970,10 @@ def filled(piece, left=b"", right=b"", size=MEBIBYTE):
     return left + piece * ((size - len(left) - len(right)) // len(piece)) + right
 
 
+def head_of(piece, left=b"", right=b""):
+    return filled(piece, left, right, HEAD)
+
+
 def array_of(text, count=MOST_VALUES - 1):
     return b"[" + b",".join([text] * min(count, (MEBIBYTE - 2) // (len(text) + 1))) + b"]"
 
@@ -5078,10 +4983,10 @@ def chains(left, right):
     return array_of(left * 198 + b"0" + right * 198, (MOST_VALUES - 1) // 199)
 
 
-def different(count, pattern=b"%b"):
+def different(count, pattern, joint=b","):
     letters = (string.ascii_letters + string.digits).encode()
     names = (bytes(name) for length in (1, 2, 3) for name in itertools.product(letters, repeat=length))
-    return [pattern % name for name in itertools.islice(names, count)]
+    return joint.join(pattern % name for name in itertools.islice(names, count))
 
 
 def parts(piece, left=b""):
@@ -5090,132 +4995,121 @@ def parts(piece, left=b""):
     return b"".join([b"--x\r\n", header, b"\r\n\r\n\r\n"] * 126) + b"--x--"
 
 
-def file_of(piece, left=b"", size=16 * MEBIBYTE):
+def file_of(piece):
     """A form with a file that consists of a piece over and over, as large as a body may be."""
     head = b"--x\r\nContent-Disposition: form-data; name=a; filename=b\r\n\r\n"
-    return filled(piece, left=left + head, right=b"\r\n--x--", size=size)
+    return filled(piece, head, b"\r\n--x--", 16 * MEBIBYTE)
 
 
 def field_in(charset, piece):
     head = f"--x\r\nContent-Disposition: form-data; name=a\r\nContent-Type: a/b; charset={charset}\r\n\r\n".encode()
-    return filled(piece, left=head, right=b"\r\n--x--")
+    return filled(piece, head, b"\r\n--x--")
 
 
 EMOJI, ACCENT = "\U0001f600".encode(), "\xe9".encode()
 SMALL_PART = b"--x\r\nContent-Disposition: a;name=a\r\n\r\n\r\n"
 FILE_PART = b"\r\n--x\r\nContent-Disposition: a;name=a;filename=b\r\n\r\n"
 
-# What comes in, for each parser: a body, or a field of the head of 64 KiB; and the status of the answer. Made when
-# they are needed, for they are large.
+# What comes in, for each parser: a body, or a field of the head of 64 KiB. Made when they are needed, for they are
+# large. The answer is 200 unless the title ends with another status.
 WORST = {
     JSON: {
-        "arrays within arrays": (lambda: chains(b"[", b"]"), 200),
-        "objects within objects": (lambda: chains(b'{"":', b"}"), 200),
-        "empty arrays": (lambda: array_of(b"[]"), 200),
-        "empty objects": (lambda: array_of(b"{}"), 200),
-        "objects of one member": (lambda: array_of(b'{"":0}', MOST_VALUES // 2 - 1), 200),
-        "objects of different members": (
-            lambda: b"[" + b",".join(different(MOST_VALUES // 2 - 1, b'{"%b":0}')) + b"]",
-            200,
-        ),
-        "one object": (lambda: b"{" + b",".join(different(85_000, b'"%b":""')) + b"}", 200),
-        "texts": (lambda: array_of(b'"ab"'), 200),
-        "wide texts": (lambda: array_of(b'"' + EMOJI + b'"'), 200),
-        "texts that look like values": (lambda: filled(b'"[[[[[[",', b"[", b"0]"), 200),
-        "numbers with exponents": (lambda: array_of(b"1e0000"), 200),
-        "numbers": (lambda: array_of(b"300.5"), 200),
-        "long integers": (lambda: array_of(b"9" * 4300), 200),
-        "one long integer": (lambda: b"9" * MEBIBYTE, 400),
-        "one long fraction": (lambda: filled(b"9", b"0."), 200),
-        "one long exponent": (lambda: filled(b"9", b"1e-"), 200),
-        "escapes": (lambda: filled(b"\\n", b'"', b'"'), 200),
-        "escaped surrogates": (lambda: filled(b"\\ud83d\\ude00", b'"', b'"'), 200),
-        "a text that widens at its end": (lambda: filled(b"x", b'"', EMOJI + b'"'), 200),
-        "brackets": (lambda: b"[" * MOST_VALUES, 400),
-        "too many brackets": (lambda: b"[" * MEBIBYTE, 413),
-        "too many members": (lambda: filled(b'{"":'), 413),
-        "too many texts": (lambda: filled(b'"",', b"[", b"0]"), 413),
+        "arrays within arrays": lambda: chains(b"[", b"]"),
+        "objects within objects": lambda: chains(b'{"":', b"}"),
+        "empty arrays": lambda: array_of(b"[]"),
+        "empty objects": lambda: array_of(b"{}"),
+        "objects of one member": lambda: array_of(b'{"":0}', MOST_VALUES // 2 - 1),
+        "objects of different members": lambda: b"[" + different(MOST_VALUES // 2 - 1, b'{"%b":0}') + b"]",
+        "one object": lambda: b"{" + different(85_000, b'"%b":""') + b"}",
+        "texts": lambda: array_of(b'"ab"'),
+        "wide texts": lambda: array_of(b'"' + EMOJI + b'"'),
+        "texts that look like values": lambda: filled(b'"[[[[[[",', b"[", b"0]"),
+        "numbers with exponents": lambda: array_of(b"1e0000"),
+        "numbers": lambda: array_of(b"300.5"),
+        "long integers": lambda: array_of(b"9" * 4300),
+        "one long integer 400": lambda: b"9" * MEBIBYTE,
+        "one long fraction": lambda: filled(b"9", b"0."),
+        "one long exponent": lambda: filled(b"9", b"1e-"),
+        "escapes": lambda: filled(b"\\n", b'"', b'"'),
+        "escaped surrogates": lambda: filled(b"\\ud83d\\ude00", b'"', b'"'),
+        "a text that widens at its end": lambda: filled(b"x", b'"', EMOJI + b'"'),
+        "brackets 400": lambda: b"[" * MOST_VALUES,
+        "too many brackets 413": lambda: b"[" * MEBIBYTE,
+        "too many members 413": lambda: filled(b'{"":'),
+        "too many texts 413": lambda: filled(b'"",', b"[", b"0]"),
     },
     URLENCODED: {
-        "UTF-8": (lambda: filled(ACCENT), 200),
-        "no UTF-8": (lambda: filled(b"\xe9"), 400),
-        "a text that widens at its end": (lambda: filled(b"x", right=EMOJI), 200),
-        "escapes": (lambda: filled(b"%41"), 200),
-        "escaped separators": (lambda: filled(b"%26"), 200),
-        "escapes and UTF-8": (lambda: filled(b"%26%41" + ACCENT), 200),
-        "signs of percent": (lambda: filled(b"%"), 200),
-        "escapes cut short": (lambda: filled(b"%4"), 200),
-        "backslashes": (lambda: filled(b"\\", b"%41"), 200),
-        "separators": (lambda: filled(b"&", b"%26"), 200),
-        "long fields": (lambda: filled(b"%41" * 349 + b"=&"), 200),
-        "too many fields": (lambda: filled(b"a=&b=&"), 413),
+        "UTF-8": lambda: filled(ACCENT),
+        "no UTF-8 400": lambda: filled(b"\xe9"),
+        "a text that widens at its end": lambda: filled(b"x", right=EMOJI),
+        "escapes": lambda: filled(b"%41"),
+        "escaped separators": lambda: filled(b"%26"),
+        "escapes and UTF-8": lambda: filled(b"%26%41" + ACCENT),
+        "signs of percent": lambda: filled(b"%"),
+        "escapes cut short": lambda: filled(b"%4"),
+        "backslashes": lambda: filled(b"\\", b"%41"),
+        "separators": lambda: filled(b"&", b"%26"),
+        "long fields": lambda: filled(b"%41" * 349 + b"=&"),
+        "too many fields 413": lambda: filled(b"a=&b=&"),
     },
     MULTIPART: {
-        "parts": (lambda: SMALL_PART * 1000 + b"--x--", 200),
-        "files": (lambda: file_of(b"x" * 17_000 + FILE_PART), 200),
-        "fields of a header": (lambda: parts(b"\r\na:"), 200),
-        "folds": (lambda: parts(b"\r\n "), 200),
-        "parameters": (lambda: parts(b";a=b"), 200),
-        "parameters without a value": (lambda: parts(b"; a"), 200),
-        "backslashes": (lambda: parts(b"\\\\", b'; filename="'), 200),
-        "escaped quotes": (lambda: parts(b'\\"', b'; filename="'), 200),
-        "bare backslashes": (lambda: parts(b"\\a", b'; filename="'), 200),
-        "escapes": (lambda: parts(b"%41", b"; filename*=utf-8''"), 200),
-        "control characters": (lambda: parts(b"\1", b"; filename="), 200),
-        "lines like a boundary": (lambda: file_of(b"x" * 250 + b"\r\n--xy"), 200),
-        "lines like the last boundary": (lambda: file_of(b"x" * 250 + b"\r\n--x-y"), 200),
-        "too many lines like a boundary": (lambda: file_of(b"\r\n--xy"), 400),
-        "a preamble of such lines": (lambda: filled(b"\r\n--xy", size=16 * MEBIBYTE), 400),
-        "beginnings of a boundary": (lambda: file_of(b"\r\n--"), 200),
-        "line ends": (lambda: file_of(b"\r\n"), 200),
-        "ISO-2022-JP": (lambda: field_in("iso-2022-jp", b"\x1b$B!!\x1b(B"), 200),
-        "GB 18030": (lambda: field_in("gb18030", EMOJI.decode().encode("gb18030")), 200),
-        "UTF-16": (lambda: field_in("utf-16", b"aa"), 200),
+        "parts": lambda: SMALL_PART * 1000 + b"--x--",
+        "files": lambda: file_of(b"x" * 17_000 + FILE_PART),
+        "fields of a header": lambda: parts(b"\r\na:"),
+        "folds": lambda: parts(b"\r\n "),
+        "parameters": lambda: parts(b";a=b"),
+        "parameters without a value": lambda: parts(b"; a"),
+        "backslashes": lambda: parts(b"\\\\", b'; filename="'),
+        "escaped quotes": lambda: parts(b'\\"', b'; filename="'),
+        "bare backslashes": lambda: parts(b"\\a", b'; filename="'),
+        "escapes": lambda: parts(b"%41", b"; filename*=utf-8''"),
+        "control characters": lambda: parts(b"\1", b"; filename="),
+        "lines like a boundary": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
+        "lines like the last boundary": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
+        "too many lines like a boundary 400": lambda: file_of(b"\r\n--xy"),
+        "a preamble of such lines 400": lambda: filled(b"\r\n--xy", size=16 * MEBIBYTE),
+        "beginnings of a boundary": lambda: file_of(b"\r\n--"),
+        "line ends": lambda: file_of(b"\r\n"),
+        "ISO-2022-JP": lambda: field_in("iso-2022-jp", b"\x1b$B!!\x1b(B"),
+        "GB 18030": lambda: field_in("gb18030", EMOJI.decode().encode("gb18030")),
+        "UTF-16": lambda: field_in("utf-16", b"aa"),
     },
     "HTTP_ACCEPT": {
-        "types": (lambda: filled(b"a/b;q=0.1,", size=HEAD), 200),
-        "parameters": (lambda: filled(b";c=d", b"a/b", size=HEAD), 200),
-        "quoted parameters": (lambda: filled(b'a/b;c="\\\\\\"",', size=HEAD), 200),
-        "quotes": (lambda: b'"' * HEAD, 200),
-        "backslashes": (lambda: filled(b"\\a", b'a/b;c="', size=HEAD), 200),
+        "types": lambda: head_of(b"a/b;q=0.1,"),
+        "parameters": lambda: head_of(b";c=d", b"a/b"),
+        "quoted parameters": lambda: head_of(b'a/b;c="\\\\\\"",'),
+        "quotes": lambda: b'"' * HEAD,
+        "backslashes": lambda: head_of(b"\\a", b'a/b;c="'),
     },
     "HTTP_COOKIE": {
-        "cookies": (lambda: b";".join(different(12_000, b"%b=" + ACCENT))[:HEAD], 200),
-        "separators": (lambda: b";" * HEAD, 200),
-        "a session": (lambda: filled(b"a.", b"session=", size=HEAD), 200),
+        "cookies": lambda: different(12_000, b"%b=" + ACCENT, b";")[:HEAD],
+        "separators": lambda: b";" * HEAD,
+        "a session": lambda: head_of(b"a.", b"session="),
     },
     "CONTENT_TYPE": {
-        "parameters": (lambda: filled(b";a=b", b"text/plain", size=HEAD), 200),
-        "backslashes": (lambda: filled(b"\\\\", b'text/plain;charset="', size=HEAD), 415),
-        "spaces": (lambda: filled(b" ", b"text/plain;a", size=HEAD), 200),
+        "parameters": lambda: head_of(b";a=b", b"text/plain"),
+        "backslashes 415": lambda: head_of(b"\\\\", b'text/plain;charset="'),
+        "spaces": lambda: head_of(b" ", b"text/plain;a"),
     },
     "HTTP_HOST": {
-        "a name": (lambda: filled(b"%41", size=HEAD), 200),
-        "none": (lambda: filled(b"%4", size=HEAD), 200),
-        "an address": (lambda: filled(b":", b"[", b"]", size=HEAD), 200),
+        "a name": lambda: head_of(b"%41"),
+        "none": lambda: head_of(b"%4"),
+        "an address": lambda: head_of(b":", b"[", b"]"),
     },
-    "HTTP_IF_NONE_MATCH": {"tags": (lambda: filled(b'"",', size=HEAD), 200), "quotes": (lambda: b'"' * HEAD, 200)},
+    "HTTP_IF_NONE_MATCH": {"tags": lambda: head_of(b'"",'), "quotes": lambda: b'"' * HEAD},
     "HTTP_IF_MODIFIED_SINCE": {
-        "digits": (lambda: filled(b"9", b"Sun, 06 Nov ", size=HEAD), 200),
-        "points": (lambda: filled(b"1.", b"6 Nov 94 ", size=HEAD), 200),
+        "digits": lambda: head_of(b"9", b"Sun, 06 Nov "),
+        "points": lambda: head_of(b"1.", b"6 Nov 94 "),
     },
-    "HTTP_RANGE": {"digits": (lambda: filled(b"9", b"bytes=", size=HEAD), 200)},
-    "QUERY_STRING": {"escapes": (lambda: filled(b"%41", size=HEAD), 200), "fields": (lambda: b"a&" * 1001, 400)},
+    "HTTP_RANGE": {"digits": lambda: head_of(b"9", b"bytes=")},
+    "QUERY_STRING": {"escapes": lambda: head_of(b"%41"), "fields 400": lambda: b"a&" * 1001},
 }
 
 
 def read_everything(context):
     request = context.request
-    found = [
-        request.query,
-        request.cookies,
-        request.url,
-        request.accept_json(),
-        request.accepts("a/b"),
-        context.session,
-    ]
-    if request.content_type == JSON:
-        found.append(request.json)
+    found = [request.query, request.cookies, request.url, request.accept_json(), request.accepts("a/b")]
+    found += [context.session, request.json if request.content_type == JSON else None]
     found.append(request.text if request.content_type == "text/plain" else request.form)
     return context.response.file(__file__) if request.method == "GET" else "read"
 
@@ -5234,8 +5128,7 @@ def test_worst_that_a_client_can_send_takes_a_quarter_of_a_second_and_64_mib_at_
     """`pytest -rP -k worst_that` prints the table of what it takes."""
     app = WebApp(secret_key=KEY)
     app.any("/", read_everything)
-    make, status = WORST[parser][title]
-    sent, name = make(), parser.replace("HTTP_", "")
+    sent, status = WORST[parser][title](), int((re.findall(r" (4\d\d)$", title) or [200])[0])
     body = sent if parser in (JSON, URLENCODED, MULTIPART) else b""
     environ = {"CONTENT_TYPE": parser} if body else {parser: sent.decode("latin-1")}
     browser = client(app, unchecked="that would be measured, too")
@@ -5262,7 +5155,7 @@ def test_worst_that_a_client_can_send_takes_a_quarter_of_a_second_and_64_mib_at_
         memory = tracemalloc.get_traced_memory()[1] / MEBIBYTE
     finally:
         tracemalloc.stop()
-    print(f"{name}, {title}: {seconds:.3f} s, {memory:.1f} MiB")
+    print(f"{parser.replace('HTTP_', '')}, {title}: {seconds:.3f} s, {memory:.1f} MiB")
     assert memory <= 64
 
 
