@@ -5178,64 +5178,29 @@ VALUES = {
 
 
 @pytest.mark.parametrize("make, content_type, body", VALUES.values(), ids=VALUES)
-@pytest.mark.parametrize("giver", ["on_request", "inner_before", "inner_handler", "outer_error", "send"])
-def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule_everywhere(giver, make, content_type, body):
+def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule_everywhere(make, content_type, body):
     """Design 3.4."""
-    actions = {giver: lambda context, *_: make()}
-    if giver == "outer_error":
-        actions["inner_handler"] = raiser(ValueError())
-    if giver == "send":
-        actions["inner_handler"] = lambda context: context.response.send(make())
-    response = client(Traced(**actions)).get("/in/route")
-    assert response.status == (500 if giver == "outer_error" else 200)
-    assert (response.headers["Content-Type"], response.body) == (content_type, body)
+    for giver in ("on_request", "inner_before", "inner_handler", "outer_error"):
+        for give in (lambda context, *_: make(), lambda context, *_: context.response.send(make())):
+            failing = {"inner_handler": raiser(ValueError())} if giver == "outer_error" else {}
+            response = client(Traced(**{giver: give, **failing})).get("/in/route")
+            assert response.status == (500 if failing else 200)
+            assert (response.headers["Content-Type"], response.body) == (content_type, body)
 
 
 NO_VALUES = [0, 5, 201, 1.5, True, False, (1, 2), {1}, object(), ValueError(), Point(1, 2), range(3), len, Point]
 
 
 @pytest.mark.parametrize("value", NO_VALUES)
-@pytest.mark.parametrize("giver", ["on_request", "inner_before", "inner_handler"])
-def test_any_other_value_is_a_type_error_that_names_who_returned_it_and_what_to_write(giver, value):
+def test_any_other_value_is_a_type_error_that_names_who_returned_it_and_what_to_write(value):
     """Design 3.4: returning a value sends it."""
     causes = []
-    app = Traced(**{giver: lambda context: value, "outer_error": lambda context, cause, status: causes.append(cause)})
-    assert client(app).get("/in/route").text == "500 Internal Server Error"
-    assert type(causes[0]) is TypeError
-    who = "on_request" if giver == "on_request" else "run"  # what Traced calls its hooks and handlers
-    assert re.search(rf"{who} .*{re.escape(type(value).__name__)}.*str, bytes, dict", str(causes[0]))
-
-
-class Lies(int):
-    """A number that says of itself that it is any other."""
-
-    __le__ = __ge__ = __lt__ = __gt__ = lambda self, other: True
-    __int__ = __index__ = lambda self: 200
-
-
-@pytest.mark.parametrize("status", [0, 99, 1000])
-def test_status_that_only_claims_to_be_one_is_refused(status):
-    assert answer(lambda context: context.response.code(Lies(status))).status == 500
-    assert answer(lambda context: context.response.code(Lies(404)), unchecked="204").status == 404
-
-
-def test_sending_the_response_itself_is_sending_what_was_built():
-    def handler(context):
-        context.response.code(201).text("built")
-        context.response.send(context.response)
-        context.response.send(context.response)
-
-    with Log() as log:
-        response = answer(handler)
-    assert (response.status, response.text) == (201, "built")
-    assert [type(record.exc_info[1]) for record in log.records] == [RuntimeError]
-    assert answer(lambda context: context.response.send(context.response)).status == 204
-
-
-def test_returning_the_response_itself_sends_it_at_the_end_like_returning_nothing():
-    app = WebApp()
-    app.get("/", lambda context: context.response.json("a", 1), lambda context: context.response.json("b", 2))
-    assert client(app).get("/").json == {"a": 1, "b": 2}
+    for giver, who in {"on_request": "on_request", "inner_before": "run", "inner_handler": "run"}.items():
+        app = Traced(**{giver: lambda context: value, "outer_error": lambda context, cause, _: causes.append(cause)})
+        assert client(app).get("/in/route").text == "500 Internal Server Error"
+        assert type(causes[-1]) is TypeError
+        assert re.search(rf"{who} .*{re.escape(type(value).__name__)}.*str, bytes, dict", str(causes[-1]))
+    assert len(causes) == 3
 
 
 @pytest.mark.parametrize(
@@ -5243,14 +5208,14 @@ def test_returning_the_response_itself_sends_it_at_the_end_like_returning_nothin
     [
         (lambda context: None, 204, None),
         (lambda context: context.response.header("X-A", "1"), 204, None),
+        (lambda context: context.response.send(), 204, None),
+        (lambda context: context.response.send(context.response), 204, None),
         (lambda context: context.response.code(201), 201, "0"),
         (lambda context: context.response.code(200), 200, "0"),
         (lambda context: context.response.code(304), 304, None),
         (lambda context: context.response.code(404), 404, "0"),
         (lambda context: context.response.text(""), 200, "0"),
-        (lambda context: context.response.send(), 204, None),
     ],
-    ids=["nothing", "header", "201", "200", "304", "404", "empty text", "sent"],
 )
 def test_nothing_built_and_no_code_set_is_204(handler, status, length):
     response = answer(handler)
@@ -5284,26 +5249,25 @@ RESPONSE_BODIES = {
     "events": lambda response, path: response.events(iter(["body"])),
 }
 
+each_body = pytest.mark.parametrize("kind", RESPONSE_BODIES)
 
-@pytest.mark.parametrize("kind", RESPONSE_BODIES)
-@pytest.mark.parametrize("status", [200, 201, 204, 205, 304, 404, 503])
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
-def test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_right(a_file, kind, status, method):
-    response = answer(lambda context: RESPONSE_BODIES[kind](context.response, a_file).code(status), method)
-    length = response.headers.get("Content-Length")
-    assert response.status == status
-    assert bool(response.headers.get("Content-Type")) == (status not in (204, 304))
-    if status in (204, 304):
-        assert (response.body, length) == (b"", None)
-    elif status == 205:
-        assert (response.body, length) == (b"", "0")
-    elif method == "HEAD":
-        full = answer(lambda context: RESPONSE_BODIES[kind](context.response, a_file).code(status))
-        assert response.body == b""
-        assert list(response.headers.items()) == list(full.headers.items())
-    else:
-        assert response.body
-        assert length == (None if kind in ("stream", "events") else str(len(response.body)))
+
+@each_body
+def test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_right(a_file, kind):
+    def build(context, status):
+        return RESPONSE_BODIES[kind](context.response, a_file).code(status)
+
+    for status in (200, 201, 204, 205, 304, 404, 503):
+        response = answer(lambda context, status=status: build(context, status))
+        head = answer(lambda context, status=status: build(context, status), "HEAD")
+        length = response.headers.get("Content-Length")
+        assert (response.status, head.body, list(head.headers.items())) == (status, b"", [*response.headers.items()])
+        assert bool(response.headers.get("Content-Type")) == (status not in (204, 304))
+        if status in (204, 205, 304):
+            assert (response.body, length) == (b"", "0" if status == 205 else None)
+        else:
+            assert response.body
+            assert length == (None if kind in ("stream", "events") else str(len(response.body)))
 
 
 @pytest.mark.parametrize("status", [200, 201, 299, 308, 404, 422, 499, 599, HTTPStatus.IM_A_TEAPOT])
@@ -5312,7 +5276,17 @@ def test_code_takes_any_int_from_200_to_599(status):
     assert (response.status, response.text) == (status, str(int(status)))
 
 
-@pytest.mark.parametrize("status", [True, False, 0, -200, 100, 101, 199, 600, 999, "200", 200.0, None, b"200", [200]])
+class Lies(int):
+    """A number that says of itself that it is any other."""
+
+    __le__ = __ge__ = __lt__ = __gt__ = lambda self, other: True
+    __int__ = __index__ = lambda self: 200
+
+
+NO_STATUSES = [True, False, 0, -200, 100, 101, 199, 600, 999, "200", 200.0, None, b"200", [200], Lies(99), Lies(1000)]
+
+
+@pytest.mark.parametrize("status", NO_STATUSES)
 def test_code_refuses_anything_else_with_value_error(status):
     def handler(context):
         with pytest.raises(ValueError):
@@ -5320,6 +5294,10 @@ def test_code_refuses_anything_else_with_value_error(status):
         return str(context.response.status)
 
     assert answer(handler, raise_errors=True).text == "200"
+
+
+def test_status_that_claims_to_be_another_number_is_the_one_it_is():
+    assert answer(lambda context: context.response.code(Lies(404)), unchecked="204").status == 404
 
 
 def test_headers_are_replaced_appended_and_read_in_any_case():
@@ -5336,24 +5314,21 @@ def test_headers_are_replaced_appended_and_read_in_any_case():
 
 
 HOP_BY_HOP = ["Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Status"]
+NO_HEADERS = [
+    *((name, "x") for name in (*HOP_BY_HOP, *map(str.lower, HOP_BY_HOP))),
+    *((name, "x") for name in ["", " ", "a b", "a:", "a\n", "a\r\nb", "é", "a(b)", "\0", b"a", None]),
+    *(("X-A", value) for value in ["a\nb", "a\r\nX: y", "\r", "\0", "\x1b", "\x7f", "ł", "\ud800", b"a", 5, None]),
+    ("Content-Length", "ten"),
+]
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        *((name, "x") for name in HOP_BY_HOP),
-        *((name.lower(), "x") for name in HOP_BY_HOP),
-        *((name, "x") for name in ["", " ", "a b", "a:", "a\n", "a\r\nb", "é", "a(b)", "\0", b"a", None]),
-        *(("X-A", value) for value in ["a\nb", "a\r\nX: y", "\r", "\0", "\x1b", "\x7f", "ł", "\ud800", b"a", 5, None]),
-        ("Content-Length", "ten"),
-    ],
-)
-@pytest.mark.parametrize("method", ["header", "add_header"])
-def test_header_that_no_response_may_have_is_a_value_error(method, name, value):
+@pytest.mark.parametrize("name, value", NO_HEADERS)
+def test_header_that_no_response_may_have_is_a_value_error(name, value):
     def handler(context):
         before = dict(context.response.headers)
-        with pytest.raises(ValueError):
-            getattr(context.response, method)(name, value)
+        for method in (context.response.header, context.response.add_header):
+            with pytest.raises(ValueError):
+                method(name, value)
         assert dict(context.response.headers) == before
         return "fine"
 
@@ -5379,9 +5354,8 @@ def test_content_length_is_the_frameworks_own_except_on_a_stream():
         context.response.header("Content-Length", "4")
         return iter(["four"]) if context.request.method == "POST" else "longer"
 
-    assert answer(handler).headers.getall("Content-Length") == ["6"]
-    assert answer(handler, "HEAD").headers.getall("Content-Length") == ["6"]
-    assert answer(handler, "POST").headers.getall("Content-Length") == ["4"]
+    lengths = {method: answer(handler, method).headers.getall("Content-Length") for method in ("GET", "HEAD", "POST")}
+    assert lengths == {"GET": ["6"], "HEAD": ["6"], "POST": ["4"]}
 
 
 def test_content_type_header_goes_before_that_of_the_body():
@@ -5389,18 +5363,19 @@ def test_content_type_header_goes_before_that_of_the_body():
     assert response.headers.getall("Content-Type") == ["application/x+json"]
 
 
-@pytest.mark.parametrize("first", RESPONSE_BODIES)
-@pytest.mark.parametrize("second", RESPONSE_BODIES)
-def test_later_body_replaces_an_earlier_one(a_file, first, second):
-    def later(context):
-        RESPONSE_BODIES[first](context.response, a_file)
-        return RESPONSE_BODIES[second](context.response, a_file)
+@each_body
+def test_later_body_replaces_an_earlier_one(a_file, kind):
+    alone = answer(lambda context: RESPONSE_BODIES[kind](context.response, a_file))
+    for first in RESPONSE_BODIES:
+        if {first, kind} <= {"json", "member", "form"}:
+            continue  # these add to one document
 
-    if not {first, second} <= {"json", "member", "form"}:  # these add to one document
-        alone = answer(lambda context: RESPONSE_BODIES[second](context.response, a_file))
+        def later(context, first=first):
+            RESPONSE_BODIES[first](context.response, a_file)
+            return RESPONSE_BODIES[kind](context.response, a_file)
+
         response = answer(later)
-        assert response.body == alone.body
-        assert response.headers["Content-Type"] == alone.headers["Content-Type"]
+        assert (response.body, response.headers["Content-Type"]) == (alone.body, alone.headers["Content-Type"])
 
 
 @pytest.mark.parametrize(
@@ -5420,6 +5395,7 @@ CHANGES = {
     "missing file": lambda response, path: response.file(path / "missing"),
     "send": lambda response, path: response.send(),
     "send body": lambda response, path: response.send("other"),
+    "send itself": lambda response, path: response.send(response),
     "send broken": lambda response, path: response.send(object()),
 }
 
@@ -5439,35 +5415,19 @@ def test_what_would_change_a_sent_response_raises_and_changes_nothing(a_file, ch
     assert (response.status, response.body) == (202, b'{"first": 1}')
 
 
-def test_headers_and_cookies_may_be_added_after_send_until_the_dispatcher_hands_over():
-    class App(WebApp):
-        def on_complete(self, context):
-            for late in (lambda: context.response.header("X-Late", "1"), lambda: context.response.cookie("late", "1")):
-                with pytest.raises(RuntimeError):
-                    late()
-            completed.append(dict(context.response.headers).get("X-Late"))
-
-    completed = []
-    app = App()
-    app.get("/", lambda context: context.response.send("x").header("X-Handler", "1"))
-    app.after(lambda context: context.response.header("X-After", "1").cookie("a", "1"))
-    response = client(app).get("/")
-    assert (response.headers["X-Handler"], response.headers["X-After"]) == ("1", "1")
-    assert (response.headers["Set-Cookie"].partition(";")[0], completed) == ("a=1", [None])
+EMPTY_BODIES = {
+    "empty text": lambda response, path: response.text(""),
+    "empty body": lambda response, path: response.body(b"", "image/png"),
+    "null": lambda response, path: response.json(None),
+}
 
 
-@pytest.mark.parametrize("build", [*RESPONSE_BODIES, "empty text", "empty body", "null"])
+@pytest.mark.parametrize("build", [*RESPONSE_BODIES.values(), *EMPTY_BODIES.values()])
 def test_has_body_is_true_once_something_was_built_even_if_it_is_empty(a_file, build):
-    empty = {
-        "empty text": lambda response, path: response.text(""),
-        "empty body": lambda response, path: response.body(b"", "image/png"),
-        "null": lambda response, path: response.json(None),
-    }
-
     def handler(context):
         response = context.response
         assert (response.has_body, response.code(203).header("X-A", "1").has_body) == (False, False)
-        assert {**RESPONSE_BODIES, **empty}[build](response, a_file).has_body is True
+        assert build(response, a_file).has_body is True
 
     assert answer(handler, raise_errors=True).status in (203, 303)
 
@@ -5486,35 +5446,14 @@ def test_text_and_html_never_fail_on_a_lone_surrogate():
 # ---- the response: redirects -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "location, expected",
-    [
-        ("/a?b=c#d", "/a?b=c#d"),
-        (
-            "https://user@example.com:8080/a;b=c/%20?q=%C3%A9&r=[]",
-            "https://user@example.com:8080/a;b=c/%20?q=%C3%A9&r=[]",
-        ),
-        ("../a", "../a"),
-        ("", ""),
-        ("/a b", "/a%20b"),
-        ("/a\r\nSet-Cookie: x=y", "/a%0D%0ASet-Cookie:%20x=y"),
-        ("/\0", "/%00"),
-        ('/"<>\\^`{|}', "/%22%3C%3E%5C%5E%60%7B%7C%7D"),
-        ("/é", "/%C3%A9"),
-        ("/%zz%", "/%25zz%25"),
-        ("/%2f%2F", "/%2f%2F"),
-        ("/\ud800", "/%ED%A0%80"),
-    ],
-)
-def test_redirect_percent_encodes_what_a_uri_may_not_hold_and_nothing_else(location, expected):
-    response = answer(lambda context: context.response.redirect(location))
-    assert (response.status, response.headers["Location"]) == (303, expected)
-
-
 @given(ANY_TEXT)
+@example("https://user@example.com:8080/a;b=c/%20?q=%C3%A9&r=[]#d")
+@example("/a\r\nSet-Cookie: x=y\0")
+@example('/"<>\\^`{|}é%zz%%2f%2F')
 @example("%" * 3 + "41")
 @example("\ud83d\ude00")
-def test_redirect_never_raises_for_a_string_and_gives_an_ascii_uri(location):
+@example("")
+def test_redirect_percent_encodes_what_a_uri_may_not_hold_and_nothing_else(location):
     allowed = string.ascii_letters + string.digits + "-._~:/?#[]@!$&'()*+,;="
 
     def escape(index, character):
@@ -5525,58 +5464,52 @@ def test_redirect_never_raises_for_a_string_and_gives_an_ascii_uri(location):
         return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
 
     response = answer(lambda context: context.response.redirect(location), raise_errors=True)
-    assert response.headers["Location"] == "".join(escape(*pair) for pair in enumerate(location))
+    expected = "".join(escape(*pair) for pair in enumerate(location))
+    assert (response.status, response.headers["Location"]) == (303, expected)
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_redirect_takes_another_status(status):
-    response = answer(lambda context: context.response.redirect("/a", status))
-    assert (response.status, response.headers["Location"]) == (status, "/a")
+@pytest.mark.parametrize("status", [301, 302, 307, 308, 200, 204, 299, 304, 400, 500, True, "303", None])
+def test_redirect_takes_the_statuses_of_redirects_and_no_others(status):
+    def redirect(context):
+        return context.response.redirect("/a", status)
 
-
-@pytest.mark.parametrize("status", [200, 204, 299, 304, 400, 500, True, "303", None])
-def test_redirect_whose_status_is_none_is_a_value_error(status):
-    with pytest.raises(ValueError):
-        answer(lambda context: context.response.redirect("/a", status), raise_errors=True)
+    if status in (301, 302, 307, 308):
+        response = answer(redirect)
+        assert (response.status, response.headers["Location"]) == (status, "/a")
+    else:
+        with pytest.raises(ValueError):
+            answer(redirect, raise_errors=True)
 
 
 # ---- the response: cookies -------------------------------------------------------------------------------------------
 
+NEW_YEAR = datetime.datetime(2030, 12, 31, 23, 59, 58, tzinfo=datetime.timezone.utc)
+ATTRIBUTES_OF_COOKIES = [
+    ({}, "Path=/; HttpOnly; SameSite=Lax"),
+    ({"max_age": 60}, "Max-Age=60; Path=/; HttpOnly; SameSite=Lax"),
+    ({"max_age": 0}, "Max-Age=0; Path=/; HttpOnly; SameSite=Lax"),
+    ({"expires": 0}, "Expires=Thu, 01 Jan 1970 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax"),
+    ({"expires": -86400}, "Expires=Wed, 31 Dec 1969 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax"),
+    ({"expires": NEW_YEAR}, "Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly; SameSite=Lax"),
+    ({"expires": math.inf}, "Expires=Fri, 31 Dec 9999 23:59:59 GMT; Path=/; HttpOnly; SameSite=Lax"),
+    ({"expires": datetime.datetime.min}, "Expires=Mon, 01 Jan 0001 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax"),
+    ({"samesite": "Strict"}, "Path=/; HttpOnly; SameSite=Strict"),
+    ({"samesite": "None", "secure": True}, "Path=/; Secure; HttpOnly; SameSite=None"),
+    ({"samesite": None}, "Path=/; HttpOnly"),
+    ({"partitioned": True, "secure": True}, "Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned"),
+    (
+        {"max_age": 5, "expires": 1, "path": "/p", "domain": "d.example", "secure": True, "httponly": False},
+        "Max-Age=5; Expires=Thu, 01 Jan 1970 00:00:01 GMT; Path=/p; Domain=d.example; Secure; SameSite=Lax",
+    ),
+]
 
-@pytest.mark.parametrize(
-    "options, attributes",
-    [
-        ({}, "; Path=/; HttpOnly; SameSite=Lax"),
-        ({"max_age": 60}, "; Max-Age=60; Path=/; HttpOnly; SameSite=Lax"),
-        ({"max_age": 0}, "; Max-Age=0; Path=/; HttpOnly; SameSite=Lax"),
-        ({"expires": 0}, "; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax"),
-        (
-            {"expires": datetime.datetime(2030, 12, 31, 23, 59, 58, tzinfo=datetime.timezone.utc)},
-            "; Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly; SameSite=Lax",
-        ),
-        ({"expires": -86400}, "; Expires=Wed, 31 Dec 1969 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax"),
-        ({"expires": math.inf}, "; Expires=Fri, 31 Dec 9999 23:59:59 GMT; Path=/; HttpOnly; SameSite=Lax"),
-        ({"expires": datetime.datetime.min}, "; Expires=Mon, 01 Jan 0001 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax"),
-        ({"path": "/a"}, "; Path=/a; HttpOnly; SameSite=Lax"),
-        ({"domain": "example.com"}, "; Domain=example.com; Path=/; HttpOnly; SameSite=Lax"),
-        ({"secure": True}, "; Path=/; Secure; HttpOnly; SameSite=Lax"),
-        ({"httponly": False}, "; Path=/; SameSite=Lax"),
-        ({"samesite": "Strict"}, "; Path=/; HttpOnly; SameSite=Strict"),
-        ({"samesite": "None", "secure": True}, "; Path=/; Secure; HttpOnly; SameSite=None"),
-        ({"samesite": None}, "; Path=/; HttpOnly"),
-        ({"partitioned": True, "secure": True}, "; Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned"),
-        (
-            {"max_age": 5, "expires": 1, "path": "/p", "domain": "d.example", "secure": True, "httponly": False},
-            "; Max-Age=5; Expires=Thu, 01 Jan 1970 00:00:01 GMT; Path=/p; Domain=d.example; Secure; SameSite=Lax",
-        ),
-    ],
-    ids=str,
-)
+
+@pytest.mark.parametrize("options, attributes", ATTRIBUTES_OF_COOKIES, ids=str)
 def test_cookie_has_every_attribute_on_every_python_version(options, attributes):
     line = answer(lambda context: context.response.cookie("name", "value", **options)).headers["Set-Cookie"]
     pair, *found = line.split("; ")
     assert pair == "name=value"
-    assert sorted(found) == sorted(attributes.split("; ")[1:])
+    assert sorted(found) == sorted(attributes.split("; "))
 
 
 def test_a_cookie_ends_at_a_local_time_that_the_system_does_not_know():
@@ -5593,52 +5526,26 @@ def test_a_cookie_ends_at_a_local_time_that_the_system_does_not_know():
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-@pytest.mark.parametrize("given_secure, expected", [(None, None), (True, True), (False, False)])
-def test_secure_follows_the_scheme_of_the_request_unless_given(scheme, given_secure, expected):
-    options = {} if given_secure is None else {"secure": given_secure}
-    response = answer(lambda context: context.response.cookie("a", "b", **options), path=f"{scheme}://localhost/")
-    assert ("; Secure" in response.headers["Set-Cookie"]) == (scheme == "https" if expected is None else expected)
+def test_secure_follows_the_scheme_of_the_request_unless_given(scheme):
+    for options in ({}, {"secure": True}, {"secure": False}):
+        response = answer(
+            lambda context, asked=options: context.response.cookie("a", "b", **asked), path=f"{scheme}://a/"
+        )
+        assert ("; Secure" in response.headers["Set-Cookie"]) == options.get("secure", scheme == "https")
 
 
-@pytest.mark.parametrize(
-    "name, value, options",
-    [
-        *(("a", "b", options) for options in [{"samesite": "None"}, {"partitioned": True}]),
-        *(("a", "b", {**options, "secure": False}) for options in [{"samesite": "None"}, {"partitioned": True}]),
-        ("a", "b", {"samesite": "Sometimes"}),
-        ("a", "b; Domain=evil.example", {}),
-        ("a", "b\r\nX: y", {}),
-        ("a", "\0", {}),
-        ("a", "\x7f", {}),
-        ("a", "\ud800", {}),
-        ("a b", "", {}),
-        ("a=b", "", {}),
-        ("a;", "", {}),
-        ("", "b", {}),
-        ("é", "b", {}),
-        ("a", "b", {"path": "/; Secure"}),
-        ("a", "b", {"domain": "example.com; Secure"}),
-        ("a", "b", {"path": "/\n"}),
-        ("a", "b", {"path": "p"}),
-        ("a", "b", {"path": "/" + "p" * 1024}),
-        ("a", "b", {"domain": "example.com:8000"}),
-        ("a", "b", {"domain": "bücher.example"}),
-        ("a", "x" * 4096, {}),
-        ("a", "\u00fc" * 2048, {}),
-        ("__Secure-a", "b", {}),
-        ("__Secure-a", "b", {"secure": False}),
-        ("__SECURE-a", "b", {}),
-        ("__Host-a", "b", {}),
-        ("__host-a", "b", {"secure": True, "path": "/p"}),
-        ("__Host-a", "b", {"secure": True, "path": ""}),
-        ("__Host-a", "b", {"secure": True, "domain": "example.com"}),
-        ("__Http-a", "b", {"secure": True, "httponly": False}),
-        ("__Http-a", "b", {}),
-        ("__Host-Http-a", "b", {"secure": True, "httponly": False}),
-        ("__Host-Http-a", "b", {"secure": True, "path": "/p"}),
-    ],
-    ids=str,
-)
+NO_COOKIES = [
+    *(("a", "b", options) for options in [{"samesite": "None"}, {"partitioned": True}]),
+    *(("a", "b", {**options, "secure": False}) for options in [{"samesite": "None"}, {"partitioned": True}]),
+    *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800"]),
+    *((name, "b", {}) for name in ["a b", "a=b", "a;", "", "é", "__Secure-a", "__Host-a", "__Http-a"]),
+    *(("a", "b", {"path": path}) for path in ["/; Secure", "/\n", "p"]),
+    ("a", "b", {"samesite": "Sometimes"}),
+    ("a", "b", {"domain": "example.com; Secure"}),
+]
+
+
+@pytest.mark.parametrize("name, value, options", NO_COOKIES, ids=str)
 def test_cookie_that_browsers_would_refuse_or_misread_is_a_value_error(name, value, options):
     def handler(context):
         with pytest.raises(ValueError):
@@ -5681,20 +5588,26 @@ def kept_by_a_browser(line):
     return None if refused else kept
 
 
+PREFIXES = ["", "__Secure-", "__Host-", "__Http-", "__Host-Http-", "__Hos-", "x__Host-"]
+PATHS = ["/", "/p", "p", "", None, "/" * 1024, "/" * 1025, "/" + "\u00fc" * 511, "/" + "\u00fc" * 512]
+DOMAINS = [None, "", "example.com", ".example.com", "..", "a..b", "b\u00fccher.example", "e.com:1", "e com", "[::1]"]
+SIZED = ["x" * 4000, "x" * 4090, "x" * 4096, "\u00fc" * 2040, "\u00fc" * 2048]
+
+
+# A name with a prefix, a long value and a strange path or domain depend on one another in nothing but the prefix.
 @given(
-    st.sampled_from(["", "__Secure-", "__Host-", "__Http-", "__Host-Http-", "__Hos-", "x__Host-"]),
+    st.sampled_from(PREFIXES),
     st.sampled_from([str, str.lower, str.upper]),
-    st.sampled_from(["v", "x" * 4000, "x" * 4090, "x" * 4096, "\u00fc" * 2040, "\u00fc" * 2048]),
-    st.sampled_from(["/", "/p", "p", "", None, "/" * 1024, "/" * 1025, "/" + "\u00fc" * 511, "/" + "\u00fc" * 512]),
-    st.sampled_from(
-        [None, "", "example.com", ".example.com", "..", "a..b", "b\u00fccher.example", "e.com:1", "e com", "[::1]"]
-    ),
+    st.tuples(st.sampled_from(SIZED), st.just("/"), st.none())
+    | st.tuples(st.just("v"), st.sampled_from(PATHS), st.sampled_from([None, "example.com"]))
+    | st.tuples(st.just("v"), st.just("/"), st.sampled_from(DOMAINS)),
     st.booleans(),
     st.booleans(),
 )
 def test_cookie_is_a_value_error_exactly_where_a_browser_would_keep_another_one_or_none(
-    prefix, spell, value, path, domain, secure, httponly
+    prefix, spell, content, secure, httponly
 ):
+    value, path, domain = content
     asked = {"name": spell(prefix + "a"), "value": value, "path": path or None, "domain": domain or None}
     asked.update(secure=secure, httponly=httponly)
     plain = f"{asked['name']}={value}" + (f";Domain={domain}" if domain else "") + (f";Path={path}" if path else "")
@@ -5712,26 +5625,23 @@ def test_cookie_is_a_value_error_exactly_where_a_browser_would_keep_another_one_
     assert [kept_by_a_browser(line.encode("latin-1").decode()) for line in lines] in ([], [asked])
 
 
-@pytest.mark.parametrize("name", ["__Host-a", "__secure-a", "__Http-a"])
-def test_cookie_whose_name_promises_https_is_set_and_deleted_over_https_and_deleted_behind_any_proxy(name):
+@pytest.mark.parametrize("name", ["a", "__Host-a", "__secure-a", "__Http-a"])
+def test_cookie_is_forgotten_by_every_browser_once_deleted_and_one_whose_name_promises_https_behind_any_proxy(name):
     app = WebApp()
-    app.get("/set", lambda context: context.response.cookie(name, "1"))
+    app.get("/set", lambda context: context.response.cookie(name, "1", samesite="None", partitioned=True))
     app.get("/delete", lambda context: context.response.delete_cookie(name))
     browser = client(app, raise_errors=True)
-    browser.get("https://localhost/set")
-    assert browser.cookies == {name: "1"}
     for url in ("https://localhost/delete", "/delete"):
-        assert {"Secure", "HttpOnly", "Path=/", "Max-Age=0"} <= set(browser.get(url).headers["Set-Cookie"].split("; "))
-    with pytest.raises(ValueError, match="trusted_proxies"):
-        browser.get("/set")
-
-
-def test_samesite_none_and_partitioned_need_no_secure_when_the_request_came_by_https():
-    def handler(context):
-        context.response.cookie("a", "b", samesite="None", partitioned=True)
-
-    line = answer(handler, path="https://localhost/", raise_errors=True).headers["Set-Cookie"]
-    assert {"Secure", "SameSite=None", "Partitioned"} <= set(line.split("; "))
+        line = browser.get("https://localhost/set").headers["Set-Cookie"]
+        assert {"Secure", "SameSite=None", "Partitioned"} <= set(line.split("; ")) and browser.cookies == {name: "1"}
+        found = set(browser.get(url).headers["Set-Cookie"].split("; "))
+        assert {"HttpOnly", "Path=/", "Max-Age=0", "Expires=Thu, 01 Jan 1970 00:00:00 GMT"} <= found
+        assert ("Secure" in found) == (name != "a" or url != "/delete") and browser.cookies == {}
+    if name != "a":
+        app = WebApp()
+        app.get("/", lambda context: context.response.cookie(name, "1"))
+        with pytest.raises(ValueError, match="trusted_proxies"):
+            client(app, raise_errors=True).get("/")
 
 
 def test_later_cookie_replaces_the_one_of_that_name_and_others_stay():
@@ -5740,18 +5650,6 @@ def test_later_cookie_replaces_the_one_of_that_name_and_others_stay():
 
     lines = answer(handler).headers.getall("Set-Cookie")
     assert sorted(line.split("; ")[0] for line in lines) == ["a=3", "a=4", "b=2"]
-
-
-def test_delete_cookie_makes_every_browser_forget_it():
-    app = WebApp()
-    app.get("/set", lambda context: context.response.cookie("a", "1"))
-    app.get("/delete", lambda context: context.response.delete_cookie("a"))
-    browser = client(app)
-    browser.get("/set")
-    assert browser.cookies == {"a": "1"}
-    line = browser.get("/delete").headers["Set-Cookie"]
-    assert {"Max-Age=0", "Expires=Thu, 01 Jan 1970 00:00:00 GMT", "Path=/"} <= set(line.split("; "))
-    assert browser.cookies == {}
 
 
 def test_delete_cookie_takes_path_and_domain_of_the_cookie():
@@ -5763,13 +5661,8 @@ COOKIE_NAMES = st.text("!#$%&'*+-.^_`|~" + string.ascii_letters + string.digits,
 
 
 @given(st.dictionaries(COOKIE_NAMES, st.text(st.characters(), max_size=20), max_size=3))
-@example({"a": '"'})
-@example({"a": '""'})
-@example({"a": ' "a" '})
-@example({"a": '"a'})
-@example({"a": "x\xa0", "b": "\x85", "c": "à"})
-@example({"a": "", "b": "  ", "c": ","})
-@example({"a": 'a=b,c\\d"'})
+@example({"a": '"', "b": '""', "c": ' "a" ', "d": '"a', "e": 'a=b,c\\d"'})
+@example({"a": "x\xa0", "b": "\x85", "c": "à", "d": "", "e": "  ", "f": ","})
 def test_every_cookie_is_read_as_it_was_set_or_refused(cookies):
     assume(not any(name.startswith("__") for name in cookies))  # some of these want https
 
