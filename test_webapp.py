@@ -10830,6 +10830,27 @@ def test_slow_handlers_stop_nobody_and_threads_are_bounded():
         assert [connection.response()[0] for connection in connections] == [200] * 12
 
 
+def test_a_slow_answer_behind_others_of_some_milliseconds_stops_nobody():
+    """What takes long need not be what the leader begins with."""
+    release = threading.Event()
+
+    def app(environ, start_response):
+        time.sleep(0.003)
+        if environ["PATH_INFO"] == "/slow":
+            release.wait(20)
+        return hello(environ, start_response)
+
+    for _ in range(5):
+        with serving(app) as server, contextlib.ExitStack() as stack:
+            connections = [stack.enter_context(Connection(server)) for _ in range(5)]
+            for connection, path in zip(connections, ["/", "/", "/", "/", "/slow"]):
+                connection.sock.sendall(get(path))
+            assert ask(server, get())[0] == 200
+            release.set()
+            assert [connection.response()[0] for connection in connections] == [200] * 5
+        release.clear()
+
+
 def test_64_clients_never_get_each_others_answers(server):
     wrong = []
 

@@ -6518,7 +6518,8 @@ class _Crew:
         """Depose the leader when it is away for too long."""
         with self._lock:
             while not self._ended:
-                self._dozing, self._stirred = not self._stirred, False
+                # Never while the leader is away: nobody would wake it for what the leader answers next.
+                self._dozing, self._stirred = not self._stirred and self._away == _NEVER, False
                 self._alarm.wait(None if self._dozing else _PATIENCE)
                 now = time.monotonic()
                 if now - self._since >= _PATIENCE:
