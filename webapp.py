@@ -6546,6 +6546,13 @@ _MAX_COLLECTED = 16 * 2**20  # bytes of a body that are awaited if no thread can
 _ALL_IN_MEMORY = 64 * 2**20  # bytes of all bodies and answers in memory; beyond it they go to temporary files
 _LINGER = 3  # times body_timeout, for a client that still uploads after the last answer; nginx takes 30 seconds too
 _SELECTABLE = 500  # connections that select() can wait for on Windows, where it is all there is
+# What accept() says of a client that has left already, besides a ConnectionError: some systems and firewalls do.
+_ACCEPTED_IN_VAIN = {
+    getattr(errno, f"E{name}", -1)  # not every system has all of them
+    for name in "NOTCONN PROTO TIMEDOUT PERM NETDOWN NETUNREACH HOSTDOWN HOSTUNREACH NONET NOPROTOOPT OPNOTSUPP".split()
+}
+_SPARE = 64  # descriptors that are left to the application, or a quarter of fewer than 256; macOS gives a program 256
+_SILENCE = 60  # seconds between two warnings of what goes on
 _UNSENT = 2 * 2**20  # bytes that the system may keep unsent for one client; it asks for more at half of them
 _GRACE = 0.2  # seconds for streams of events to end by themselves when the server stops
 
@@ -6611,6 +6618,7 @@ class Server:
         self._asked: deque[tuple[Callable[[_Connection], None], _Connection]] = deque()
         self._woken = False
         self._tries = _BURST  # connections that the next look at the listener may accept
+        self._warned = -_NEVER  # when it was said that no more can be accepted
         self._in_memory = 0  # bytes of bodies and answers
         self._leaving: dict[int, int] = {}  # how many answers are parts of the bytes with this id
         self._tick = min(_TICK, header_timeout / 4, idle_timeout / 4, body_timeout / 4, write_timeout / 4)
@@ -6649,7 +6657,7 @@ class Server:
         self._selector = opened.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
         self._selector.register(self._bell, _READ)
-        self._most = _SELECTABLE if sys.platform == "win32" else _NEVER
+        self._most = _most_connections()
         self.template = self._make_template(opened)
 
     @property
@@ -6795,15 +6803,19 @@ class Server:
                 if len(self._connections) >= self._most and not self._make_room():
                     raise OSError("too many are open")
                 sock, address = self._listener.accept()
-            except (BlockingIOError, ConnectionAbortedError):
+            except BlockingIOError:
                 # To ask for one that is not there costs half of accepting one, and who comes alone does so again.
                 if accepted == 1:
                     self._tries = 1
                 return
             except OSError as error:
+                if isinstance(error, ConnectionError) or error.errno in _ACCEPTED_IN_VAIN:
+                    continue
                 # Most likely out of descriptors. Without room, look again at the next sweep instead of spinning.
                 if not self._make_room():
-                    _report(logging.WARNING, "cannot accept a connection: %s", error)
+                    if self._now - self._warned >= _SILENCE:
+                        self._warned = self._now
+                        _report(logging.WARNING, "cannot accept a connection: %s", error)
                     self._selector.unregister(self._listener)
                 return
             connection = _Connection(sock, address[0] if address else "", self._crew, self._would_block)
@@ -7297,6 +7309,18 @@ def _listen(host: str, port: int) -> socket.socket:
     )[0]
     # Not the port of `address`: getaddrinfo takes 99999 modulo 65536.
     return socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
+
+
+def _most_connections() -> float:
+    """Return how many may be open at a time: so many that the application can still open files, and import modules."""
+    if sys.platform == "win32":
+        return _SELECTABLE
+    try:
+        import resource
+    except ImportError:
+        return _NEVER
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _NEVER if limit == resource.RLIM_INFINITY else limit - min(_SPARE, limit // 4)
 
 
 def _own_address(host: str) -> str | None:
