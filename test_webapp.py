@@ -7969,8 +7969,8 @@ def site(tmp_path):
     return public
 
 
-def serve(site, prefix="/s"):
-    app = WebApp()
+def serve(site, prefix="/s", kind=WebApp):
+    app = kind()
     app.static(prefix, site)
     return client(app)
 
@@ -7999,39 +7999,44 @@ def test_static_serves_the_files_below_its_directory(site, path, body):
     assert (head.body, dict(head.headers)) == (b"", dict(response.headers))
 
 
-def test_static_serves_the_root_of_an_application_and_other_routes_go_before_it(site):
+@pytest.mark.parametrize("own_first", [True, False])
+def test_static_gives_way_to_other_routes_also_for_the_directory_itself(site, own_first):
     app = WebApp()
-    app.static("/", str(site))
-    app.get("/a.txt", lambda context: "route")
-    texts = [client(app).get(path).text for path in ("/", "/a.txt", "/sub/b.txt")]
-    assert texts == ["index.html", "route", "sub/b.txt"]
+    for declare in (1, 0) if own_first else (0, 1):
+        if declare:
+            app.get("/", lambda context: "own")
+            app.get("/a.txt", lambda context: "route")
+        else:
+            app.static("/", str(site))
+    texts = [client(app).get(path).text for path in ("/", "/a.txt", "/sub/b.txt", "/index.html")]
+    assert texts == ["own", "route", "sub/b.txt", "index.html"]
+    assert client(app).head("/").headers["Content-Type"] == PLAIN
+    assert serve(site, "/").get("/").text == "index.html"
 
 
 @pytest.mark.parametrize(
-    "script_name, prefix, path, page",
+    "script_name, prefix, paths",
     [
-        *(
-            (script_name, prefix, f"{prefix.rstrip('/')}/{path}", "sub/index.html")
-            for script_name in ("", "/app")
-            for prefix in ("/s", "/")
-            for path in ("sub", "sub?a=b", "/sub", *(["inside"] if CAN_LINK else []))
-        ),
-        ("", "/s", "/s", "index.html"),
-        ("/app", "/", "", "index.html"),
+        ("", "/s", ["", "/sub", "/sub?a=b", "//sub", "/inside"]),
+        ("", "/", ["/sub", "//sub"]),
+        ("/app", "/s", ["/sub"]),
+        ("/app", "/", ["", "/sub?a=b", "//sub", "/inside"]),
     ],
 )
-def test_directory_is_redirected_to_its_name_with_a_slash(site, script_name, prefix, path, page):
+def test_directory_is_redirected_to_its_name_with_a_slash(site, script_name, prefix, paths):
     """The links in its page are relative to that; and no path makes it a link to another host."""
     inner, outer = WebApp(), WebApp()
     inner.static(prefix, site)
     outer.mount(script_name or "/", inner)
-    url = f"http://localhost{script_name}{path}"
-    response = client(outer).get(url)
-    assert response.status in (301, 302, 303, 307, 308)
-    target = urllib.parse.urlsplit(urllib.parse.urljoin(url, response.headers["Location"]))
-    assert (target.scheme, target.netloc) == ("http", "localhost")
-    assert target.path.replace("//", "/") == urllib.parse.urlsplit(url).path.replace("//", "/") + "/"
-    assert client(outer).get(url, follow_redirects=True).text == page
+    for path in paths if CAN_LINK else paths[:3]:
+        url = f"http://localhost{script_name}{prefix.rstrip('/')}{path}"
+        response = client(outer).get(url)
+        assert response.status in (301, 302, 303, 307, 308)
+        target = urllib.parse.urlsplit(urllib.parse.urljoin(url, response.headers["Location"]))
+        assert (target.scheme, target.netloc) == ("http", "localhost")
+        assert target.path.replace("//", "/") == urllib.parse.urlsplit(url).path.replace("//", "/") + "/"
+        page = "sub/index.html" if path else "index.html"
+        assert client(outer).get(url, follow_redirects=True).text == page
 
 
 NEVER_TO_BE_SEEN = [
@@ -8043,17 +8048,17 @@ NEVER_TO_BE_SEEN = [
     "/s/%c0%af..%c0%afsecret.txt", "/s/%uff0e%uff0e/secret.txt", "/s/\uff0e\uff0e/secret.txt", "/s/a.txt%00",
     "/s/a.txt%00.html", "/s/%00", "/s/..%00/secret.txt", "/s/.env", "/s/%2eenv", "/s/.hidden/a.txt", "/s/.hidden/",
     "/s/sub/../.env", "/s/out/secret.txt", "/s/out/", "/s/out.txt", "/s/out/public/a.txt/../../secret.txt",
-    "/s/out-not/secret.txt", "/s/../public-not/secret.txt", "/s/looped", "/s/sub/empty/", "/s/a.txt/below",
-    "/s/" + "x" * 300, "/s/" + "x/" * 5000, "/s/C:/secret.txt", "/s/C:secret.txt", "/s/~/secret.txt",
-    "/s/file:///secret.txt", "/s-not/secret.txt",
+    "/s/out-not/secret.txt", "/s/../public-not/secret.txt", "/s/looped", "/s/sub/empty/", "/s/sub/empty",
+    "/s/linked index/", "/s/a.txt/below", "/s/" + "x" * 300, "/s/" + "x/" * 5000, "/s/C:/secret.txt",
+    "/s/C:secret.txt", "/s/~/secret.txt", "/s/file:///secret.txt", "/s-not/secret.txt",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", NEVER_TO_BE_SEEN)
-@pytest.mark.parametrize("with_raw_target", [True, False])
-def test_static_never_leaves_its_directory(site, path, with_raw_target):
-    response = serve(site).get(path, environ={} if with_raw_target else {"REQUEST_URI": ""})
-    assert (response.status, "SECRET" in response.text) in [(404, False), (400, False)]
+@pytest.mark.parametrize("environ", [{}, {"REQUEST_URI": ""}], ids=["raw target", "decoded path"])
+def test_static_never_leaves_its_directory(site, environ):
+    answers = {path: serve(site).get(path, environ=environ) for path in NEVER_TO_BE_SEEN}
+    assert [path for path, seen in answers.items() if seen.status not in (400, 404) or "SECRET" in seen.text] == []
+    assert answers["/s/sub/empty"].text == answers["/s/missing"].text == "404 Not Found"
 
 
 def test_static_never_leaves_its_directory_by_an_absolute_path(site):
@@ -8064,22 +8069,18 @@ def test_static_never_leaves_its_directory_by_an_absolute_path(site):
         assert serve(site, "/").get(path).status == 404
 
 
-def test_static_never_leaves_its_directory_through_a_link_named_index_html(site):
-    response = serve(site).get("/s/linked index/")
-    assert (response.status, response.text) == (404, "404 Not Found")
-
-
 def test_no_path_string_ever_makes_static_leave_its_directory(site):
     names = ["..", ".", "secret.txt", "public", "public-not", "sub", "a.txt", "out", "out.txt", "linked index", ".env"]
     marks = ["/", "//", "\\", "\0", "%2e", "%2f", "%2F", "%5c", "%00", "%25", ":", ";", "~", "C:", "é", "%ff", "?", " "]
     root = str(site.parent)
     pieces = st.one_of(st.sampled_from([*names, *marks, root, "/" + root]), st.text(max_size=3))
+    browsers = {prefix: serve(site, prefix) for prefix in ("/s", "/")}
 
     @given(st.lists(pieces, max_size=8).map("".join), st.booleans())
     def check(path, with_raw_target):
         environ = {} if with_raw_target else {"REQUEST_URI": ""}
-        for prefix in ("/s", "/"):
-            response = serve(site, prefix).get(f"{prefix}/{path}", environ=environ)
+        for prefix, browser in browsers.items():
+            response = browser.get(f"{prefix}/{path}", environ=environ)
             assert response.status in (200, 301, 400, 404)
             assert b"SECRET" not in response.body
             if response.status == 301:
@@ -8113,105 +8114,121 @@ def spelled_on_disk(path, root, listdir=os.listdir):
     return str(found)
 
 
+def load_for(system, name):
+    """Load the file as it is on another system, as `os.name` and `sys.platform` tell while it is loaded."""
+    with mock.patch("os.name", name), mock.patch("sys.platform", system):
+        return load_copy(f"webapp_for_{system}")
+
+
 @pytest.fixture(params=["as Linux tells it", "as macOS and Windows tell it"])
 def lax_site(request, tmp_path, monkeypatch):
-    """A directory in a file system that takes several spellings for one name."""
-    if os.name == "nt":
-        pytest.skip("it has one of its own, which other tests meet")
+    """A directory in a file system that takes several spellings for one name, and how to serve it there."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("the system has a way of its own, which other tests meet")
     for name in ("private", "Members", "pr\u00e9nom", "cafe\u0301", ".git", "123456789", "\u5199\u771f"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "note.txt").touch()
     (tmp_path / "readme.txt").write_text("readme")
+    asked_for = {}
 
     def lax(real):
         def call(path, *arguments, **options):
             inside = isinstance(path, str) and path.startswith(f"{tmp_path}/")
-            return real(spelled_on_disk(path, tmp_path) if inside else path, *arguments, **options)
+            result = real(spelled_on_disk(path, tmp_path) if inside else path, *arguments, **options)
+            if real is opened:
+                asked_for[f"/proc/self/fd/{result}"] = os.fspath(path)
+            return result
 
         return call
 
-    system_tells_names = request.param != "as Linux tells it"
-    monkeypatch.setattr(webapp, "_IGNORES_CASE", system_tells_names)
-    if not system_tells_names:
-        monkeypatch.setattr(webapp, "_place_on_disk", lambda path, descriptor: path)
+    opened, link = os.open, os.readlink
     for name in ("stat", "lstat", "open", "listdir"):
         monkeypatch.setattr(os, name, lax(getattr(os, name)))
-    return tmp_path
+    if request.param == "as Linux tells it":
+        monkeypatch.setattr(os, "readlink", lambda path, **options: asked_for.get(path) or link(path, **options))
+        return WebApp, tmp_path
+    return load_for("darwin", "posix").WebApp, tmp_path
 
 
-@pytest.mark.parametrize(
-    "path, status",
-    [
-        ("/readme.txt", 200),
-        ("/README.TXT", 404),
-        ("/readme.txt.", 404),
-        ("/readme.txt%20", 404),
-        ("/README~1", 404),
-        ("/private/note.txt", 403),
-        ("/PRIVATE/note.txt", 404),
-        ("/private./note.txt", 404),
-        ("/private%20/note.txt", 404),
-        ("/priva%E2%80%8Dte/note.txt", 404),
-        ("/privat~1/note.txt", 404),
-        ("/Members/note.txt", 404),  # the guard is for /members
-        ("/members/note.txt", 403),
-        ("/pr\u00e9nom/note.txt", 403),
-        ("/pre\u0301nom/note.txt", 404),
-        ("/caf\u00e9/note.txt", 403),
-        ("/cafe\u0301/note.txt", 404),
-        ("/git~1/note.txt", 404),
-        ("/GIT~1/note.txt", 404),
-        ("/123456789/note.txt", 200),
-        ("/123456~1/note.txt", 404),
-        ("/123456789./note.txt", 404),
-        ("/\u5199\u771f/note.txt", 200),
-        ("/\u5199\u200d\u771f/note.txt", 404),
+SPELLINGS = {
+    200: ["/readme.txt", "/123456789/note.txt", "/\u5199\u771f/note.txt"],
+    403: ["/private/note.txt", "/members/note.txt", "/pr\u00e9nom/note.txt", "/caf\u00e9/note.txt"],
+    404: [
+        "/README.TXT", "/readme.txt.", "/readme.txt%20", "/README~1", "/PRIVATE/note.txt", "/private./note.txt",
+        "/private%20/note.txt", "/priva%E2%80%8Dte/note.txt", "/privat~1/note.txt", "/pre\u0301nom/note.txt",
+        "/Members/note.txt",  # the guard is for /members
+        "/cafe\u0301/note.txt", "/git~1/note.txt", "/GIT~1/note.txt", "/123456~1/note.txt", "/123456789./note.txt",
+        "/\u5199\u200d\u771f/note.txt",
     ],
-)
-def test_spelling_that_a_file_system_takes_and_the_router_does_not_is_a_404(lax_site, path, status):
-    app = WebApp()
+}  # fmt: skip
+
+
+def test_spelling_that_a_file_system_takes_and_the_router_does_not_is_a_404(lax_site):
+    kind, directory = lax_site
+    app = kind()
     for prefix in ("/private", "/members", "/pr\u00e9nom", "/caf\u00e9"):
         guarded(app, prefix).get("/{rest:path}", lambda context: "guarded")
-    app.static("/", lax_site)
-    assert client(app).get(path).status == status
+    app.static("/", directory)
+    found = {
+        status: [path for path in paths if client(app).get(path).status == status]
+        for status, paths in SPELLINGS.items()
+    }
+    assert found == SPELLINGS
 
 
 def test_file_system_that_keeps_names_in_another_form_serves_them_under_both(lax_site):
     """macOS has decomposed the names of files, and no page links to them like that."""
+    kind, directory = lax_site
     for path in ("/caf\u00e9/note.txt", "/cafe\u0301/note.txt", "/pre\u0301nom/note.txt"):
-        assert serve(lax_site, "/").get(path).status == 200
+        assert serve(directory, "/", kind).get(path).status == 200
 
 
-NO_NAMES_ON_WINDOWS = [
-    "CON", "con", "nul", "NUL.txt", "nul .txt", "aux.tar.gz", "prn", "COM1", "com9.x", "COM0", "lpt\u00b2", "CONIN$",
-    "conout$", "a.txt::$DATA", "a.txt:stream", "C:", "a*", "a?b", 'a"', "<a", "a>", "a|b", "a\x01", "a\n", "a.", "a ",
-    "...",
-]  # fmt: skip
-NAMES_ON_WINDOWS = [
-    "con1",
-    "a.con",
-    "console",
-    "com",
-    "com10",
-    "nulls.txt",
-    "a b.txt",
-    " a",
-    "lpt",
-    "a;b",
-    "\u00fc.txt",
-    "-",
-]
+NAMES_ON_WINDOWS = {
+    404: [
+        "CON", "con", "nul", "NUL.txt", "nul .txt", "aux.tar.gz", "prn", "COM1", "com9.x", "COM0", "lpt\u00b2",
+        "CONIN$", "conout$", "a.txt::$DATA", "a.txt:stream", "C:", "a*", "a?b", 'a"', "<a", "a>", "a|b", "a\x01",
+        "a\n", "a.", "a ", "...",
+    ],
+    200: [
+        "con1", "a.con", "console", "com", "com10", "nulls.txt", "a b.txt", " a", "lpt", "a;b", "\u00fc.txt", "-",
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*NO_NAMES_ON_WINDOWS, *NAMES_ON_WINDOWS])
-def test_windows_is_never_asked_for_devices_streams_and_what_it_takes_for_another_name(tmp_path, monkeypatch, name):
-    with contextlib.suppress(OSError):  # which has the last word there
-        (tmp_path / name).write_text("file")
-    app = serve(tmp_path)
-    monkeypatch.setattr(webapp, "_WINDOWS", True)
-    status = 404 if name in NO_NAMES_ON_WINDOWS else 200
-    assert app.get("/s/" + urllib.parse.quote(name)).status == status
-    assert get_file(tmp_path / name).status == status
+def test_windows_is_never_asked_for_devices_streams_and_what_it_takes_for_another_name(tmp_path):
+    app = load_for("linux", "nt").WebApp()
+    app.static("/s", tmp_path)
+    app.get("/file/{name}", lambda context, name: context.response.file(tmp_path / name))
+    for status, names in NAMES_ON_WINDOWS.items():
+        for name in names:
+            with contextlib.suppress(OSError):  # which has the last word there
+                (tmp_path / name).write_text("file")
+            paths = (f"/s/{urllib.parse.quote(name)}", f"/file/{urllib.parse.quote(name)}")
+            assert (name, *(client(app).get(path).status for path in paths)) == (name, status, status)
+
+
+@contextlib.contextmanager
+def meanwhile(step):
+    """Take a step again and again, in another thread."""
+
+    def go_on():
+        while not ended.is_set():
+            step()
+
+    ended, thread = threading.Event(), threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def answers_of(site, path, count):
+    app = WebApp()
+    app.static("/", site)
+    browser = client(app, unchecked="that would take most of the time")
+    return {(one.status, one.text) for one in (browser.get(path) for _ in range(count))}
 
 
 @pytest.mark.skipif(not sys.platform.startswith(("linux", "darwin")), reason="the system does not tell what is open")
@@ -8221,55 +8238,36 @@ def test_link_that_is_exchanged_while_it_is_looked_at_never_gives_a_file_from_ou
     site, path, target, inside_is_a_link
 ):
     def exchange():
-        while not ended.is_set():
-            for parked, next_one in (("good", "bad"), ("bad", "good")):
-                now.rename(site / parked)
-                (site / next_one).rename(now)
+        for parked, next_one in (("good", "bad"), ("bad", "good")):
+            now.rename(site / parked)
+            (site / next_one).rename(now)
 
-    now, ended = site / "now", threading.Event()
+    now = site / "now"
     (site.parent / "note.txt").write_text("SECRET")
     (site / "bad").symlink_to(target)
     (site / "real").mkdir()
     (site / "real" / "note.txt").write_text("inside")
     source = site / "real" if path != "/now" else site / "real" / "note.txt"
     now.symlink_to(source) if inside_is_a_link else source.rename(now)
-    app = WebApp()
-    app.static("/", site)
-    browser = client(app, unchecked="that would take most of the time")
-    thread = threading.Thread(target=exchange)
-    thread.start()
-    try:
-        answers = [browser.get(path) for _ in range(5000)]
-    finally:
-        ended.set()
-        thread.join()
-    assert {(answer.status, answer.text) for answer in answers} == {(200, "inside"), (404, "404 Not Found")}
+    with meanwhile(exchange):
+        answers = answers_of(site, path, 2000)
+    assert answers == {(200, "inside"), (404, "404 Not Found")}
 
 
 @NEEDS_LINKS
 def test_link_that_is_exchanged_during_a_deployment_always_leads_to_a_file(site):
     def deploy():
-        while not ended.is_set():
-            for release in ("first", "second"):
-                os.symlink(release, site / "next")
-                os.replace(site / "next", site / "current")
+        for release in ("first", "second"):
+            os.symlink(release, site / "next")
+            os.replace(site / "next", site / "current")
 
     for release in ("first", "second"):
         (site / release).mkdir()
         (site / release / "note.txt").write_text(release)
     (site / "current").symlink_to("first")
-    ended = threading.Event()
-    app = WebApp()
-    app.static("/", site)
-    browser = client(app, unchecked="that would take most of the time")
-    thread = threading.Thread(target=deploy)
-    thread.start()
-    try:
-        answers = {browser.get("/current/note.txt").text for _ in range(2000)}
-    finally:
-        ended.set()
-        thread.join()
-    assert answers <= {"first", "second"}
+    with meanwhile(deploy):
+        answers = answers_of(site, "/current/note.txt", 1000)
+    assert answers <= {(200, "first"), (200, "second")}
 
 
 @NEEDS_LINKS
@@ -8281,9 +8279,8 @@ def test_static_keeps_to_its_directory_where_the_system_does_not_tell_what_is_op
 
     real = os.readlink
     monkeypatch.setattr(os, "readlink", read_link)
-    browser = serve(site)
-    answers = {path: browser.get(f"/s/{path}") for path in ("a.txt", "inside/b.txt", "sub/", "out.txt", "out/a", "no")}
-    assert [answer.status for answer in answers.values()] == [200, 200, 200, 404, 404, 404]
+    paths = {"a.txt": 200, "inside/b.txt": 200, "sub/": 200, "out.txt": 404, "out/a": 404, "no": 404}
+    assert {path: serve(site).get(f"/s/{path}").status for path in paths} == paths
 
 
 def test_no_name_makes_a_500_where_the_locale_cannot_hold_it(site):
@@ -8346,28 +8343,6 @@ def test_hooks_of_the_scopes_around_it_apply_to_static(site):
 def test_static_directory_that_is_itself_a_link_is_served(site):
     (site.parent / "link").symlink_to(site)
     assert serve(site.parent / "link").get("/s/a.txt").text == "a.txt"
-
-
-def test_static_gives_way_to_a_page_of_the_application_for_the_directory_itself(tmp_path):
-    (tmp_path / "index.html").write_text("index")
-    (tmp_path / "a.txt").write_text("file")
-    for own_first in (True, False):
-        app = WebApp()
-        if own_first:
-            app.get("/")(lambda context: "own")
-        app.static("/", tmp_path)
-        if not own_first:
-            app.get("/")(lambda context: "own")
-        assert [client(app).get(path).text for path in ("/", "/a.txt", "/index.html")] == ["own", "file", "index"]
-        assert client(app).head("/").headers["Content-Type"] == PLAIN
-
-
-def test_static_directory_without_an_index_is_not_found_with_or_without_a_slash(tmp_path):
-    (tmp_path / "empty").mkdir()
-    app = WebApp()
-    app.static("/files", tmp_path)
-    paths = ("/files", "/files/", "/files/empty", "/files/empty/")
-    assert [client(app).get(path).status for path in paths] == [404] * 4
 
 
 # ---- mounts, links, origins: mounts ----------------------------------------------------------------------------------
