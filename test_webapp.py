@@ -12110,6 +12110,19 @@ def test_example_serves_on_port_8000_when_it_is_started(name, in_tmp_path, monke
     assert started == [{"port": 8000}]
 
 
+def test_benchmark_measures_everything_and_names_every_goal():
+    path = example_path("benchmark")
+    done = subprocess.run([sys.executable, str(path), "--quick"], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    module = load_example("benchmark")
+    lines = done.stdout.splitlines()
+    for measured in [*module.cases(), *module.LOADS]:
+        assert any(line.startswith(f"{measured.title} ") for line in lines), measured
+    for _, server, figure, *_, goal in module.GOALS:
+        start, end = f"  {figure}: {server}", f"{goal:,.2f}"
+        assert any(line.startswith(start) and line.removesuffix(" missed").endswith(end) for line in lines), start
+
+
 def test_lessons_are_listed_in_their_order_with_the_command_that_starts_each():
     text = (ROOT / "examples" / "README.rst").read_text(encoding="utf-8")
     listed = re.findall(r"^``(\w+)\.py``", text, re.MULTILINE)
