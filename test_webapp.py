@@ -92,9 +92,6 @@ from webapp import (
     ValidationExecutor,
     WebApp,
     _parse_head,
-    _parse_multipart,
-    _parse_options,
-    _parse_urlencoded,
     same_origin,
 )
 
@@ -274,354 +271,6 @@ NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pip
 ANY_TEXT = st.text(st.characters())  # lone surrogates too
 
 
-# ---- contract 1: what the service does -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "path, status, hooks",
-    [
-        ("/in/raises", 500, ["inner", "outer"]),
-        ("/in/nothing", 404, ["outer"]),
-        ("/in/checked", 422, []),
-    ],
-)
-def test_three_paths_lead_to_an_error_response(path, status, hooks):
-    """Contract 1, the table: an error hook that logs in each of two scopes, and all three ways to fail."""
-    app, calls = WebApp(), []
-    app.error(lambda context, cause, status: calls.append("outer"))
-    with app.path("/in") as inner:
-        inner.error(lambda context, cause, status: calls.append("inner"))
-        inner.get("/raises")(raiser(LookupError()))
-        inner.get("/checked", Answer422)
-    assert client(app).get(path).status == status
-    assert calls == hooks
-
-
-# ---- contract 2: shapes ----------------------------------------------------------------------------------------------
-
-
-def test_error_hook_is_given_context_cause_and_resolved_status():
-    """Contract 2.1."""
-    given_to_hook, cause = [], HttpException(409, "two at once")
-    app = failing_app(cause)
-    app.error(lambda context, *rest: given_to_hook.append((context.request.path, *rest)))
-    client(app).get("/")
-    assert given_to_hook == [("/", cause, 409)]
-
-
-def phrase(status):
-    """The phrase of RFC 9110 or IANA, from the standard library where that is up to date on every Python."""
-    newer = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
-    classes = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
-    known = {int(member): member.phrase for member in HTTPStatus if member != 418}  # 418 and 306: "(Unused)"
-    return {**known, **newer}.get(status, classes[status // 100])
-
-
-def test_default_error_body_is_status_and_phrase_byte_for_byte_in_both_forms_for_every_status():
-    """Contract 2.2 and 2.3, design 4."""
-    app = WebApp()
-
-    @app.get("/{status:int}")
-    def fail(context, status):
-        raise HttpException(status)
-
-    browser = client(app)
-    for status in range(200, 600):
-        as_json, as_text = browser.get(f"/{status}", headers=ACCEPT_JSON), browser.get(f"/{status}")
-        assert (as_json.status, as_text.status) == (status, status)
-        assert (as_json.reason, as_text.reason) == (phrase(status), phrase(status))
-        if status in (204, 205, 304):
-            assert (as_json.body, as_text.body) == (b"", b"")
-            continue
-        assert as_json.body == f'{{"error": {{"status": {status}, "message": "{phrase(status)}"}}}}'.encode()
-        assert as_json.headers["Content-Type"] == JSON
-        assert as_text.body == f"{status} {phrase(status)}".encode()
-        assert as_text.headers["Content-Type"] == PLAIN
-
-
-@pytest.mark.parametrize(
-    "status, expected",
-    [
-        (404, "Not Found"),
-        (413, "Content Too Large"),
-        (414, "URI Too Long"),
-        (416, "Range Not Satisfiable"),
-        (422, "Unprocessable Content"),
-        (500, "Internal Server Error"),
-        (299, "Successful"),
-        (399, "Redirection"),
-        (499, "Client Error"),
-        (599, "Server Error"),
-    ],
-)
-def test_phrases_are_those_of_rfc_9110_and_an_unregistered_status_has_the_name_of_its_class(status, expected):
-    """Contract 2.2, design 4."""
-    response = answer(raiser(HttpException(status)))
-    assert (response.reason, response.text) == (expected, f"{status} {expected}")
-
-
-def test_default_error_body_says_that_it_varies_with_accept():
-    """Design 4."""
-    app = WebApp()
-
-    @app.error
-    def vary(context, cause, status):
-        context.response.header("Vary", "Origin")
-
-    assert client(WebApp()).get("/").headers["Vary"] == "Accept"
-    assert client(app).get("/").headers["Vary"] == "Origin, Accept"
-
-
-class Answer422(ValidationExecutor):
-    def validate(self, context):
-        self.add_error("title", "is missing")
-        self.add_errors({"title": ["is short"], "age": "is no number"})
-
-
-ERRORS = {"title": ["is missing", "is short"], "age": ["is no number"]}
-
-
-@pytest.mark.parametrize(
-    "path, content, echo",
-    [
-        ("/", {"form": {"age": "x", "tag": ["a", "b"]}}, {"age": "x", "tag": ["a", "b"]}),
-        ("/?q=1", {"json": {"age": None, "deep": [{"er": 2.5}]}}, {"q": "1", "age": None, "deep": [{"er": 2.5}]}),
-        ("/", {"json": ["no", "object"]}, {}),
-        ("/?age=1", {"form": {"age": "2"}}, {"age": "2"}),
-        ("/", {"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
-        ("/", {"form": {"": "no name", "ключ": "<b>'\"\\"}}, {"": "no name", "ключ": "<b>'\"\\"}),
-    ],
-)
-def test_validation_failure_body_is_the_messages_by_field_and_every_input_as_submitted(path, content, echo):
-    """Contract 2.4."""
-    response = answer(Answer422, "POST", path, **content)
-    assert (response.status, response.headers["Content-Type"]) == (422, JSON)
-    assert response.json == {**echo, "validation": ERRORS}
-
-
-UNREADABLE_INPUT = [
-    ("broken JSON", b"{", JSON, {}),
-    ("not UTF-8", b'{"a": "\xff"}', JSON, {}),
-    ("infinite number", b'{"a": 1e999}', JSON, {}),
-    ("NaN", b'{"a": NaN}', JSON, {}),
-    ("deep JSON", b"[" * 100_000, JSON, {}),
-    ("deep JSON that is whole", b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}", JSON, {}),
-    ("huge integer", b'{"a": ' + b"9" * 5_000 + b"}", JSON, {}),
-    ("integer at the limit", b'{"a": ' + b"9" * 4_300 + b"}", JSON, {"a": 10**4300 - 1}),
-    ("lone surrogate", b'{"a": "\\ud800"}', JSON, {"a": "\ud800"}),
-    ("member named validation", b'{"validation": "none"}', JSON, {}),
-    ("member named error", b'{"error": 1}', JSON, {"error": 1}),
-    ("fields that are not UTF-8", b"a=%ff", URLENCODED, {}),
-    ("too many fields", b"a=1&" * 2_000, URLENCODED, {}),
-    ("broken multipart", b"--x\r\nnonsense", MULTIPART, {}),
-    ("multipart without boundary", b"--x", "multipart/form-data", {}),
-    ("unknown charset", b"{}", "application/json; charset=klingon", {}),
-    ("no content type", b'{"a": 1}', "", {}),
-]
-
-
-@pytest.mark.parametrize(
-    "body, content_type, echo", [row[1:] for row in UNREADABLE_INPUT], ids=[row[0] for row in UNREADABLE_INPUT]
-)
-def test_validation_failure_is_a_422_whatever_the_input_and_what_cannot_be_read_is_left_out(body, content_type, echo):
-    """Contract 2.4 and 7.6, design 3.5."""
-    app, hooks = WebApp(), []
-    app.post("/", Answer422)
-    app.error(lambda context, cause, status: hooks.append(cause))
-    response = client(app).post("/?kept=yes", body=body, headers={"Content-Type": content_type} if content_type else {})
-    assert (response.status, hooks) == (422, [])
-    assert response.json == {"kept": "yes", **echo, "validation": ERRORS}
-
-
-@pytest.mark.parametrize("environ", [{"CONTENT_LENGTH": "9"}, {"CONTENT_LENGTH": "seven"}, {"QUERY_STRING": "%ff=1"}])
-def test_validation_failure_is_a_422_when_the_request_is_cut_short_or_malformed(environ):
-    response = answer(Answer422, "POST", json={}, environ=environ, unchecked="it refuses such a Content-Length")
-    assert (response.status, response.json) == (422, {"validation": ERRORS})
-
-
-# ---- contract 4: routing and responses that are fixed ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", ["/nothing", "/admin", "/admin/nothing", "/admin/deep/nothing"])
-def test_unmatched_route_calls_only_outermost_error_hooks(path):
-    """Contract 4.1, 7.3 rule 3."""
-    app, calls = WebApp(), []
-    with app.path("/admin") as admin:
-        admin.error(lambda context, cause, status: calls.append("admin"))
-        admin.get("/users")(lambda context: "users")
-        with admin.path("/deep") as deep:
-            deep.error(lambda context, cause, status: calls.append("deep"))
-            deep.get("/er")(lambda context: "deeper")
-    with app.path("") as sibling:
-        sibling.error(lambda context, cause, status: calls.append("block without a prefix"))
-
-    @app.error
-    def outermost(context, cause, status):
-        calls.append((type(cause), status, context.route, context.params))
-
-    assert client(app).get(path).status == 404
-    assert calls == [(NotFoundException, 404, None, {})]
-
-
-def test_unmatched_route_runs_no_before_hook_and_the_outermost_after_hooks():
-    """Design 4 steps 2 and 7."""
-    app, calls = WebApp(), []
-    app.before(lambda context: calls.append("before"))
-    app.after(lambda context: calls.append("after"))
-    app.path("/in").after(lambda context: calls.append("inner after"))
-    assert client(app).get("/in/nothing").status == 404
-    assert calls == ["after"]
-
-
-@pytest.mark.parametrize(
-    "path, method, allow",
-    [
-        ("/one", "POST", "GET, HEAD"),
-        ("/one/", "DELETE", "GET, HEAD"),
-        ("/two", "GET", "DELETE, POST"),
-        ("/in/3", "POST", "GET, HEAD, PUT"),
-        ("/in/word", "PATCH", "PUT"),
-        ("/one", "PROPFIND", "GET, HEAD"),
-        ("/one", "get", "GET, HEAD"),
-    ],
-)
-def test_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_permitted_method(path, method, allow):
-    """Contract 4.2, 7.8; the methods of all fitting patterns, design 3.2."""
-    app, calls = WebApp(), []
-    app.get("/one")(lambda context: "one")
-    app.post("/two")(lambda context: "two")
-    app.delete("/two")(lambda context: "two")
-    with app.path("/in") as inner:
-        inner.get("/{number:int}")(lambda context: "number")
-        inner.put("/{name}")(lambda context: "name")
-        inner.error(lambda context, cause, status: calls.append("inner"))
-    app.error(lambda context, cause, status: calls.append((type(cause), status)))
-    response = client(app, unchecked="it warns of such methods").request(
-        method, path, environ={"REQUEST_METHOD": method}
-    )
-    assert (response.status, response.headers["Allow"], response.text) == (405, allow, "405 Method Not Allowed")
-    assert calls == [(MethodNotAllowedException, 405)]
-
-
-def before_hook_405(app):
-    app.before(raiser(HttpException(405)))
-    app.post("/")(lambda context: "ok")
-
-
-def error_hook_405(app):
-    app.error(lambda context, cause, status: context.response.code(405))
-    app.post("/")(raiser(ValueError()))
-
-
-@pytest.mark.parametrize(
-    "declare",
-    [
-        lambda app: app.post("/")(raiser(HttpException(405))),
-        lambda app: app.post("/")(lambda context: context.response.code(405).send()),
-        lambda app: app.post("/")(lambda context: context.response.code(405).text("no")),
-        before_hook_405,
-        error_hook_405,
-    ],
-    ids=["raised", "sent", "built", "before hook", "error hook"],
-)
-def test_every_405_has_an_allow_header_whoever_made_it(declare):
-    """Contract 7.8, design 3.5."""
-    app = WebApp()
-    app.get("/")(lambda context: "ok")
-    declare(app)
-    response = client(app).post("/")
-    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD, POST")
-
-
-def test_allow_that_the_application_gave_stays():
-    browser = client(failing_app(MethodNotAllowedException(["PUT", "GET"])))
-    assert browser.get("/").headers.getall("Allow") == ["GET, PUT"]
-
-
-@pytest.mark.parametrize("path", ["/nothing", "/%ff"])
-def test_405_for_a_path_without_any_route_is_a_complete_response_with_an_empty_allow_header(path):
-    app = WebApp()
-    app.error(lambda context, cause, status: context.response.code(405))
-    response = client(app).get(path)
-    assert (response.status, response.headers["Allow"], response.text) == (405, "", "405 Method Not Allowed")
-
-
-def test_path_that_is_not_utf_8_is_a_400_with_the_outermost_error_hooks():
-    """Design 3.2."""
-    app, calls = WebApp(), []
-    app.get("/{name}")(lambda context: "ok")
-    app.error(lambda context, cause, status: calls.append((type(cause), status)))
-    assert client(app).get("/%ff").text == "400 Bad Request"
-    assert calls == [(HttpException, 400)]
-
-
-NAMES_JSON = [
-    (None, False),
-    ("", False),
-    ("*/*", False),
-    ("application/*", False),
-    ("application/json", True),
-    ("text/javascript", True),
-    ("Application/JSON", True),
-    ("text/html, application/json", True),
-    ("text/html,application/json;q=0.001", True),
-    ("application/json;charset=utf-8", True),
-    ("text/javascript; charset=utf-8; q=1.000", True),
-    (";application/json", False),
-    ("application/json;q=0", False),
-    ("application/json;Q=0", False),
-    ("application/json ; Q=0", False),
-    ("application/json ; q=0.000", False),
-    ("application/json;\tq=0.", False),
-    ("application/json;v=1;q=0", False),
-    ("application/json;q=0;v=1", False),
-    ("application/json;q=0.000, text/javascript;Q=0", False),
-    ("application/json;q=0, text/javascript", True),
-    ("application/json;q=0, application/json", True),
-    ("application/json;q=0, application/json;q=0.1", True),
-    ("application/json, application/json;q=0", True),
-    ("application/json;q=2", True),
-    ("application/json;q=-1", True),
-    ("application/json;q=0.0000", True),
-    ("application/json;q=", True),
-    ("application/json;q=high", True),
-    ("application/json;q=nan", True),
-    ("application/json;q=\xb2", True),
-    ('application/json;a=";q=0"', True),
-    ('application/json;a="\\";q=0"', True),
-    ('application/json;a="\\\\";q=0', False),
-    ('text/html;a=", application/json"', False),
-    ('text/html;a=", application/json,"', False),
-    ('text/html;a="\\", application/json"', False),
-    ('text/html;a="x", application/json', True),
-    (",,application/json,,", True),
-    (" \t,\tapplication/json\t, ", True),
-    ("application/problem+json", False),
-    ("application/jsonp", False),
-    ("xapplication/json", False),
-    ("application/json/x", False),
-    ("application / json", False),
-    ("json", False),
-    ("text/html;application/json", False),
-    ("application/javascript, text/json", False),
-]
-
-
-@pytest.mark.parametrize("accept, as_json", NAMES_JSON)
-def test_accept_json_and_the_default_body_follow_what_accept_names(accept, as_json):
-    """Contract 4.3; the grammar is RFC 9110's, design 4."""
-    asked = []
-    app = WebApp()
-    app.error(lambda context, cause, status: asked.append(context.request.accept_json()))
-    response = client(app).get("/", environ={} if accept is None else {"HTTP_ACCEPT": accept})
-    assert asked == [as_json]
-    expected = b'{"error": {"status": 404, "message": "Not Found"}}' if as_json else b"404 Not Found"
-    assert response.body == expected
-
-
-# ---- contract 6: the three overridable methods -----------------------------------------------------------------------
-
-
 class Traced(WebApp):
     """Writes down the stages of a request. `actions` maps a stage to what it does beyond that."""
 
@@ -659,31 +308,234 @@ MISS = ["on_request", "outer_error", "outer_after", "on_complete"]
 FAILING = {"inner_handler": raiser(ValueError())}
 
 
+class Unprintable(Exception):
+    def __repr__(self):
+        raise ValueError("repr")
+
+    __str__ = __repr__
+
+
+class Answer422(ValidationExecutor):
+    def validate(self, context):
+        self.add_error("title", "is missing")
+        self.add_errors({"title": ["is short"], "age": ["is no number"]})
+
+
+ERRORS = {"title": ["is missing", "is short"], "age": ["is no number"]}
+
+
+def phrase(status):
+    """The phrase of RFC 9110 or IANA, from the standard library where that is up to date on every Python."""
+    newer = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
+    classes = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+    known = {int(member): member.phrase for member in HTTPStatus if member != 418}  # 418 and 306: "(Unused)"
+    return {**known, **newer}.get(status, classes[status // 100])
+
+
+# ---- contract 2: shapes ----------------------------------------------------------------------------------------------
+#
+# What contract 1 and 7.8 say stands in README's tables, and these are tests: see "README.rst: its tables".
+
+
+def test_error_hook_is_given_context_cause_and_resolved_status():
+    """Contract 2.1."""
+    given_to_hook, cause = [], HttpException(409, "two at once")
+    app = failing_app(cause)
+    app.error(lambda context, *rest: given_to_hook.append((context.request.path, *rest)))
+    client(app).get("/")
+    assert given_to_hook == [("/", cause, 409)]
+
+
+def test_default_error_body_is_status_and_phrase_byte_for_byte_in_both_forms_for_every_status():
+    """Contract 2.2 and 2.3, design 4; an unregistered status has the name of its class."""
+    app = WebApp()
+
+    @app.get("/{status:int}")
+    def fail(context, status):
+        raise HttpException(status)
+
+    browser = client(app)
+    for status in range(200, 600):
+        as_json, as_text = browser.get(f"/{status}", headers=ACCEPT_JSON), browser.get(f"/{status}")
+        assert (as_json.status, as_text.status) == (status, status)
+        assert as_json.reason == as_text.reason == HttpException(status).phrase == phrase(status)
+        if status in (204, 205, 304):
+            assert (as_json.body, as_text.body) == (b"", b"")
+            continue
+        assert as_json.body == f'{{"error": {{"status": {status}, "message": "{phrase(status)}"}}}}'.encode()
+        assert as_json.headers["Content-Type"] == JSON
+        assert as_text.body == f"{status} {phrase(status)}".encode()
+        assert as_text.headers["Content-Type"] == PLAIN
+
+
+# What is sent, and what of it comes back.
+INPUT = {
+    "fields": ({"form": {"age": "x", "tag": ["a", "b"]}}, {"age": "x", "tag": ["a", "b"]}),
+    "JSON": ({"json": {"age": None, "deep": [{"er": 2.5}]}}, {"age": None, "deep": [{"er": 2.5}]}),
+    "JSON that is no object": ({"json": ["no", "object"]}, {}),
+    "a field of the query's name": ({"form": {"kept": "2"}}, {"kept": "2"}),
+    "a file": ({"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
+    "odd names": ({"form": {"": "no name", "ключ": "<b>'\"\\"}}, {"": "no name", "ключ": "<b>'\"\\"}),
+    "broken JSON": ((b"{", JSON), {}),
+    "JSON that is not UTF-8": ((b'{"a": "\xff"}', JSON), {}),
+    "an infinite number": ((b'{"a": 1e999}', JSON), {}),
+    "NaN": ((b'{"a": NaN}', JSON), {}),
+    "deep JSON": ((b"[" * 100_000, JSON), {}),
+    "deep JSON that is whole": ((b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}", JSON), {}),
+    "a huge integer": ((b'{"a": ' + b"9" * 5_000 + b"}", JSON), {}),
+    "an integer at the limit": ((b'{"a": ' + b"9" * 4_300 + b"}", JSON), {"a": 10**4300 - 1}),
+    "a lone surrogate": ((b'{"a": "\\ud800"}', JSON), {"a": "\ud800"}),
+    "a member named validation": ((b'{"validation": "none"}', JSON), {}),
+    "a member named error": ((b'{"error": 1}', JSON), {"error": 1}),
+    "fields that are not UTF-8": ((b"a=%ff", URLENCODED), {}),
+    "too many fields": ((b"a=1&" * 2_000, URLENCODED), {}),
+    "a broken multipart form": ((b"--x\r\nnonsense", MULTIPART), {}),
+    "a multipart form without boundary": ((b"--x", "multipart/form-data"), {}),
+    "an unknown charset": ((b"{}", "application/json; charset=klingon"), {}),
+    "no content type": ((b'{"a": 1}', ""), {}),
+}
+
+
+@pytest.mark.parametrize("sent, echo", INPUT.values(), ids=INPUT)
+def test_validation_failure_body_is_the_messages_by_field_and_every_input_that_can_be_read_as_submitted(sent, echo):
+    """Contract 2.4 and 7.6, design 3.5."""
+    app, hooks = WebApp(), []
+    app.post("/", Answer422)
+    app.error(lambda context, cause, status: hooks.append(cause))
+    content = (
+        {"body": sent[0], "headers": {"Content-Type": sent[1]} if sent[1] else {}} if type(sent) is tuple else sent
+    )
+    response = client(app).post("/?kept=yes", **content)
+    assert (response.status, response.headers["Content-Type"], hooks) == (422, JSON, [])
+    assert response.json == {"kept": "yes", **echo, "validation": ERRORS}
+
+
+@pytest.mark.parametrize("environ", [{"CONTENT_LENGTH": "9"}, {"CONTENT_LENGTH": "seven"}, {"QUERY_STRING": "%ff=1"}])
+def test_validation_failure_is_a_422_when_the_request_is_cut_short_or_malformed(environ):
+    response = answer(Answer422, "POST", json={}, environ=environ, unchecked="it refuses such a Content-Length")
+    assert (response.status, response.json) == (422, {"validation": ERRORS})
+
+
+# ---- contract 4: routing and responses that are fixed ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/in", "/in/nothing", "/%ff"])
+def test_unmatched_route_calls_only_outermost_error_and_after_hooks(path):
+    """Contract 4.1, 7.3 rule 3; design 3.2: a path that is not UTF-8 can match none."""
+    seen = []
+    look = lambda context, cause, status: seen.append((type(cause), status, context.route, context.params))  # noqa: E731
+    app = Traced(outer_error=look)
+    app.path("").error(app.stage("block without a prefix"))
+    cause, status = (HttpException, 400) if path == "/%ff" else (NotFoundException, 404)
+    assert client(app).get(path).text == f"{status} {phrase(status)}"
+    assert (seen, app.calls) == ([(cause, status, None, {})], MISS)
+
+
+@pytest.mark.parametrize(
+    "path, method, allow",
+    [
+        ("/one/", "DELETE", "GET, HEAD"),
+        ("/two", "GET", "DELETE, POST"),
+        ("/in/3", "POST", "GET, HEAD, PUT"),
+        ("/in/word", "PATCH", "PUT"),
+        ("/one", "PROPFIND", "GET, HEAD"),
+        ("/one", "get", "GET, HEAD"),
+    ],
+)
+def test_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_permitted_method(path, method, allow):
+    """Contract 4.2, 7.8; the methods of all fitting patterns, design 3.2."""
+    app, calls = WebApp(), []
+    app.get("/one")(lambda context: "one")
+    app.post("/two")(lambda context: "two")
+    app.delete("/two")(lambda context: "two")
+    with app.path("/in") as inner:
+        inner.get("/{number:int}")(lambda context: "number")
+        inner.put("/{name}")(lambda context: "name")
+        inner.error(lambda context, cause, status: calls.append("inner"))
+    app.error(lambda context, cause, status: calls.append((type(cause), status)))
+    asked = client(app, unchecked="it warns of such methods").request(method, path, environ={"REQUEST_METHOD": method})
+    assert (asked.status, asked.headers["Allow"], asked.text) == (405, allow, "405 Method Not Allowed")
+    assert calls == [(MethodNotAllowedException, 405)]
+
+
+@pytest.mark.parametrize(
+    "handler, hook",
+    [
+        (raiser(HttpException(405)), None),
+        (lambda context: context.response.code(405).send(), None),
+        (lambda context: context.response.code(405).text("no"), None),
+        (raiser(ValueError()), lambda context, cause, status: context.response.code(405)),
+    ],
+    ids=["raised", "sent", "built", "error hook"],
+)
+def test_every_405_has_an_allow_header_whoever_made_it(handler, hook):
+    """Contract 7.8, design 3.5."""
+    app = WebApp()
+    app.get("/")(lambda context: "ok")
+    app.post("/")(handler)
+    app.error(hook or (lambda *_: None))
+    response = client(app).post("/")
+    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD, POST")
+
+
+def test_allow_that_the_application_gave_stays():
+    browser = client(failing_app(MethodNotAllowedException(["PUT", "GET"])))
+    assert browser.get("/").headers.getall("Allow") == ["GET, PUT"]
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/%ff"])
+def test_405_for_a_path_without_any_route_is_a_complete_response_with_an_empty_allow_header(path):
+    app = WebApp()
+    app.error(lambda context, cause, status: context.response.code(405))
+    response = client(app).get(path)
+    assert (response.status, response.headers["Allow"], response.text) == (405, "", "405 Method Not Allowed")
+
+
+# Beside the rows of README's table, and what the grammar says below ("header values: Accept").
+NAMES_JSON = [
+    "Application/JSON", "text/html,application/json;q=0.001", "text/javascript; charset=utf-8; q=1.000",
+    "application/json;q=0, text/javascript", "application/json;q=0, application/json",
+    "application/json;q=0, application/json;q=0.1", "application/json, application/json;q=0", "application/json;q=2",
+    "application/json;q=-1", "application/json;q=0.0000", "application/json;q=", "application/json;q=high",
+    "application/json;q=nan", "application/json;q=\xb2", 'application/json;a=";q=0"', 'application/json;a="\\";q=0"',
+    'text/html;a="x", application/json', ",,application/json,,", " \t,\tapplication/json\t, ",
+]  # fmt: skip
+NAMES_NO_JSON = [
+    "", ";application/json", "application/json ; Q=0", "application/json ; q=0.000", "application/json;\tq=0.",
+    "application/json;v=1;q=0", "application/json;q=0;v=1", "application/json;q=0.000, text/javascript;Q=0",
+    'application/json;a="\\\\";q=0', 'text/html;a=", application/json"', 'text/html;a=", application/json,"',
+    'text/html;a="\\", application/json"', "application/jsonp", "xapplication/json", "application/json/x",
+    "application / json", "json", "text/html;application/json", "application/javascript, text/json",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("as_json, accept", [*((True, a) for a in NAMES_JSON), *((False, a) for a in NAMES_NO_JSON)])
+def test_accept_json_and_the_default_body_follow_what_accept_names(as_json, accept):
+    """Contract 4.3; the grammar is RFC 9110's, design 4."""
+    asked = []
+    app = WebApp()
+    app.error(lambda context, cause, status: asked.append(context.request.accept_json()))
+    response = client(app).get("/", environ={"HTTP_ACCEPT": accept})
+    assert (asked, response.headers["Content-Type"]) == ([as_json], JSON if as_json else PLAIN)
+
+
+# ---- contract 6: the three overridable methods -----------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     "path, actions, calls, status",
     [
         ("/in/route", {}, BEFORES + ENDING, 204),
-        ("/route", {}, ["on_request", "outer_before", "outer_handler", "outer_after", "on_complete"], 204),
         ("/nothing", {}, MISS, 404),
-        ("/in/route", {"on_request": send("x")}, ["on_request", "on_complete"], 200),
-        ("/in/route", {"on_request": lambda context: "x"}, ["on_request", "on_complete"], 200),
-        ("/nothing", {"on_request": send("x")}, ["on_request", "on_complete"], 200),
-        ("/in/route", {"on_request": raiser(ValueError())}, ["on_request", *ERROR_HOOKS, *ENDING], 500),
-        ("/nothing", {"on_request": raiser(HttpException(403))}, MISS, 403),
-        ("/in/route", {"outer_before": send("x")}, BEFORES[:2] + ENDING, 200),
-        ("/in/route", {"inner_before": lambda context: {}}, BEFORES[:3] + ENDING, 200),
-        ("/in/route", {"outer_before": raiser(ValueError())}, BEFORES[:2] + ERROR_HOOKS + ENDING, 500),
         ("/in/route", FAILING, BEFORES + ERROR_HOOKS + ENDING, 500),
-        ("/in/route", {"inner_handler": lambda context: (1 / 0 for _ in "x")}, BEFORES + ERROR_HOOKS + ENDING, 500),
-        ("/in/route", {"inner_handler": lambda context: 5}, BEFORES + ERROR_HOOKS + ENDING, 500),
-        ("/in/route", {"inner_handler": lambda context: {"a": object()}}, BEFORES + ERROR_HOOKS + ENDING, 500),
-        ("/in/route", {**FAILING, "inner_error": send("x")}, [*BEFORES, "inner_error", *ENDING], 500),
-        ("/in/route", {"inner_after": raiser(ValueError())}, BEFORES + ENDING, 204),
-        ("/in/route", {"on_complete": raiser(ValueError())}, BEFORES + ENDING, 204),
+        ("/nothing", {"on_request": send("x")}, ["on_request", "on_complete"], 200),
+        ("/nothing", {"on_request": raiser(HttpException(403))}, MISS, 403),
+        ("/in/route", {"on_request": raiser(ValueError())}, ["on_request", *ERROR_HOOKS, *ENDING], 500),
     ],
+    ids=["answer", "miss", "failure", "on_request sends", "on_request raises on a miss", "on_request raises"],
 )
-def test_every_request_takes_one_path_through_the_stages(path, actions, calls, status):
-    """Contract 6 and 7.3, design 4."""
+def test_on_request_is_first_and_on_complete_last_on_every_request(path, actions, calls, status):
+    """Contract 6; what runs between them is README's table of hooks, and the model's below."""
     app = Traced(**actions)
     assert client(app).get(path).status == status
     assert app.calls == calls
@@ -719,14 +571,18 @@ def test_exception_in_on_request_after_sending_is_logged_and_nothing_but_on_comp
 
 
 @pytest.mark.parametrize("failing", ["inner_after", "outer_after", "on_complete"])
-def test_exception_in_an_after_hook_or_on_complete_is_swallowed_and_logged_and_the_response_still_sent(failing):
+@pytest.mark.parametrize("give", [lambda context: "answer", lambda context: iter(["answer"])], ids=["text", "stream"])
+def test_exception_in_an_after_hook_or_on_complete_is_swallowed_and_logged_and_the_response_still_sent(failing, give):
     """Contract 6."""
-    app = Traced(inner_handler=lambda context: "answer", **{failing: raiser(ValueError("secret"))})
+    app = Traced(inner_handler=give, **{failing: raiser(ValueError("secret"))})
     with Log() as log:
         assert client(app).get("/in/route").text == "answer"
     assert app.calls == BEFORES + ENDING
     assert [(record.levelname, record.getMessage()) for record in log.records] == [("ERROR", HOOK_FAILED)]
-    assert log.records[0].exc_info[0] is ValueError
+    assert (log.records[0].exc_info[0], log.records[0].stage) == (
+        ValueError,
+        failing.replace("inner_", "").replace("outer_", ""),
+    )
 
 
 def test_after_hooks_may_still_add_headers_and_one_that_fails_leaves_none():
@@ -736,25 +592,23 @@ def test_after_hooks_may_still_add_headers_and_one_that_fails_leaves_none():
         context.response.header("X-Broken", "1")
         raise ValueError
 
-    app = Traced(
-        inner_after=broken,
-        outer_after=lambda context: context.response.header("X-After", "1") and None,
-        inner_handler=lambda context: "answer",
-    )
+    app = Traced(inner_after=broken, outer_after=lambda context: context.response.header("X-After", "1"), **FAILING)
     headers = client(app).get("/in/route").headers
-    assert headers["X-After"] == "1"
-    assert "X-Broken" not in headers
+    assert ("X-After" in headers, "X-Broken" in headers) == (True, False)
 
 
-@pytest.mark.parametrize("late", ["text", "code", "send", "return"])
+@pytest.mark.parametrize(
+    "late",
+    [
+        lambda context: context.response.text("late"),
+        lambda context: context.response.code(500),
+        lambda context: context.response.send("late"),
+        lambda context: "late",
+    ],
+    ids=["text", "code", "send", "return"],
+)
 def test_after_hook_that_tries_to_change_status_or_body_changes_nothing(late):
-    actions = {
-        "text": lambda context: context.response.text("late"),
-        "code": lambda context: context.response.code(500),
-        "send": lambda context: context.response.send("late"),
-        "return": lambda context: "late",
-    }
-    app = Traced(inner_handler=lambda context: "answer", inner_after=actions[late])
+    app = Traced(inner_handler=lambda context: "answer", inner_after=late)
     with Log() as log:
         response = client(app).get("/in/route")
     assert (response.status, response.text, log.hooks_that_failed()) == (200, "answer", ["after"])
@@ -768,13 +622,21 @@ def test_on_complete_comes_too_late_for_a_header_and_the_failure_is_logged():
     assert log.hooks_that_failed() == ["on_complete"]
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
-@pytest.mark.parametrize("stage", ["on_request", "outer_before", "inner_handler", "inner_error", "inner_after"])
+@pytest.mark.parametrize(
+    "stage, interrupt",
+    [
+        ("on_request", KeyboardInterrupt),
+        ("outer_before", SystemExit),
+        ("inner_handler", GeneratorExit),
+        ("inner_handler", KeyboardInterrupt),
+        ("inner_error", KeyboardInterrupt),
+        ("inner_after", SystemExit),
+    ],
+)
 def test_keyboard_interrupt_and_its_like_pass_through_after_on_complete(stage, interrupt):
     """Design 4 steps 6 and 8."""
-    actions = {"inner_handler": raiser(ValueError())} if stage == "inner_error" else {}
-    app = Traced(**{**actions, stage: raiser(interrupt())})
     closed = []
+    app = Traced(**{**(FAILING if stage == "inner_error" else {}), stage: raiser(interrupt())})
     app.actions["inner_before"] = lambda context: context.on_close(lambda: closed.append(stage))
     with pytest.raises(interrupt):
         client(app).get("/in/route")
@@ -790,159 +652,133 @@ def test_on_complete_runs_when_the_server_refuses_the_response():
     assert app.calls[-1] == "on_complete"
 
 
-def test_on_complete_of_a_stream_that_fails_is_swallowed():
-    app = Traced(outer_handler=lambda context: iter(["whole"]), on_complete=raiser(ValueError()))
-    with Log() as log:
-        assert client(app).get("/route").text == "whole"
-    assert log.hooks_that_failed() == ["on_complete"]
-
-
 # ---- contract 6: everything else is final ----------------------------------------------------------------------------
 
 OVERRIDABLE = {"on_request", "on_complete", "resolve_status_code"}
-PUBLIC = sorted({name for name in (*vars(Scope), *vars(WebApp)) if not name.startswith("_")} - OVERRIDABLE)
+# Private methods too, whichever there are: the dispatcher is made of them.
+FINAL = {name for name in (*vars(Scope), *vars(WebApp)) if not name.startswith("__")} - OVERRIDABLE
+OVERRIDDEN = raiser(AssertionError("overridden"))
 
 
-@pytest.mark.parametrize("name", [*PUBLIC, "__call__", "__setattr__"])
-@pytest.mark.parametrize("way", ["subclass", "mixin", "mixin of a mixin", "subclass of a subclass", "attribute"])
-def test_final_method_cannot_be_overridden_and_the_error_names_it(name, way):
-    """Contract 1 and 6: exactly three methods can be overridden; design 3.1."""
-    overriding = {name: 5 if way == "attribute" else lambda self, *args, **kwargs: None}
-    if way == "mixin":
-        bases, overriding = (type("Mixin", (), overriding), WebApp), {}
-    elif way == "mixin of a mixin":
-        bases, overriding = (type("Mixin", (type("Base", (), overriding),), {}), WebApp), {}
-    else:
-        bases = (type("App", (WebApp,), {}),) if way == "subclass of a subclass" else (WebApp,)
-    with pytest.raises(TypeError, match=name):
-        type("Overriding", bases, overriding)
-
-
-def test_there_are_final_methods():
-    """So that the test above cannot pass for want of names."""
+def test_public_methods_are_final():
+    """So that the tests below cannot pass for want of names."""
     names = "get post put patch delete head options route any path before after error static mount routes run"
-    assert set(names.split()) <= set(PUBLIC)
+    assert set(names.split()) == {name for name in FINAL if name[0] != "_"}
 
 
-@pytest.mark.parametrize("name", [*PUBLIC, *sorted(OVERRIDABLE), "__call__"])
-def test_method_cannot_be_assigned_to_an_instance(name):
-    """Design 3.1: only a subclass overrides."""
+@pytest.mark.parametrize("name", [*sorted(FINAL), *sorted(OVERRIDABLE), "__call__", "__setattr__"])
+def test_method_cannot_be_overridden_nor_assigned_to_an_instance_and_the_error_names_it(name):
+    """Contract 1 and 6: exactly three methods can be overridden, and only by a subclass; design 3.1."""
     app = WebApp()
     with pytest.raises(TypeError, match=name):
-        setattr(app, name, lambda *args: None)
+        setattr(app, name, OVERRIDDEN)
     assert client(app).get("/").status == 404
+    if name not in OVERRIDABLE:
+        with pytest.raises(TypeError, match=name):
+            type("App", (WebApp,), {name: OVERRIDDEN})
 
 
-def override_by_a_checker_of_its_own(name, call):
-    return type("App", (WebApp,), {"_check_overrides": classmethod(call), "_refuse_overrides": call, name: call})
+def new_class(*bases, **members):
+    return type("App", bases or (WebApp,), members)
 
 
-def override_in_a_mixin_that_keeps_the_check_away(name, call):
-    mixin = type("Mixin", (), {"__init_subclass__": classmethod(lambda cls: None), name: call})
-    return type("App", (mixin, WebApp), {})
+def override_below_a_class_that_keeps_the_check_away(name):
+    base = new_class(WebApp, __init_subclass__=classmethod(lambda cls: None))
+    return new_class(base, **{name: OVERRIDDEN})
 
 
-def override_below_a_class_that_keeps_the_check_away(name, call):
-    base = type("Base", (WebApp,), {"__init_subclass__": classmethod(lambda cls: None)})
-    return type("App", (base,), {name: call})
+def override_in_a_mixin_that_keeps_the_check_away(name):
+    mixin = new_class(object, __init_subclass__=classmethod(lambda cls: None), **{name: OVERRIDDEN})
+    return new_class(mixin, WebApp)
 
 
-def override_on_the_class(name, call):
-    app_class = type("App", (WebApp,), {})
-    setattr(app_class, name, call)
+def override_on_the_class(name):
+    app_class = new_class()
+    setattr(app_class, name, OVERRIDDEN)
     return app_class
 
 
-def override_on_a_base(name, call):
-    base = type("Mixin", (), {})
-    app_class = type("App", (base, WebApp), {})
-    setattr(base, name, call)
+def override_on_a_mixin(name):
+    mixin = new_class(object)
+    app_class = new_class(mixin, WebApp)
+    setattr(mixin, name, OVERRIDDEN)
     return app_class
 
 
-def override_by_another_base(name, call):
-    app_class = type("App", (type("Base", (), {}), WebApp), {})
-    app_class.__bases__ = (type("Other", (), {name: call}), WebApp)
+def override_by_another_mixin(name):
+    app_class = new_class(new_class(object), WebApp)
+    app_class.__bases__ = (new_class(object, **{name: OVERRIDDEN}), WebApp)
     return app_class
 
 
-def override_when_named(name, call):
-    class Names:
-        def __set_name__(self, owner, attribute):
-            setattr(owner, name, call)
-
-    return type("App", (WebApp,), {"attribute": Names()})
+def override_when_named(name):
+    set_name = lambda self, owner, attribute: setattr(owner, name, OVERRIDDEN)  # noqa: E731
+    return new_class(attribute=new_class(object, __set_name__=set_name)())
 
 
-def override_by_a_slot(name, call):
-    return type("App", (WebApp,), {"__slots__": (name,)})
+OVERRIDES = {
+    "attribute": lambda name: new_class(**{name: 5}),
+    "slot": lambda name: new_class(__slots__=(name,)),
+    "alias": lambda name: new_class(**{name: WebApp.options}),
+    "subclass of a subclass": lambda name: new_class(new_class(), **{name: OVERRIDDEN}),
+    "mixin": lambda name: new_class(new_class(object, **{name: OVERRIDDEN}), WebApp),
+    "mixin of a mixin": lambda name: new_class(new_class(new_class(object, **{name: OVERRIDDEN})), WebApp),
+    **{name[9:].replace("_", " "): value for name, value in globals().items() if name.startswith("override_")},
+}
 
 
-def override_by_an_alias(name, call):
-    return type("App", (WebApp,), {name: WebApp.options if name != "options" else WebApp.get})
-
-
-OVERRIDES = {name: value for name, value in globals().items() if name.startswith("override_")}
-
-
-@pytest.mark.parametrize(
-    "name", ["__call__", "__setattr__", "__getattribute__", "get", "options", "routes", "_answer_failure"]
-)
+@pytest.mark.parametrize("name", ["get", "__call__", "__getattribute__"])
 @pytest.mark.parametrize("override", OVERRIDES.values(), ids=OVERRIDES)
-def test_nothing_can_be_overridden_by_way_of_the_class(name, override):
-    """Contract 1: the dispatcher cannot be replaced."""
-    call = raiser(AssertionError("overridden"))
+def test_nothing_can_be_overridden_in_a_roundabout_way(override, name):
+    """Contract 1: the dispatcher cannot be replaced. It fails when the class is made, or else when it is used."""
     with pytest.raises(TypeError, match=name):
-        override(name, call)()
+        override(name)()
 
 
-@pytest.mark.parametrize("name", ["__getattribute__", "get", "path", "_attach"])
+@pytest.mark.parametrize("name", ["__getattribute__", "get", "path"])
 def test_nothing_can_be_overridden_between_webapp_and_scope(name):
-    between = type("Between", (Scope,), {name: raiser(AssertionError("overridden"))})
     with pytest.raises(TypeError, match=name):
-        type("App", (WebApp, between), {})
+        new_class(WebApp, new_class(Scope, **{name: OVERRIDDEN}))
 
 
-@pytest.mark.parametrize("name", ["get", "path", "routes", "on_request", "on_complete", "_answer_failure", "_respond"])
+@pytest.mark.parametrize("name", ["get", "routes", "on_request", "on_complete"])
 def test_nothing_can_be_overridden_in_the_dict_of_an_instance(name):
     app = WebApp()
-    with pytest.raises(TypeError, match=name):
-        setattr(app, name, lambda *args: None)
     app.__dict__[name] = lambda *args: None
     with pytest.raises(TypeError, match=name):
         client(app).get("/")
 
 
-def test_class_of_an_instance_stays():
-    with pytest.raises(TypeError, match="__class__"):
-        WebApp().__class__ = type("App", (WebApp,), {})
-
-
 def test_class_that_changes_before_its_application_is_used_is_refused_then():
-    app_class = type("App", (WebApp,), {})
+    app_class = new_class()
     app = app_class()
-    app_class._answer_failure = raiser(AssertionError("overridden"))
-    with pytest.raises(TypeError, match="_answer_failure"):
+    app_class.get = OVERRIDDEN
+    with pytest.raises(TypeError, match="get"):
         client(app).get("/")
 
 
+def test_class_of_an_instance_stays():
+    with pytest.raises(TypeError, match="__class__"):
+        WebApp().__class__ = new_class()
+
+
 def test_mixin_behind_webapp_overrides_nothing_and_may_have_what_names_it_likes():
-    app = type("App", (WebApp, type("Mixin", (), {"get": 1, "routes": 2, "_answer_failure": 3})), {})()
+    app = new_class(WebApp, new_class(object, **dict.fromkeys(FINAL, 1)))()
     app.get("/", lambda context: "answer")
     assert client(app).get("/").text == "answer"
 
 
 @pytest.mark.parametrize("name", sorted(OVERRIDABLE))
-@pytest.mark.parametrize("value", [None, 5, property(raiser(LookupError()))])
+@pytest.mark.parametrize("value", [None, property(raiser(LookupError()))])
 def test_overridable_method_must_be_one(name, value):
     with pytest.raises(TypeError, match=f"App.{name}"):
-        type("App", (WebApp,), {name: value})
+        new_class(**{name: value})
 
 
 def test_application_may_compare_and_count_as_it_likes():
     """A dataclass without __hash__, an application that counts as empty: its hooks run all the same."""
 
-    class App(WebApp):
+    class App(Traced):
         def __eq__(self, other):
             raise AssertionError("compared")
 
@@ -951,21 +787,22 @@ def test_application_may_compare_and_count_as_it_likes():
 
         __hash__ = None
 
-    app, calls = App(), []
-    app.before(lambda context: calls.append("before"))
-    app.path("/in").get("/route", lambda context: "answer")
-    assert (client(app).get("/in/route").text, calls) == ("answer", ["before"])
+    app = App()
+    client(app).get("/in/route")
+    assert app.calls == BEFORES + ENDING
 
 
 def test_three_methods_can_be_overridden_by_a_subclass_and_by_a_mixin():
     """Contract 6, the table."""
 
     class Mixin:
+        calls = ()
+
         def on_request(self, context):
-            self.calls.append("on_request")
+            self.calls += ("on_request",)
 
         def on_complete(self, context):
-            self.calls.append("on_complete")
+            self.calls += ("on_complete",)
 
         def resolve_status_code(self, cause):
             return 418 if isinstance(cause, LookupError) else super().resolve_status_code(cause)
@@ -973,18 +810,11 @@ def test_three_methods_can_be_overridden_by_a_subclass_and_by_a_mixin():
         def helper(self):
             return "an application may have methods of its own"
 
-    class App(Mixin, WebApp):
-        calls = ()
-
-        def __init__(self):
-            super().__init__()
-            self.calls = []
-
-    app = App()
-    app.get("/")(raiser(KeyError()))
-    assert client(app).get("/").status == 418
-    assert client(app).get("/nothing").status == 404
-    assert app.calls == ["on_request", "on_complete"] * 2
+    for app in (new_class(Mixin, WebApp)(), new_class(**{**vars(Mixin), "resolve_status_code": lambda *_: 418})()):
+        app.get("/")(raiser(KeyError()))
+        assert client(app).get("/").status == 418
+        assert app.calls == ("on_request", "on_complete")
+    assert client(new_class(Mixin, WebApp)()).get("/nothing").status == 404
 
 
 # ---- contract 7.1: status code resolution ----------------------------------------------------------------------------
@@ -999,22 +829,25 @@ class Teapot(HttpException):
         pass
 
 
+class Resolving(WebApp):
+    """Maps its own exceptions, and leaves the rest to super()."""
+
+    def resolve_status_code(self, cause):
+        return {PermissionError: 403, NotFoundException: 410}.get(type(cause)) or super().resolve_status_code(cause)
+
+
 @pytest.mark.parametrize(
     "cause, status",
     [
-        (HttpException(402), 402),
         (HttpException(200), 200),
         (HttpException(599), 599),
         (HttpException(HTTPStatus.GONE), 410),
-        (NotFoundException(), 404),
         (NotFoundException("no such user"), 404),
         (MethodNotAllowedException(["PUT"]), 405),
         (Teapot(), 418),
         (CodeException(404), 500),
-        (type("FromALibrary", (Exception,), {"status_code": 404})(), 500),
         (CodeException("23505", "duplicate key"), 500),
-        (ValueError(404), 500),
-        (Exception(), 500),
+        (type("FromALibrary", (Exception,), {"status_code": 404})(), 500),
         (KeyError("status_code"), 500),
         (StopIteration(), 500),
         (RecursionError(), 500),
@@ -1027,28 +860,25 @@ def test_status_is_resolved_by_the_kind_of_exception(cause, status):
     assert (response.status, response.text) == (status, f"{status} {phrase(status)}")
 
 
-def test_not_found_exception_is_an_http_exception():
+def test_not_found_exception_is_an_http_exception_and_code_exception_is_none():
     """Contract 7.1, the table."""
-    assert issubclass(NotFoundException, HttpException)
-    assert NotFoundException().status_code == 404
-    assert not issubclass(CodeException, HttpException)
-
-
-@pytest.mark.parametrize("status", [199, 600, 0, -404, True, "404", 404.0, None])
-def test_http_exception_with_no_status_of_a_response_is_refused_when_it_is_made(status):
-    """Design 3.5."""
-    with pytest.raises(ValueError):
-        HttpException(status)
+    assert issubclass(NotFoundException, HttpException) and not issubclass(CodeException, HttpException)
+    assert (NotFoundException().status_code, Teapot().phrase) == (404, "Client Error")
 
 
 @pytest.mark.parametrize(
-    "headers",
-    [{"X": "a\r\nSet-Cookie: b"}, {"X y": "a"}, {"": "a"}, {"X": "\u20ac"}, {"X": 5}, {"Content-Length": "ten"}],
+    "arguments",
+    [
+        *({"status_code": status} for status in (199, 600, 0, -404, True, "404", 404.0, None)),
+        *({"status_code": 400, "headers": {name: "a"}} for name in ("X y", "", "Content-Length")),
+        *({"status_code": 400, "headers": {"X": value}} for value in ("a\r\nSet-Cookie: b", "\u20ac", 5)),
+    ],
+    ids=str,
 )
-def test_http_exception_with_a_broken_header_is_refused_when_it_is_made(headers):
+def test_http_exception_that_no_response_could_answer_is_refused_when_it_is_made(arguments):
     """Design 3.5."""
     with pytest.raises(ValueError):
-        HttpException(400, headers=headers)
+        HttpException(**arguments)
 
 
 def test_headers_of_an_http_exception_may_be_changed_before_it_is_raised_and_survive_a_copy():
@@ -1068,34 +898,11 @@ def test_methods_of_an_allow_header_are_plain_text_whoever_asked_first():
     methods = enum.Enum("Methods", {"MOVE": "MOVE", "LOCK": "LOCK"}, type=str)
     for allow in ([methods.MOVE, methods.LOCK], ["MOVE", "LOCK", "MOVE"], iter("LOCK MOVE".split()), "MOVE, LOCK"):
         error = MethodNotAllowedException(allow)
-        assert (error.allow, [*map(type, error.allow)], error.headers["Allow"]) == (
-            ("LOCK", "MOVE"), [str, str], "LOCK, MOVE",
-        )  # fmt: skip
+        assert (error.allow, error.headers["Allow"]) == (("LOCK", "MOVE"), "LOCK, MOVE")
+        assert {*map(type, error.allow)} == {str}
 
 
-def test_exception_whose_headers_cannot_be_had_is_answered_without_them():
-    class Headless(HttpException):
-        headers = property(lambda self: 1 / 0, lambda self, value: None)
-
-    with Log() as log:
-        response = answer(raiser(Headless(409)))
-    assert (response.status, response.text, log.levels()) == (409, "409 Conflict", ["DEBUG", "ERROR"])
-
-
-class Resolving(WebApp):
-    """Maps its own exceptions, and leaves the rest to super()."""
-
-    def resolve_status_code(self, cause):
-        if isinstance(cause, PermissionError):
-            return 403
-        if isinstance(cause, NotFoundException):
-            return 410
-        return super().resolve_status_code(cause)
-
-
-@pytest.mark.parametrize(
-    "cause, status", [(PermissionError(), 403), (HttpException(409), 409), (OSError(), 500), (NotFoundException(), 410)]
-)
+@pytest.mark.parametrize("cause, status", [(PermissionError(), 403), (HttpException(409), 409), (OSError(), 500)])
 def test_application_may_resolve_its_own_exceptions_and_fall_back_to_super_for_the_rest(cause, status):
     """Contract 7.1 rule 1, 7.8."""
     app = Resolving()
@@ -1104,17 +911,7 @@ def test_application_may_resolve_its_own_exceptions_and_fall_back_to_super_for_t
     assert client(app).get("/nothing").status == 410
 
 
-class Unprintable(Exception):
-    def __repr__(self):
-        raise ValueError("repr")
-
-    __str__ = __repr__
-
-
-@pytest.mark.parametrize(
-    "outcome",
-    [None, True, 199, 600, 99, -1, "404", 404.0, (404,), object(), ValueError(), Unprintable(), RecursionError()],
-)
+@pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", 404.0, ValueError(), Unprintable()])
 def test_resolve_status_code_that_raises_or_returns_no_status_means_500_and_is_logged(outcome):
     """Design 4."""
 
@@ -1132,19 +929,6 @@ def test_resolve_status_code_that_raises_or_returns_no_status_means_500_and_is_l
     assert log.levels() == ["ERROR", "ERROR"]
 
 
-@pytest.mark.parametrize("status", [200, 201, 303, 400, 404, 409, 413, 414, 416, 418, 422, 451, 499, 503, 599])
-def test_http_exception_says_the_phrase_that_the_default_answer_has(status):
-    phrase = HttpException(status).phrase
-    assert answer(raiser(HttpException(status))).reason == phrase
-    assert phrase not in ("Request Entity Too Large", "Unprocessable Entity", "")
-
-
-def test_phrase_of_an_http_exception_is_that_of_its_class():
-    assert NotFoundException("not this").phrase == "Not Found"
-    assert MethodNotAllowedException("GET").phrase == "Method Not Allowed"
-    assert Teapot().phrase == HttpException(418).phrase == "Client Error"
-
-
 @pytest.mark.parametrize("message", [404, ValueError("text"), {"a": 1}, b"text"])
 def test_message_that_is_no_text_is_still_shown(message):
     """`NotFoundException(404)` is soon written; a traceback must not fail at it."""
@@ -1154,28 +938,9 @@ def test_message_that_is_no_text_is_still_shown(message):
 # ---- contract 7.2: order in which the error response is built --------------------------------------------------------
 
 
-def test_response_has_the_resolved_status_before_the_first_error_hook():
-    """Contract 7.2 rule 1."""
-    app, seen = failing_app(HttpException(409)), []
-    app.error(lambda context, cause, status: seen.append((context.response.status, context.response.has_body)))
-    client(app).get("/")
-    assert seen == [(409, False)]
-
-
-@pytest.mark.parametrize("code", [200, 204, 302, 404, 503])
-def test_error_hook_may_override_the_status_and_the_default_body_follows_it(code):
-    """Contract 7.2 rule 1, 7.8; the default is that of the status that stands now, design 4."""
-    app, given_status = failing_app(ValueError()), []
-    app.error(lambda context, cause, status: context.response.code(code) and None)
-    app.error(lambda context, cause, status: given_status.append(status))
-    response = client(app).get("/")
-    assert (response.status, response.text) == (code, "" if code == 204 else f"{code} {phrase(code)}")
-    assert given_status == [500]
-
-
 def nested_hooks(*actions):
     """Ask for a route that raises, with one error hook in each of the three scopes around it, inner first."""
-    app = WebApp()
+    app = WebApp(secret_key=KEY)
     middle = app.path("/a")
     inner = middle.path("/b")
     inner.get("/route")(raiser(ValueError("cause")))
@@ -1184,19 +949,24 @@ def nested_hooks(*actions):
     return client(app).get("/a/b/route")
 
 
-def test_error_hooks_run_from_the_innermost_scope_outward_until_one_sends():
-    """Contract 7.2 rule 2."""
-    calls = []
-    response = nested_hooks(
-        lambda *_: calls.append("inner"),
-        lambda context, *_: calls.append("middle") or "middle answers",
-        lambda *_: calls.append("outer"),
-    )
-    assert (calls, response.status, response.text) == (["inner", "middle"], 500, "middle answers")
+@pytest.mark.parametrize("code", [200, 204, 503])
+def test_response_has_the_resolved_status_first_and_an_error_hook_may_override_it(code):
+    """Contract 7.2 rule 1, 7.8; the default body is that of the status that stands at last, design 4."""
+    app, seen = failing_app(HttpException(409)), []
+
+    @app.error
+    def override(context, cause, status):
+        seen.append((context.response.status, context.response.has_body))
+        context.response.code(code)
+
+    app.error(lambda context, cause, status: seen.append(status))
+    response = client(app).get("/")
+    assert (response.status, response.text) == (code, "" if code == 204 else f"{code} {phrase(code)}")
+    assert seen == [(409, False), 409]
 
 
 def test_body_that_a_hook_built_without_sending_wins_over_the_default():
-    """Contract 7.2 rules 3 and 4."""
+    """Contract 7.2 rules 2, 3 and 4."""
     calls = []
     response = nested_hooks(
         lambda context, cause, status: context.response.json("inner", status) and None,
@@ -1222,13 +992,6 @@ def test_empty_body_that_a_hook_built_is_a_body(build, body):
     assert (response.status, response.text) == (500, body)
 
 
-def test_no_error_hook_at_all_gives_the_default_response():
-    """Contract 7.2, last paragraph."""
-    assert answer(raiser(ValueError()), headers=ACCEPT_JSON).json == {
-        "error": {"status": 500, "message": "Internal Server Error"}
-    }
-
-
 def test_failed_step_is_undone_and_what_earlier_steps_completed_stays():
     """Design 4: a step either completes or leaves no trace; body, form and session changes are dropped altogether."""
 
@@ -1236,7 +999,7 @@ def test_failed_step_is_undone_and_what_earlier_steps_completed_stays():
         def on_request(self, context):
             context.response.header("X-Step", "on_request").cookie("first", "1").text("built early")
 
-    app = App(secret_key=KEY)
+    app, seen = App(secret_key=KEY), []
 
     @app.before
     def complete(context):
@@ -1249,71 +1012,18 @@ def test_failed_step_is_undone_and_what_earlier_steps_completed_stays():
         context.response.json("half", "done").header("Content-Type", "a/b").header("Content-Disposition", "attachment")
         raise ValueError
 
+    @app.error
+    def look(context, cause, status):
+        seen.append((context.response.has_body, context.response.sent, dict(context.response.form), context.session))
+
     response = client(app).get("/")
-    assert (response.status, response.text) == (500, "500 Internal Server Error")
+    assert (response.text, seen) == ("500 Internal Server Error", [(False, False, {}, {})])
     assert response.headers["Content-Type"] == PLAIN
     assert response.headers.getall("X-Step") == ["on_request", "before"]
     assert [line.partition(";")[0] for line in response.headers.getall("Set-Cookie")] == ["first=1", "second=2"]
     assert "Content-Disposition" not in response.headers
-
-
-@pytest.mark.parametrize("failing", ["on_request", "first", "second", "handler"])
-def test_each_before_hook_is_a_step_of_its_own(failing):
-    """Design 4."""
-
-    def step(name):
-        def run(context):
-            context.response.header(f"X-{name}", "1")
-            if name == failing:
-                raise ValueError
-
-        return run
-
-    class App(WebApp):
-        on_request = staticmethod(step("on_request"))
-
-    app = App()
-    app.before(step("first"))
-    app.before(step("second"))
-    app.get("/")(step("handler"))
-    steps = ["on_request", "first", "second", "handler"]
-    headers = client(app).get("/").headers
-    assert [name for name in steps if f"X-{name}" in headers] == steps[: steps.index(failing)]
-
-
-@pytest.mark.parametrize("path", ["/nothing", "/post"])
-def test_headers_of_on_request_stay_on_a_miss_and_its_body_goes(path):
-    """Design 4: on_request completed, so it is not undone."""
-
-    class App(WebApp):
-        def on_request(self, context):
-            context.response.header("X-Policy", "1").code(201).text("built")
-
-    app = App()
-    app.post("/post")(lambda context: "ok")
-    response = client(app).get(path)
-    assert (response.status, response.headers["X-Policy"]) == ({"/nothing": 404, "/post": 405}[path], "1")
-    assert response.text.startswith("40")
-
-
-def test_hook_finds_nothing_of_the_failed_handler_on_the_response():
-    """Design 4."""
-    app, seen = WebApp(secret_key=KEY), []
-
-    @app.get("/")
-    def fail(context):
-        context.response.put_form({"a": 1}).json("b", 2).header("X", "1")
-        context.session["c"] = 3
-        raise ValueError
-
-    @app.error
-    def look(context, cause, status):
-        response = context.response
-        seen.append((response.has_body, response.sent, dict(response.form), "X" in response.headers, context.session))
-        response.json("fresh", True)
-
-    assert client(app).get("/").json == {"fresh": True}
-    assert seen == [(False, False, {}, False, {})]
+    miss = client(app).post("/")
+    assert (miss.text, miss.headers.getall("X-Step")) == ("405 Method Not Allowed", ["on_request"])
 
 
 def test_headers_of_an_http_exception_go_onto_the_response_before_the_first_hook():
@@ -1330,93 +1040,82 @@ def test_headers_of_an_http_exception_go_onto_the_response_before_the_first_hook
     assert headers.getall("X-Mine") == ["2"]
 
 
-def test_headers_of_an_http_exception_may_be_those_of_its_class_and_broken_ones_cost_nobody_the_response():
-    class Slow(HttpException):
-        headers = {"Retry-After": "9"}
-
-    class Broken(HttpException):
-        headers = {"X": "a\r\nSet-Cookie: b"}
-
-    assert answer(raiser(Slow(429))).headers["Retry-After"] == "9"
+@pytest.mark.parametrize(
+    "headers, retry_after, levels",
+    [
+        ({"Retry-After": "9"}, "9", ["DEBUG"]),
+        ({"Retry-After": "a\r\nSet-Cookie: b"}, None, ["DEBUG", "ERROR"]),
+        (property(lambda self: 1 / 0, lambda self, value: None), None, ["DEBUG", "ERROR"]),
+    ],
+    ids=["sound", "broken", "cannot be had"],
+)
+def test_headers_of_an_http_exception_may_be_those_of_its_class_and_cost_nobody_the_response(
+    headers, retry_after, levels
+):
     with Log() as log:
-        response = answer(raiser(Broken(429)))
-    assert log.levels() == ["DEBUG", "ERROR"]
-    assert (response.text, "X" in response.headers) == ("429 Too Many Requests", False)
+        response = answer(raiser(type("Slow", (HttpException,), {"headers": headers})(429)))
+    assert (response.text, response.headers.get("Retry-After")) == ("429 Too Many Requests", retry_after)
+    assert log.levels() == levels
 
 
 def test_headers_that_describe_a_body_do_not_survive_onto_the_default_body():
     error = HttpException(400, headers={"Content-Type": "application/problem+json", "Content-Length": "99999"})
     headers = answer(raiser(error)).headers
-    assert headers.getall("Content-Type") == [PLAIN]
-    assert headers.getall("Content-Length") == ["15"]
+    assert (headers.getall("Content-Type"), headers.getall("Content-Length")) == ([PLAIN], ["15"])
 
 
-def test_response_that_was_sent_before_the_exception_stands_and_no_error_hook_runs():
-    """Design 4."""
-    app, calls = WebApp(), []
-    app.error(lambda *_: calls.append("error"))
-    app.after(lambda context: calls.append("after"))
+@pytest.mark.parametrize(
+    "late, error",
+    [
+        (raiser(ValueError()), ValueError),
+        (lambda context: context.response.send("b"), RuntimeError),
+        (lambda context: "b", RuntimeError),
+    ],
+    ids=["exception", "second send", "return"],
+)
+def test_response_that_was_sent_before_the_exception_stands_and_no_error_hook_runs(late, error):
+    """Design 4, 3.4: a second send raises RuntimeError."""
 
-    @app.get("/")
     def send_and_fail(context):
         context.response.header("X-Kept", "1").code(201).send("sent")
-        raise ValueError("after sending")
+        return late(context)
 
+    app = Traced(inner_handler=send_and_fail)
     with Log() as log:
-        response = client(app).get("/")
+        response = client(app).get("/in/route")
     assert (response.status, response.text, response.headers["X-Kept"]) == (201, "sent", "1")
-    assert calls == ["after"]
-    assert [(record.levelname, record.exc_info[0]) for record in log.records] == [("ERROR", ValueError)]
+    assert app.calls == BEFORES + ENDING
+    assert [(record.levelname, record.exc_info[0]) for record in log.records] == [("ERROR", error)]
 
 
-@pytest.mark.parametrize(
-    "twice", [lambda context: context.response.send("b"), lambda context: "b"], ids=["send", "return"]
-)
-def test_second_send_changes_nothing_and_is_logged(twice):
-    """Design 3.4: a second send raises RuntimeError."""
-    app = WebApp()
-
-    @app.get("/")
-    def send_twice(context):
-        context.response.send("a")
-        return twice(context)
-
-    with Log() as log:
-        assert client(app).get("/").text == "a"
-    assert [record.exc_info[0] for record in log.records] == [RuntimeError]
-
-
-@pytest.mark.parametrize("document", [{"a": object()}, {"a": float("nan")}, {("a",): 1}, {"a": b"bytes"}])
-def test_hook_whose_body_cannot_be_encoded_is_logged_like_a_failed_hook_and_the_default_sent(document):
-    """Design 4, last sentence of the error path."""
-    with Log() as log:
-        response = nested_hooks(lambda context, *_: context.response.code(503).json(document) and None)
-    assert (response.status, response.text) == (503, "503 Service Unavailable")
-    assert response.headers["Content-Type"] == PLAIN
-    assert log.hooks_that_failed() == ["error"]
-
-
-@pytest.mark.parametrize("value", [object(), "a" * 5000], ids=["unencodable", "too long"])
-@pytest.mark.parametrize(
-    "build", [lambda response: None, lambda response: response.text("built")], ids=["no body", "text"]
-)
-def test_hook_whose_session_cannot_be_saved_gives_the_default_body_and_no_cookie(value, build):
-    """Design 4: whatever a hook does, something complete is sent."""
-    app = failing_app(ValueError(), secret_key=KEY)
-
-    @app.error
-    def spoil_session(context, cause, status):
+def spoil_session(value):
+    def spoil(context):
         context.session["value"] = value
-        build(context.response)
+        context.response.text("built")
 
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda context: context.response.json({"a": object()}),
+        lambda context: context.session.update(a=object()),
+        spoil_session(object()),
+        spoil_session("a" * 5000),
+    ],
+    ids=["document", "session alone", "session", "session too long"],
+)
+def test_what_a_hook_did_that_cannot_be_sent_is_logged_like_a_failed_hook_and_the_default_sent(spoil):
+    """Design 4: whatever a hook does, something complete is sent."""
     with Log() as log:
-        response = client(app).get("/")
-    assert (response.status, response.text) == (500, "500 Internal Server Error")
-    assert "Set-Cookie" not in response.headers
+        response = nested_hooks(lambda context, *_: context.response.code(503) and spoil(context) and None)
+    assert (response.status, response.text) == (503, "503 Service Unavailable")
+    assert (response.headers["Content-Type"], "Set-Cookie" in response.headers) == (PLAIN, False)
     assert log.hooks_that_failed() == ["error"]
 
 
-@pytest.mark.parametrize("status", [204, 205, 304, 404, 500])
+@pytest.mark.parametrize("status", [204, 205, 304, 404])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_head_204_205_and_304_get_no_body_and_the_right_length(method, status):
     """Design 4, RFC 9110 sections 6.4.1, 8.6 and 15.3.6."""
@@ -1429,18 +1128,10 @@ def test_head_204_205_and_304_get_no_body_and_the_right_length(method, status):
     assert ("Content-Type" in response.headers) == (status not in (204, 304))
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda response: response.text("x"),
-        lambda response: response.json("a", 1),
-        lambda response: response.stream("x"),
-    ],
-    ids=["text", "JSON", "stream"],
-)
+@pytest.mark.parametrize("build", ["text", "stream"])
 @pytest.mark.parametrize("status", [204, 205, 304])
 def test_body_that_a_hook_built_is_not_sent_with_a_status_that_has_none(status, build):
-    response = nested_hooks(lambda context, *_: build(context.response.code(status)))
+    response = nested_hooks(lambda context, *_: getattr(context.response.code(status), build)("x"))
     assert (response.status, response.body) == (status, b"")
     assert response.headers.get("Content-Length") == ("0" if status == 205 else None)
 
@@ -1448,39 +1139,20 @@ def test_body_that_a_hook_built_is_not_sent_with_a_status_that_has_none(status, 
 # ---- contract 7.3: scope and order of hooks --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_hook_inside_a_block_runs_before_the_one_in_the_outer_scope_whatever_the_order_of_writing(order):
-    """Contract 7.3 rule 2, its example."""
+def test_hooks_run_by_scope_and_then_in_the_order_of_writing_whatever_stands_above_them():
+    """Contract 7.3 rules 1 and 2, design 3.1; the rest is README's table of hooks, and the model's below."""
     app, calls = WebApp(), []
-    scopes = app, app.path("/admin")
-    scopes[1].get("/route")(raiser(ValueError()))
-    for number in order:
-        scopes[number].error(lambda context, cause, status, name=("outer", "inner")[number]: calls.append(name))
+    block = app.path("/admin")
+    block.get("/route")(raiser(ValueError()))
+    for kind in ("after", "error", "before"):
+        for scope, name in ((block, "inner 1"), (app, "outer"), (block, "inner 2")):
+            getattr(scope, kind)(lambda *_, call=f"{kind} {name}": calls.append(call))
     client(app).get("/admin/route")
-    assert calls == ["inner", "outer"]
-
-
-def test_hooks_of_one_scope_run_in_the_order_of_writing_and_apply_to_routes_written_above_them():
-    """Contract 7.3 rule 1, design 3.1."""
-    app, calls = WebApp(), []
-    app.get("/")(raiser(ValueError()))
-    for kind in ("before", "after", "error"):
-        for number in (1, 2):
-            getattr(app, kind)(lambda *_, name=f"{kind} {number}": calls.append(name))
-    client(app).get("/")
-    assert calls == ["before 1", "before 2", "error 1", "error 2", "after 1", "after 2"]
-
-
-def test_two_blocks_with_one_prefix_are_two_scopes():
-    """Contract 7.3 rule 1: a hook is attached to its block, not to a path; design 3.1."""
-    app, calls = WebApp(), []
-    for name in ("one", "two"):
-        block = app.path("/admin")
-        block.get(f"/{name}")(raiser(ValueError()))
-        for kind in ("before", "after", "error"):
-            getattr(block, kind)(lambda *_, name=f"{name} {kind}": calls.append(name))
-    client(app).get("/admin/two")
-    assert calls == ["two before", "two error", "two after"]
+    assert calls == [
+        *("before outer", "before inner 1", "before inner 2"),
+        *("error inner 1", "error inner 2", "error outer"),
+        *("after inner 1", "after inner 2", "after outer"),
+    ]
 
 
 def test_block_may_be_a_function_or_a_with_statement():
@@ -1495,24 +1167,6 @@ def test_block_may_be_a_function_or_a_with_statement():
 
 
 # ---- contract 7.4: when a hook itself fails --------------------------------------------------------------------------
-
-
-class CallableThatHidesItsName:
-    def __init__(self, error):
-        self.error = error
-
-    def __call__(self, *args):
-        raise self.error
-
-    def __repr__(self):
-        raise ValueError("no name")
-
-
-@pytest.mark.parametrize("kind", ["before", "after", "error"])
-def test_hook_that_fails_and_whose_name_cannot_be_told_is_a_complete_response_all_the_same(kind):
-    app = failing_app(HttpException(409))
-    getattr(app, kind)(CallableThatHidesItsName(LookupError()))
-    assert client(app).get("/").status == (500 if kind == "before" else 409)
 
 
 def test_error_hook_that_throws_is_swallowed_logged_and_the_next_one_outward_runs():
@@ -1531,73 +1185,46 @@ def test_error_hooks_that_all_throw_leave_the_default_response():
     assert nested_hooks(*[raiser(HttpException(403))] * 3).text == "500 Internal Server Error"
 
 
-def test_error_hook_that_throws_leaves_no_trace_in_the_response():
+def test_error_hook_that_throws_leaves_no_trace_in_response_form_and_session():
     """Design 4: as though it had not run."""
 
     def spoil(context, cause, status):
         response = context.response
+        response.form["spoilt in place"] = 1
         response.code(418).header("X-Spoilt", "1").cookie("spoilt", "1").put_form({"spoilt": 1}).json("spoilt", 1)
-        raise ValueError
-
-    def build(context, cause, status):
-        context.response.header("X-Built", "1").put_form({"form": 1}).json("built", [1])
-
-    response = nested_hooks(build, spoil, lambda context, *_: context.response.json("outer", True))
-    assert (response.status, response.json) == (500, {"form": 1, "built": [1], "outer": True})
-    assert response.headers["X-Built"] == "1"
-    assert not {"X-Spoilt", "Set-Cookie"} & set(response.headers)
-    assert nested_hooks(spoil).text == "500 Internal Server Error"
-
-
-def test_error_hook_that_throws_leaves_no_trace_in_the_session():
-    app = failing_app(ValueError(), secret_key=KEY)
-
-    @app.error
-    def complete(context, cause, status):
-        context.session["list"] = [1]
-
-    @app.error
-    def spoil(context, cause, status):
         context.session["list"].append(2)
         context.session["more"] = 3
         raise ValueError
 
-    app.error(lambda context, cause, status: context.session)
-    assert client(app).get("/").json == {"list": [1]}
+    def build(context, cause, status):
+        context.response.header("X-Built", "1").put_form({"form": 1}).json("built", [1])
+        context.session["list"] = [1]
+
+    response = nested_hooks(build, spoil, lambda context, *_: context.response.json("session", context.session))
+    assert (response.status, response.json) == (500, {"form": 1, "built": [1], "session": {"list": [1]}})
+    assert (response.headers["X-Built"], "X-Spoilt" in response.headers) == ("1", False)
+    assert [line.partition("=")[0] for line in response.headers.getall("Set-Cookie")] == ["session"]
+    assert (
+        nested_hooks(lambda *_: None, lambda context, *_: context.response.text("spoilt") and 1 / 0).text[:3] == "500"
+    )
 
 
-@pytest.mark.parametrize(
-    "change", [lambda session: None, lambda session: session.clear()], ids=["keeps it", "clears it"]
-)
+@pytest.mark.parametrize("change", [lambda session: None, dict.clear], ids=["keeps it", "clears it"])
 def test_session_that_cannot_be_written_is_heard_of_though_a_later_hook_throws(change):
     """Design 4: the default body is sent, and what failed is logged."""
-    app = failing_app(ValueError(), secret_key="a secret of one's own")
 
-    @app.error
-    def make_unwritable(context, cause, status):
+    def spoils(context, cause, status):
         context.session["object"] = object()
         context.response.text("built")
 
-    @app.error
-    def spoil(context, cause, status):
+    def throws(context, cause, status):
         change(context.session)
         raise KeyError
 
     with Log() as log:
-        response = client(app).get("/")
+        response = nested_hooks(spoils, throws, lambda *_: None)
     assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
     assert [type(record.exc_info[1]) for record in log.records] == [ValueError, KeyError, TypeError]
-
-
-def test_error_hook_that_throws_leaves_no_trace_in_the_response_form():
-    def spoil(context, cause, status):
-        context.response.form["spoilt"] = 1
-        raise ValueError
-
-    def build(context, cause, status):
-        context.response.put_form({"built": 1})
-
-    assert nested_hooks(build, spoil).json == {"built": 1}
 
 
 def test_error_hook_that_throws_after_sending_has_answered():
@@ -1612,19 +1239,6 @@ def test_error_hook_that_throws_after_sending_has_answered():
         response = nested_hooks(send_and_throw, lambda *_: calls.append("middle"))
     assert (response.status, response.text, response.headers["X-Sent"], calls) == (500, "sent", "1", [])
     assert log.hooks_that_failed() == ["error"]
-
-
-def test_log_tells_which_hook_failed_and_where():
-    """Design 4: what failed goes into the traceback and `extra`."""
-
-    def my_own_hook(context, cause, status):
-        raise ValueError
-
-    with Log() as log:
-        nested_hooks(my_own_hook)
-    record = log.records[-1]
-    assert (record.stage, record.method, record.path) == ("error", "GET", "/a/b/route")
-    assert "my_own_hook" in record.hook
 
 
 def second_line(record):
@@ -1654,18 +1268,16 @@ def wrapper(*arguments):
     return plain(*arguments)
 
 
-@pytest.mark.parametrize("stage", ["error hook", "after hook", "on_close callback"])
 @pytest.mark.parametrize(
-    "hook, name",
+    "stage, hook, name",
     [
-        (plain, "plain"),
-        (wrapper, "plain"),
-        (functools.partial(plain, 1), "a partial of plain"),
-        (Named().method, "Named.method"),
-        (Named.static, "Named.static"),
-        (Named(), "an object of Named"),
+        ("error hook", plain, "plain"),
+        ("after hook", wrapper, "plain"),
+        ("on_close callback", functools.partial(plain, 1), "a partial of plain"),
+        ("error hook", Named().method, "Named.method"),
+        ("after hook", Named.static, "Named.static"),
+        ("on_close callback", Named(), "an object of Named"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_second_line_of_the_log_tells_which_hook_failed_where_it_stands_and_on_which_request(stage, hook, name):
     """Issue: without configuring anything. The line is part of the stack trace, as the message is the contract's."""
@@ -1680,47 +1292,47 @@ def test_second_line_of_the_log_tells_which_hook_failed_where_it_stands_and_on_w
     assert re.fullmatch(rf"{stage} {name} \(.*{HERE}\) failed for 'GET' \"/it's\":", second_line(record))
     assert re.search(rf'File ".*{os.path.basename(__file__)}", line \d+', record.exc_text)
     assert "webapp.py" not in record.exc_text.replace(os.path.basename(__file__), "")
-    assert (record.hook, record.path) == (name, "/it's")
+    assert (record.stage, record.hook) == (re.match(r"\w+", stage)[0], name)
+    assert (record.method, record.path) == ("GET", "/it's")
 
 
-def test_second_line_of_the_log_names_what_python_can_tell_no_place_of():
-    app = WebApp()
-    app.get("/")(lambda context: context.on_close([].pop))
+class CallableThatHidesItsName:
+    def __call__(self, *args):
+        raise LookupError
+
+    def __repr__(self):
+        raise ValueError("no name")
+
+
+@pytest.mark.parametrize("kind", ["before", "after", "error"])
+def test_hook_that_fails_and_whose_name_cannot_be_told_is_a_complete_response_all_the_same(kind):
+    app = failing_app(HttpException(409))
+    getattr(app, kind)(CallableThatHidesItsName())
+    assert client(app).get("/").status == (500 if kind == "before" else 409)
+
+
+def test_second_line_of_the_log_names_what_python_can_tell_no_place_of_and_on_complete():
+    app = Traced(outer_handler=lambda context: context.on_close([].pop), on_complete=raiser(ValueError()))
     with Log() as log:
-        client(app).get("/")
-    assert second_line(log.records[-1]) == "on_close callback list.pop failed for 'GET' '/':"
+        client(app).get("/route")
+    closing, complete = map(second_line, log.records[-2:])
+    assert closing == "on_close callback list.pop failed for 'GET' '/route':"
+    assert re.fullmatch(rf"method Traced.on_complete \(.*{HERE}\) failed for 'GET' '/route':", complete)
 
 
-def test_second_line_of_the_log_names_on_complete():
-    class App(WebApp):
-        def on_complete(self, context):
-            raise ValueError
-
-    with Log() as log:
-        client(App()).get("/")
-    assert re.fullmatch(rf"method .*App.on_complete \(.*{HERE}\) failed for 'GET' '/':", second_line(log.records[1]))
-
-
-def test_log_names_the_error_hook_that_made_the_session_unwritable():
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda context: context.response.json("a", object()), lambda context: context.session.update(a=object())],
+    ids=["document", "session"],
+)
+def test_log_names_the_error_hook_whose_answer_cannot_be_sent(spoil):
     def spoils(context, cause, status):
-        context.session["a"] = object()
+        spoil(context)
 
-    app = failing_app(ValueError(), secret_key=KEY)
-    for hook in (lambda *_: None, spoils, lambda *_: None):
-        app.error(hook)
     with Log() as log:
-        client(app).get("/")
+        nested_hooks(lambda *_: None, spoils, lambda *_: None)
     assert log.records[-1].hook.endswith("spoils")
-
-
-def test_log_names_the_error_hook_whose_answer_cannot_be_sent():
-    def builds(context, cause, status):
-        context.response.json("unencodable", object())
-
-    with Log() as log:
-        nested_hooks(lambda *_: None, builds, lambda *_: None)
-    assert log.records[-1].hook.endswith("builds")
-    assert f"builds ({__file__}:{builds.__code__.co_firstlineno})" in second_line(log.records[-1])
+    assert f"spoils ({__file__}:{spoils.__code__.co_firstlineno})" in second_line(log.records[-1])
 
 
 @pytest.mark.parametrize(
@@ -1728,12 +1340,11 @@ def test_log_names_the_error_hook_whose_answer_cannot_be_sent():
     [
         lambda context, name: 5,
         lambda context, name: {"a": object()},
-        lambda context, name: [float("nan")],
         lambda context, name: iter([5]),
-        lambda context, name: context.response.json(object()) and None,
+        lambda context, name: context.response.json([float("nan")]) and None,
         functools.wraps(plain)(lambda context, name: 5),
     ],
-    ids=["type", "JSON", "NaN", "stream", "built", "wrapped"],
+    ids=["type", "JSON", "stream", "built", "wrapped"],
 )
 def test_second_line_of_the_log_names_the_handler_where_no_frame_of_it_is_left(give):
     """What it gave is encoded when it has returned."""
@@ -1741,8 +1352,7 @@ def test_second_line_of_the_log_names_the_handler_where_no_frame_of_it_is_left(g
     app.get("/{name}")(give)
     with Log() as log:
         assert client(app).get("/a").status == 500
-    name = "plain" if give.__name__ == "plain" else "<lambda>"
-    assert re.fullmatch(rf"GET /\{{name\}}, handled by {name} \(.*{HERE}\):", second_line(log.records[0]))
+    assert re.fullmatch(rf"GET /\{{name\}}, handled by {give.__name__} \(.*{HERE}\):", second_line(log.records[0]))
 
 
 PROGRAM_THAT_FAILS = """
@@ -1765,15 +1375,10 @@ TestClient(app).get("/x%0d%0aFORGED%1b[31m")
 
 def test_stderr_shows_failures_and_hooks_without_any_configuration_of_logging():
     """Python's handler of last resort writes messages and stack traces from WARNING on."""
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM_THAT_FAILS],
-        cwd=ROOT,
-        capture_output=True,
-        timeout=60,
-        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-    )
-    lines = run.stderr.decode().splitlines()
-    assert [line for line in lines if not line.startswith((" ", "During", "Traceback")) and line] == [
+    environ = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-c", PROGRAM_THAT_FAILS]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, env=environ).stderr.decode()
+    assert [line for line in shown.splitlines() if not line.startswith((" ", "During", "Traceback")) and line] == [
         "'GET' '/x\\r\\nFORGED\\x1b[31m': 500",
         "ValueError: no x\\r\\nFORGED\\x1b[31m",
         HOOK_FAILED,
@@ -1781,13 +1386,13 @@ def test_stderr_shows_failures_and_hooks_without_any_configuration_of_logging():
         "ValueError: no x\\r\\nFORGED\\x1b[31m",
         "KeyError: 'page'",
     ]
-    assert b"webapp.py" not in run.stderr
+    assert "webapp.py" not in shown
 
 
 # ---- contract 7.5: logging -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [200, 302, 400, 404, 405, 422, 499, 500, 503, 599])
+@pytest.mark.parametrize("status", [200, 404, 405, 422, 499, 500, 599])
 def test_5xx_is_logged_as_an_error_with_the_stack_trace_and_everything_else_for_debugging(status):
     """Contract 7.5, the table."""
     cause = HttpException(status, "what happened")
@@ -1813,14 +1418,6 @@ def test_5xx_of_an_exception_that_counts_as_false_is_logged_with_the_stack_trace
     assert [(record.levelname, record.exc_info[1]) for record in log.records] == [("ERROR", cause)]
 
 
-@pytest.mark.parametrize("method, path", [("GET", "/nothing"), ("POST", "/")])
-def test_404_and_405_are_kept_out_of_the_error_log(method, path):
-    """Contract 7.5."""
-    with Log() as log:
-        client(failing_app(ValueError())).request(method, path)
-    assert log.levels() == ["DEBUG"]
-
-
 def test_log_level_follows_the_resolved_status_whatever_a_hook_makes_of_it_later():
     """Design 4."""
     for cause, later, level in ((ValueError(), 200, "ERROR"), (HttpException(404), 503, "DEBUG")):
@@ -1831,20 +1428,15 @@ def test_log_level_follows_the_resolved_status_whatever_a_hook_makes_of_it_later
         assert log.levels() == [level]
 
 
-def test_success_and_validation_failures_are_not_logged():
-    app = WebApp()
-    app.get("/")(lambda context: "ok")
-    app.post("/", Answer422)
+def test_success_is_not_logged():
     with Log() as log:
-        client(app).get("/")
-        client(app).post("/")
+        answer(lambda context: "ok")
     assert log.records == []
 
 
 @pytest.mark.parametrize("where", ["path", "message", "repr"])
-@pytest.mark.parametrize("status", [404, 500])
 @pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x1b[31m", "\x85", "\u2028", "\u202e", "\x00"])
-def test_client_cannot_forge_a_line_of_the_log(where, status, end):
+def test_client_cannot_forge_a_line_of_the_log(where, end):
     """Design 4: text from a client with %r."""
     forged = f"x{end}ERROR forged"
 
@@ -1852,17 +1444,13 @@ def test_client_cannot_forge_a_line_of_the_log(where, status, end):
         def __repr__(self):
             return forged if where == "repr" else super().__repr__()
 
-    app = WebApp()
-    app.get("/{name}")(raiser(OfRepr(status, forged if where == "message" else "")))
-    with Log() as log:
-        assert client(app).get(f"/{forged if where == 'path' else 'x'}").status == status
-    [record] = log.records
-    assert end not in record.getMessage()
-    assert record.getMessage().isprintable()
-
-
-def syntax_error(text):
-    return SyntaxError(text, (text, 1, 1, text))
+    for status in (404, 500):
+        app = WebApp()
+        app.get("/{name}")(raiser(OfRepr(status, forged if where == "message" else "")))
+        with Log() as log:
+            assert client(app).get(f"/{forged if where == 'path' else 'x'}").status == status
+        [record] = log.records
+        assert record.getMessage().isprintable()
 
 
 def with_notes(text):
@@ -1902,18 +1490,12 @@ RUDE = {
     "HttpException": lambda text: Rude(500, text),
     "name of a file": lambda text: OSError(2, text, text),
     "notes": with_notes,
-    "source": syntax_error,
+    "source": lambda text: SyntaxError(text, (text, 1, 1, text)),
     "cause": caused,
     "group": grouped,
     "name of a class": lambda text: type(text.replace("\0", "") or "A", (Exception,), {})(text),
     "no str at all": Silent,
 }
-
-
-def raise_in(text):
-    """Raise from code whose file, function and source line are that text, as far as Python lets them be."""
-    exec(compile("def f(): raise ValueError", text.replace("\0", "") or "f", "exec"), names := {})
-    return names["f"]
 
 
 @given(st.sampled_from(sorted(RUDE)), st.text("\r\n\x1b \x85\u2028\u202ea:|\0\t\x0b", max_size=9), st.booleans())
@@ -1939,10 +1521,10 @@ def test_client_cannot_forge_a_line_of_a_stack_trace(kind, end, is_hook):
 
 @given(st.text("\r\n\x1b FORGED", max_size=20))
 def test_name_of_a_file_cannot_forge_a_line_of_a_stack_trace(name):
-    app = WebApp()
-    app.get("/", lambda context: raise_in(f"{name}\nFORGED\n    FORGED")())
+    names = {}
+    exec(compile("def f(context): raise ValueError", f"{name}\nFORGED\n    FORGED", "exec"), names)
     with Log() as log:
-        client(app).get("/")
+        answer(names["f"])
     lines = logging.Formatter().format(log.records[0]).split("\n")
     assert all(line.isprintable() for line in lines)
     assert not any(line.startswith("FORGED") for line in lines)
@@ -1963,7 +1545,7 @@ def test_client_cannot_forge_a_line_through_what_a_record_has_besides(kind):
 
 
 def test_stack_trace_is_that_of_python_where_no_line_ends_are_in_it():
-    """Chained, of a group, and with the frames of the application alone; what logging itself would print."""
+    """Chained, and with the frames of the application alone; what logging itself would print."""
 
     def fail(context):
         try:
@@ -1971,10 +1553,8 @@ def test_stack_trace_is_that_of_python_where_no_line_ends_are_in_it():
         except ValueError as error:
             raise LookupError("what happened") from error
 
-    app = WebApp()
-    app.get("/")(fail)
     with Log() as log:
-        client(app).get("/")
+        answer(fail)
     [record] = log.records
     expected = logging.Formatter().formatException(record.exc_info)
     assert record.exc_text == expected
@@ -2011,15 +1591,19 @@ def test_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
     assert nested_hooks(raiser(ValueError()), lambda context, *_: "answer").text == "answer"
 
 
-def test_record_factory_that_sets_what_we_set_loses_no_record(monkeypatch):
+def test_record_factory_that_sets_what_we_set_loses_no_record():
     def factory(*args, **kwargs):
-        record = logging.LogRecord(*args, **kwargs)
+        record = before(*args, **kwargs)
         record.path = record.method = record.stage = record.hook = "of the factory"
         return record
 
-    monkeypatch.setattr(logging, "_logRecordFactory", factory)
-    with Log() as log:
-        nested_hooks(raiser(ValueError()))
+    before = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(factory)
+    try:
+        with Log() as log:
+            nested_hooks(raiser(ValueError()))
+    finally:
+        logging.setLogRecordFactory(before)
     assert [record.path for record in log.records] == ["of the factory", "/a/b/route"]
 
 
@@ -2028,48 +1612,43 @@ def test_logger_of_a_library_has_no_handler_and_propagates():
     assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)
 
 
+@contextlib.contextmanager
+def logging_to(*handlers):
+    """Have these handlers too, for as long as a with block."""
+    logger = logging.getLogger("webapp")
+    for handler in handlers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()
+
+
 @pytest.mark.parametrize("options", [{}, {"errors": "strict"}, {"delay": True}, {"encoding": "utf-8"}], ids=str)
 def test_log_file_that_cannot_hold_a_record_gets_it_escaped(options, tmp_path):
     """Contract 7.4 and 7.5 hold where files are in cp1252, and for text that UTF-8 has nothing for."""
-    path = tmp_path / "log"
-    handler = logging.FileHandler(path, **{"encoding": "cp1252", **options})
-    logger = logging.getLogger("webapp")
-    logger.addHandler(handler)
-    try:
+    handler = logging.FileHandler(tmp_path / "log", **{"encoding": "cp1252", **options})
+    with logging_to(handler):
         nested_hooks(raiser(LookupError("\ud800 漢")))
-    finally:
-        logger.removeHandler(handler)
-        handler.close()
-    written = path.read_text(handler.encoding)
+    written = (tmp_path / "log").read_text(handler.encoding)
     assert (HOOK_FAILED if "encoding" in options else "\\u30a8\\u30e9\\u30fc") in written
     assert "LookupError: \\ud800" in written
 
 
 def test_log_stream_that_cannot_hold_a_record_gets_it_escaped_unless_it_is_standard_output(monkeypatch):
-    logger = logging.getLogger("webapp")
     files = [io.TextIOWrapper(io.BytesIO(), encoding="cp1252") for _ in "123"]
     files[2].close()  # and one that is closed costs the others nothing
     monkeypatch.setattr(sys, "__stdout__", files[1])
-    handlers = [logging.StreamHandler(file) for file in reversed(files)]
     monkeypatch.setattr(logging, "raiseExceptions", False)  # it would print that a record was lost
-    for handler in handlers:
-        logger.addHandler(handler)
-    try:
+    with logging_to(*map(logging.StreamHandler, reversed(files))):
         nested_hooks(raiser(LookupError("漢")))
-    finally:
-        for handler in handlers:
-            logger.removeHandler(handler)
     assert "LookupError: \\u6f22" in files[0].buffer.getvalue().decode("cp1252")
     assert files[1].errors == "strict"
 
 
 SECRETS = st.text("ßЖ漢…§¤🦊", min_size=1, max_size=20)  # nothing of this is in a default body, escaped or not
-
-
-@dataclasses.dataclass
-class Payload:
-    text: str
-
 
 EXCEPTIONS = [
     ValueError,
@@ -2078,7 +1657,7 @@ EXCEPTIONS = [
     NotFoundException,
     lambda text: CodeException(text, text),
     lambda text: OSError(2, text, text),
-    lambda text: KeyError(Payload(text)),
+    lambda text: KeyError(Point(1, text)),
     lambda text: UnicodeDecodeError("utf-8", text.encode(), 0, 1, text),
     lambda text: type("Odd" + "".join(filter(str.isalpha, text)), (Exception,), {"__str__": lambda self: text})(text),
 ]
@@ -2114,357 +1693,267 @@ def test_default_body_never_contains_any_part_of_an_exception(secret, make, chai
     )
 
 
-REASONS = {
-    "/missing": ({}, "Missing field 'name'"),
-    "/no message": ({}, r"HttpException raised at test_webapp.py:\d+"),
-    "/message": ({}, "wrong password"),
-    "/not found": ({}, "nobody of that name"),
-    "/forged": ({}, r"a\\r\\nFORGED\\x1b"),
-    "/long": ({}, r"x{197}\.\.\."),
-    "/crash": ({}, "ZeroDivisionError: division by zero"),
-    "/silent": ({}, r"LookupError raised at test_webapp.py:\d+"),
-    "/resolved": ({}, "PermissionError: not yours"),
-    "/unprintable": ({}, None),
-    "/nowhere/at/all": ({}, "no such route"),
-    "/%ff": ({}, "the path is not UTF-8"),
-    "/get": ({"method": "DELETE"}, "only for GET, HEAD"),
-    "/json": ({"method": "POST", "body": b"{"}, "not a JSON content type: ''"),
-    "/json#": ({"method": "POST", "body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON: .*"),
-    "/body": ({"method": "POST", "body": b"12345"}, "a body of 5 bytes, where 4 are taken"),
-    "/invalid": ({"method": "POST"}, "Answer422 found errors in title, age"),
-    "/canceled": ({}, "Cancels canceled the rest"),
-    "/cancel raises": ({}, "LookupError: in on_cancel"),
-    "/nothing": ({}, r"\S*nothing built nothing and returned None: is a return missing\?"),
-    "/get#": ({}, None),
-    "/hook": ({}, "ValueError: the first"),
-}
+@pytest.fixture(scope="module")
+def reason_app():
+    class App(WebApp):
+        def resolve_status_code(self, cause):
+            return 403 if isinstance(cause, PermissionError) else super().resolve_status_code(cause)
 
-
-class ReasonApp(WebApp):
-    def __init__(self):
-        super().__init__(max_body_size=4)
-        raised = {
-            "no message": HttpException(403),
-            "message": HttpException(403, "wrong password"),
-            "not found": NotFoundException("nobody of that name"),
-            "forged": HttpException(400, "a\r\nFORGED\x1b"),
-            "long": HttpException(400, "x" * 10**6),
-            "silent": LookupError(),
-            "resolved": PermissionError("not yours"),
-            "unprintable": Unprintable(),
-            "hook": ValueError("the first"),
-        }
-        for name, error in raised.items():
-            self.get(f"/{name}")(raiser(error))
-        self.get("/missing")(lambda context: context.request.query["name"])
-        self.get("/crash")(lambda context: 1 / 0)
-        self.get("/get")(lambda context: "got")
-        self.post("/json")(lambda context: context.request.json)
-        self.post("/body")(lambda context: context.request.body)
-        self.post("/invalid", Answer422)
-        self.get("/canceled", type("Cancels", (Executor,), {"execute": lambda self, context: self.cancel()}))
-        raises = {"execute": lambda self, context: self.cancel(), "on_cancel": raiser(LookupError("in on_cancel"))}
-        self.get("/cancel raises", type("Raises", (Executor,), raises))
-        self.error(self.fail)
-
-        @self.get("/nothing")
-        def nothing(context):
-            context.response.header("X-Nothing", "built")
-
-    def fail(self, context, cause, status_code):
-        if context.request.path == "/hook":
-            raise KeyError("the second")
-
-    def resolve_status_code(self, cause):
-        return 403 if isinstance(cause, PermissionError) else super().resolve_status_code(cause)
-
-
-@pytest.mark.parametrize("target", REASONS)
-def test_server_that_asks_for_it_is_told_the_reason_of_an_answer_and_nobody_else_is(target):
-    """Issue: behind the access line. On one printable line; nothing of it in the answer."""
-    options, reason = REASONS[target]
-    app, reasons = ReasonApp(), []
-    with Log():
-        sent = {"method": "GET", "path": target.partition("#")[0], **options}
-        told = client(app).request(environ={"webapp.reason": reasons}, **sent)
-        untold = client(app).request(**sent)
-    assert (told.status, told.body, dict(told.headers)) == (untold.status, untold.body, dict(untold.headers))
-    if reason is None:
-        assert reasons == []
-    else:
-        assert re.fullmatch(reason, reasons[-1])
-        assert reasons[-1].isprintable()
-        assert len(reasons[-1]) <= 200
-
-
-@pytest.mark.parametrize("reasons", [None, 5, "a str", ()], ids=repr)
-def test_place_for_reasons_that_is_none_costs_nobody_the_answer(reasons):
-    with Log():
-        for path in ("/crash", "/message", "/nothing"):
-            assert client(ReasonApp()).get(path, environ={"webapp.reason": reasons}).status in (500, 403, 204)
-
-
-def test_stream_of_a_mounted_application_that_breaks_is_logged_once():
-    inner, app, reasons = WebApp(), WebApp(), []
-    inner.get("/")(lambda context: Feed("a", ValueError("late")))
-    app.mount("/inner", inner)
-    with Log() as log, pytest.raises(ValueError):
-        client(app).get("/inner", environ={"webapp.reason": reasons})
-    assert (log.levels(), reasons) == (["ERROR"], ["ValueError: late"])
-
-
-def test_mounted_application_tells_its_reason_too():
-    app, reasons = WebApp(), []
-    app.mount("/inner", ReasonApp())
-    with Log():
-        assert client(app).get("/inner/message", environ={"webapp.reason": reasons}).status == 403
-    assert reasons == ["wrong password"]
+    app = App(max_body_size=4)
+    for name, error in {
+        "no message": HttpException(403),
+        "message": HttpException(403, "wrong password"),
+        "forged": HttpException(400, "a\r\nFORGED\x1b"),
+        "long": HttpException(400, "x" * 10**6),
+        "silent": LookupError(),
+        "resolved": PermissionError("not yours"),
+        "unprintable": Unprintable(),
+        "hook": ValueError("the first"),
+    }.items():
+        app.get(f"/{name}")(raiser(error))
+    app.error(lambda context, cause, status: {}["the second"] if context.request.path == "/hook" else None)
+    app.get("/missing")(lambda context: context.request.query["name"])
+    app.get("/get")(lambda context: "got")
+    app.post("/json")(lambda context: context.request.json)
+    app.post("/body")(lambda context: context.request.body)
+    app.post("/invalid", Answer422)
+    cancels = {"execute": lambda self, context: self.cancel()}
+    app.get("/canceled", type("Cancels", (Executor,), cancels))
+    app.get("/cancel raises", type("Raises", (Executor,), {**cancels, "on_cancel": raiser(LookupError("in it"))}))
+    app.get("/nothing")(nothing)
+    return app
 
 
 def nothing(context):
     return None
 
 
+REASONS = {
+    "GET /missing": "Missing field 'name'",
+    "GET /no message": r"HttpException raised at test_webapp.py:\d+",
+    "GET /message": "wrong password",
+    "GET /forged": r"a\\r\\nFORGED\\x1b",
+    "GET /long": r"x{197}\.\.\.",
+    "GET /silent": r"LookupError raised at test_webapp.py:\d+",
+    "GET /resolved": "PermissionError: not yours",
+    "GET /unprintable": None,
+    "GET /nowhere/at/all": "no such route",
+    "GET /%ff": "the path is not UTF-8",
+    "DELETE /get": "only for GET, HEAD",
+    "POST /json": "not a JSON content type: ''",
+    "POST /body": "a body of 5 bytes, where 4 are taken",
+    "POST /invalid": "Answer422 found errors in title, age",
+    "GET /canceled": "Cancels canceled the rest",
+    "GET /cancel raises": "LookupError: in it",
+    "GET /nothing": r"nothing built nothing and returned None: is a return missing\?",
+    "GET /get": None,
+    "GET /hook": "ValueError: the first",
+}
+
+
+@pytest.mark.parametrize("asked", REASONS)
+def test_server_that_asks_for_it_is_told_the_reason_of_an_answer_and_nobody_else_is(asked, reason_app):
+    """Issue: behind the access line. On one printable line; nothing of it in the answer."""
+    method, path = asked.split(" ", 1)
+    sent = {"method": method, "path": path, "body": b"12345" if path == "/body" else b"{" if path == "/json" else None}
+    reasons = []
+    with Log():
+        told = client(reason_app).request(environ={"webapp.reason": reasons}, **sent)
+        untold = client(reason_app).request(**sent)
+    assert (told.status, told.body, dict(told.headers)) == (untold.status, untold.body, dict(untold.headers))
+    if REASONS[asked] is None:
+        assert reasons == []
+    else:
+        assert re.fullmatch(REASONS[asked], reasons[-1])
+        assert reasons[-1].isprintable()
+        assert len(reasons[-1]) <= 200
+
+
+@pytest.mark.parametrize("reasons", [None, 5, "a str", ()], ids=repr)
+def test_place_for_reasons_that_is_none_costs_nobody_the_answer(reasons, reason_app):
+    with Log():
+        for path in ("/silent", "/message", "/nothing"):
+            assert client(reason_app).get(path, environ={"webapp.reason": reasons}).status in (500, 403, 204)
+
+
+def test_mounted_application_tells_its_reason_and_logs_a_stream_that_breaks_once(reason_app):
+    inner, app, reasons = WebApp(), WebApp(), []
+    inner.get("/")(lambda context: Feed("a", ValueError("late")))
+    app.mount("/stream", inner)
+    app.mount("/inner", reason_app)
+    with Log() as log, pytest.raises(ValueError):
+        client(app).get("/stream", environ={"webapp.reason": reasons})
+    with Log():
+        assert client(app).get("/inner/message", environ={"webapp.reason": reasons}).status == 403
+    assert (log.levels(), reasons) == (["ERROR"], ["ValueError: late", "wrong password"])
+
+
 @pytest.mark.parametrize(
-    "handler, options, is_said",
+    "handler, method, is_said",
     [
-        (nothing, {}, True),
-        (nothing, {"method": "HEAD"}, True),
-        (lambda context: context.response.header("X-A", "b") and None, {}, True),
-        (lambda context: context.response, {}, True),
-        (nothing, {"method": "POST"}, False),
-        (lambda context: context.response.code(204) and None, {}, False),
-        (lambda context: context.response.text("") and None, {}, False),
-        (lambda context: context.response.send(), {}, False),
-        (lambda context: "", {}, False),
-        (lambda context: {}, {}, False),
-        (lambda context: context.response.redirect("/") and None, {}, False),
+        (nothing, "GET", True),
+        (nothing, "HEAD", True),
+        (lambda context: context.response.header("X-A", "b"), "GET", True),
+        (nothing, "POST", False),
+        (lambda context: context.response.code(204) and None, "GET", False),
+        (lambda context: context.response.text("") and None, "GET", False),
+        (lambda context: context.response.send(), "GET", False),
+        (lambda context: "", "GET", False),
+        (lambda context: context.response.redirect("/") and None, "GET", False),
     ],
 )
-def test_get_whose_handler_built_nothing_is_said_for_debugging(handler, options, is_said):
+def test_get_whose_handler_built_nothing_is_said_for_debugging(handler, method, is_said):
     """Issue: nearly always a forgotten return."""
     app = WebApp()
     app.get("/")(handler)
     app.post("/")(handler)
     with Log() as log:
-        client(app).request(**{"method": "GET", "path": "/", **options})
-    method = options.get("method", "GET")
+        client(app).request(method, "/")
     name = re.escape(handler.__qualname__)
     said = rf"'{method}' '/': 204, {name} \(.*{HERE}\) built nothing and returned None: is a return missing\?"
-    assert [record.levelname for record in log.records if re.fullmatch(said, record.getMessage())] == [
-        "DEBUG"
-    ] * is_said
-    assert len(log.records) == is_said
+    assert log.levels() == ["DEBUG"] * is_said
+    assert all(re.fullmatch(said, record.getMessage()) for record in log.records)
 
 
 # ---- contract 7.6: validation failures -------------------------------------------------------------------------------
 
 
-def test_validation_executor_cancels_itself_and_discards_the_executors_behind_it():
-    """Contract 7.6 rule 1; the after hooks run, for nothing failed."""
+def validated(members=None, base=Answer422, **request):
+    """Post to a route whose one executor is a subclass with `members`; the answer, and who ran besides and after it."""
     app, calls = WebApp(), []
-
-    class Check(ValidationExecutor):
-        def validate(self, context):
-            context.add_executor(lambda context: calls.append("queued"))
-            self.add_error("name", "is missing")
-            calls.append(("validate goes on", self.canceled))
-
+    app.error(lambda context, cause, status: calls.append(status))
     app.after(lambda context: calls.append("after"))
-    app.error(lambda *_: calls.append("error"))
-    app.post("/", lambda context: calls.append("before it"), Check, Answer422)(lambda context: calls.append("handler"))
-    response = client(app).post("/", json={"a": 1})
+    app.post("/", type("Check", (base,), members or {}))(lambda context: calls.append("handler") or "handled")
+    return client(app).post("/", **request), calls
+
+
+def test_validation_executor_cancels_itself_and_discards_the_executors_behind_it():
+    """Contract 7.6 rules 1 and 2; the after hooks run, for nothing failed."""
+    seen = []
+
+    def validate(self, context):
+        context.add_executor(lambda context: seen.append("queued"))
+        self.add_error("name", "is missing")
+        seen.append(self.canceled)
+
+    def on_cancel(self, context):
+        context.add_executor(lambda context: seen.append("added"))
+        ValidationExecutor.on_cancel(self, context)
+        context.add_executor(Answer422)
+
+    with Log() as log:
+        response, calls = validated({"validate": validate, "on_cancel": on_cancel}, json={"a": 1})
     assert (response.status, response.json) == (422, {"a": 1, "validation": {"name": ["is missing"]}})
-    assert calls == ["before it", ("validate goes on", True), "after"]
+    assert (seen, calls, log.records) == ([True], ["after"], [])
 
 
 def test_validation_without_errors_goes_on_to_the_handler():
+    response, calls = validated({"validate": lambda self, context: self.add_errors({})})
+    assert (response.text, calls) == ("handled", ["handler", "after"])
+
+
+def wrap(self, context):
+    Answer422.on_cancel(self, context)
+    context.response.json("more", 1)
+
+
+@pytest.mark.parametrize(
+    "on_cancel, status, text",
+    [
+        (lambda self, context: None, 422, ""),
+        (lambda self, context: "wrong", 422, "wrong"),
+        (lambda self, context: {"errors": self.errors}, 422, json.dumps({"errors": ERRORS})),
+        (lambda self, context: context.response.text("wrong"), 422, "wrong"),
+        (lambda self, context: context.response.send("wrong"), 422, "wrong"),
+        (lambda self, context: iter(["wrong"]), 422, "wrong"),
+        (wrap, 422, json.dumps({"validation": ERRORS, "more": 1})),
+        (lambda self, context: context.response.code(400).text("wrong"), 400, "wrong"),
+        (lambda self, context: context.response.redirect("/form"), 303, "303 See Other"),
+        (lambda self, context: context.response.code(204), 204, ""),
+    ],
+)
+@pytest.mark.parametrize("before", [None, 500])
+def test_look_of_a_422_is_changed_in_on_cancel_and_its_status_where_that_sets_one(on_cancel, status, text, before):
+    """Contract 7.6 rule 3; design 3.5, whatever was set and built before it."""
     app = WebApp()
-
-    class Check(ValidationExecutor):
-        def validate(self, context):
-            self.add_errors({})
-
-    app.post("/", Check, Check)(lambda context: "valid")
-    assert client(app).post("/").text == "valid"
-
-
-def test_look_of_a_422_is_changed_in_on_cancel():
-    """Contract 7.6 rule 3."""
-    app = WebApp()
-
-    class Html(Answer422):
-        def on_cancel(self, context):
-            context.response.code(422)
-            return Markup(f"<p>{len(self.errors)} errors")
-
-    class Wrapped(Answer422):
-        def on_cancel(self, context):
-            super().on_cancel(context)
-            context.response.json("more", 1)
-
-    app.post("/html", Html)
-    app.post("/wrapped", Wrapped)
-    html, wrapped = client(app).post("/html"), client(app).post("/wrapped")
-    assert (html.status, html.text, html.headers["Content-Type"]) == (422, "<p>2 errors", HTML)
-    assert (wrapped.status, wrapped.json) == (422, {"validation": ERRORS, "more": 1})
+    app.before(lambda context: None if before is None else context.response.code(before).text("built") and None)
+    app.post("/", type("Check", (Answer422,), {"on_cancel": on_cancel}))(lambda context: "handler")
+    response = client(app).post("/")
+    assert (response.status, response.text) == (status, text or ("built" if before and status != 204 else ""))
 
 
 @pytest.mark.parametrize(
     "members, status",
     [
         ({"validate": lambda self, context: context.request.json}, 415),
-        ({"validate": raiser(ValueError())}, 500),
-        ({"validate": Answer422.validate, "on_cancel": raiser(HttpException(409))}, 409),
+        ({"on_cancel": raiser(HttpException(409))}, 409),
         ({"validate": lambda self, context: self.add_error("a", "b") or context.request.json}, 415),
-        ({}, 500),
+        ({"validate": ValidationExecutor.validate}, 500),
     ],
-    ids=["no JSON", "exception", "in on_cancel", "after an error", "not written"],
+    ids=["no JSON", "in on_cancel", "after an error", "not written"],
 )
 def test_validation_that_raises_by_itself_takes_the_error_path(members, status):
     """Design 3.5: those are no validation failures."""
-    app, calls = WebApp(), []
-    app.post("/", type("Check", (ValidationExecutor,), members))
-    app.error(lambda context, cause, status: calls.append(status))
-    assert client(app).post("/", body=b"no json").status == status
-    assert calls == [status]
+    response, calls = validated(members, body=b"no json")
+    assert (response.status, calls) == (status, [status, "after"])
 
 
 def test_validation_that_has_sent_a_response_itself_is_left_alone():
-    app, hooks = WebApp(), []
+    def validate(self, context):
+        Answer422.validate(self, context)
+        context.response.code(409).send("my own answer")
 
-    class Check(Answer422):
-        def validate(self, context):
-            super().validate(context)
-            context.response.code(409).send("my own answer")
-
-    app.post("/", Check)(lambda context: hooks.append("handler"))
-    app.error(lambda *_: hooks.append("error"))
     with Log() as log:
-        response = client(app).post("/")
-    assert (response.status, response.text, hooks, log.records) == (409, "my own answer", [], [])
+        response, calls = validated({"validate": validate})
+    assert (response.status, response.text, calls, log.records) == (409, "my own answer", ["after"], [])
 
 
-@pytest.mark.parametrize(
-    "value",
-    [str, dict, lambda: {"a": 1}, lambda: {"name": ["missing"]}, lambda: False, lambda: 5, object, lambda: iter("ab")],
-)
+@pytest.mark.parametrize("value", [str, lambda: {"a": 1}, lambda: False, lambda: 5, None])
 @pytest.mark.parametrize("method", ["validate", "execute"])
 def test_validation_failure_is_a_422_whatever_is_returned(value, method):
-    """Contract 7.6, design 3.5: an error added is a 422."""
-    app, hooks = WebApp(), []
+    """Contract 7.6, design 3.5: an error added is a 422. A stream is closed."""
     feed = Feed("a")
 
     def returns(self, context):
         Answer422.validate(self, context)
-        return feed if value is object else value()
+        return value() if value else feed
 
-    app.post("/", type("Check", (Answer422,), {method: returns}))(lambda context: hooks.append("handler"))
-    app.error(lambda *_: hooks.append("error"))
-    response = client(app).post("/", form={"a": "1"})
-    assert (response.status, response.json, hooks) == (422, {"a": "1", "validation": ERRORS}, [])
-    assert feed.closed == (value is object)
-
-
-def test_validation_failure_is_a_422_though_its_on_cancel_adds_an_executor():
-    app, hooks = WebApp(), []
-
-    class Check(Answer422):
-        def on_cancel(self, context):
-            context.add_executor(lambda context: hooks.append("added"))
-            super().on_cancel(context)
-            context.add_executor(Answer422)
-
-    app.post("/", Check)(lambda context: hooks.append("handler"))
-    app.error(lambda *_: hooks.append("error"))
-    assert client(app).post("/").json == {"validation": ERRORS}
-    assert hooks == []
-
-
-NO_STATUS = [
-    # What an on_cancel does that sets no status, and what the client gets.
-    (lambda self, context: None, 422, ""),
-    (lambda self, context: "wrong", 422, "wrong"),
-    (lambda self, context: {"errors": self.errors}, 422, json.dumps({"errors": ERRORS})),
-    (lambda self, context: context.response.text("wrong"), 422, "wrong"),
-    (lambda self, context: context.response.send("wrong"), 422, "wrong"),
-    (lambda self, context: context.response.html("<p>{x}", x="<"), 422, "<p>&lt;"),
-    (lambda self, context: iter(["wrong"]), 422, "wrong"),
-    # Others do.
-    (lambda self, context: context.response.code(400).text("wrong"), 400, "wrong"),
-    (lambda self, context: context.response.code(200).text("right"), 200, "right"),
-    (lambda self, context: context.response.redirect("/form"), 303, "303 See Other"),
-    (lambda self, context: context.response.code(204), 204, ""),
-]
-
-
-@pytest.mark.parametrize("on_cancel, status, text", NO_STATUS)
-@pytest.mark.parametrize("before", [None, 201, 500])
-def test_canceled_validation_is_a_422_unless_its_on_cancel_says_otherwise(on_cancel, status, text, before):
-    """Design 3.5, whatever status was set before it."""
-    app = WebApp()
-    app.before(lambda context: None if before is None else context.response.code(before) and None)
-    app.post("/", type("Check", (Answer422,), {"on_cancel": on_cancel}))(lambda context: "handler")
-    response = client(app).post("/")
-    assert (response.status, response.text) == (status, text)
+    response, calls = validated({method: returns}, form={"a": "1"})
+    assert (response.status, response.json, calls) == (422, {"a": "1", "validation": ERRORS}, ["after"])
+    assert feed.closed == (value is None)
 
 
 def test_validation_that_is_canceled_without_an_error_is_a_422_too():
-    app = WebApp()
-    app.get("/", type("Check", (ValidationExecutor,), {"validate": lambda self, context: self.cancel()}))
-    response = client(app).get("/?a=1")
+    response, _ = validated({"validate": lambda self, context: self.cancel()}, form={"a": "1"})
     assert (response.status, response.json) == (422, {"a": "1", "validation": {}})
 
 
-RETURNED = [{}, {"title": "Missing"}, [], "Title is missing", False, True, 0, ("title", "Missing"), iter("ab")]
-
-
-@pytest.mark.parametrize("value", RETURNED, ids=repr)
+@pytest.mark.parametrize("value", [{"title": "Missing"}, [], "Title is missing", False, 0, iter("ab")], ids=repr)
 def test_validate_that_returns_something_is_told_of_add_error_and_no_answer_of_it_is_sent(value):
     """It would be sent as a 200, and the handler be skipped."""
-    app, handled = WebApp(), []
-
-    class NewItem(ValidationExecutor):
-        def validate(self, context):
-            return value
-
-    app.post("/", NewItem)(lambda context: handled.append("handler"))
-    with pytest.raises(TypeError, match=r"NewItem\.validate returned \w+: .*add_error\(field, message\)"):
-        client(app, raise_errors=True).post("/")
-    with Log():
-        assert client(app).post("/").text == "500 Internal Server Error"
-    assert handled == []
+    with Log() as log:
+        response, calls = validated({"validate": lambda self, context: value})
+    assert (response.text, calls) == ("500 Internal Server Error", [500, "after"])
+    assert re.match(r"\S+<lambda> returned \w+: .*add_error\(field, message\)", str(log.records[0].exc_info[1]))
 
 
 def test_validate_may_return_the_response_which_is_none():
-    app = WebApp()
-    check = type(
-        "Check", (ValidationExecutor,), {"validate": lambda self, context: context.response.header("X-A", "1")}
-    )
-    app.get("/", check)(lambda context: "handled")
-    response = client(app).get("/")
+    response, _ = validated({"validate": lambda self, context: context.response.header("X-A", "1")})
     assert (response.text, response.headers["X-A"]) == ("handled", "1")
 
 
-KEPT_BACK = [
-    ({"form": {"user": "Ada", "password": "s3cret", "again": "s3cret"}}, {"user": "Ada"}),
-    ({"json": {"user": "Ada", "password": "s3cret"}}, {"user": "Ada"}),
-    ({"query": {"password": "s3cret"}, "form": {"user": ["Ada", "Bo"]}}, {"user": ["Ada", "Bo"]}),
-    ({"form": {"pass": "word"}}, {"pass": "word"}),
-]
-
-
-@pytest.mark.parametrize("request_, echoed", KEPT_BACK)
-def test_secret_fields_are_not_given_back_and_all_others_are(request_, echoed):
-    app = WebApp()
-
-    class Login(Answer422):
-        secret_fields = ("password", "again")
-
-    app.post("/", Login)
-    response = client(app).post("/", **request_)
+@pytest.mark.parametrize(
+    "sent, echoed",
+    [
+        ({"form": {"user": "Ada", "password": "s3cret", "again": "s3cret"}}, {"user": "Ada"}),
+        ({"json": {"user": "Ada", "password": "s3cret"}}, {"user": "Ada"}),
+        ({"query": {"password": "s3cret"}, "form": {"user": ["Ada", "Bo"]}}, {"user": ["Ada", "Bo"]}),
+        ({"form": {"pass": "word"}}, {"pass": "word"}),
+    ],
+)
+def test_secret_fields_are_not_given_back_and_all_others_are(sent, echoed):
+    response, _ = validated({"secret_fields": ("password", "again")}, **sent)
     assert (response.status, response.json) == (422, {**echoed, "validation": ERRORS})
-    assert "s3cret" not in response.text
 
 
 def test_secret_fields_that_are_one_str_are_a_type_error_that_says_what_to_write():
@@ -2472,19 +1961,17 @@ def test_secret_fields_that_are_one_str_are_a_type_error_that_says_what_to_write
         type("Login", (ValidationExecutor,), {"secret_fields": ("password"), "__qualname__": "Login"})
 
 
-UNCALLABLE = [
-    (ValidationExecutor, "validate", lambda self: None),
-    (ValidationExecutor, "validate", lambda context: None),
-    (ValidationExecutor, "validate", lambda self, context, more: None),
-    (ValidationExecutor, "on_cancel", lambda self: None),
-    (Executor, "execute", lambda self: None),
-    (Executor, "execute", lambda self, *, context: None),
-    (Executor, "on_cancel", lambda self, context, cause, status_code: None),
-    (Executor, "execute", lambda: None),
-]
-
-
-@pytest.mark.parametrize("base, name, method", UNCALLABLE)
+@pytest.mark.parametrize(
+    "base, name, method",
+    [
+        (ValidationExecutor, "validate", lambda self: None),
+        (ValidationExecutor, "validate", lambda self, context, more: None),
+        (ValidationExecutor, "on_cancel", lambda self: None),
+        (Executor, "execute", lambda self, *, context: None),
+        (Executor, "on_cancel", lambda self, context, cause, status_code: None),
+        (Executor, "execute", lambda: None),
+    ],
+)
 def test_method_of_an_executor_without_context_is_a_type_error_when_its_class_is_made(base, name, method):
     with pytest.raises(TypeError, match=rf"Mine.{name} must take \(self, context\) \(.*{HERE}\)"):
         type("Mine", (base,), {name: method})
@@ -2516,54 +2003,39 @@ def test_method_of_an_executor_that_is_async_is_a_type_error_when_its_class_is_m
     ],
 )
 def test_method_of_an_executor_is_anything_that_can_be_called_with_the_context(method):
-    app = WebApp()
-    app.get("/", type("Mine", (Executor,), {"execute": method}))
-    assert client(app).get("/").text == "called"
+    assert answer(type("Mine", (Executor,), {"execute": method})).text == "called"
 
 
 def test_errors_of_one_request_are_not_seen_by_the_next():
     """Design 3.5: made anew for every request."""
-    app = WebApp()
 
     class Check(ValidationExecutor):
         def validate(self, context):
             for name in context.request.query:
                 self.add_error(name, "is unknown")
 
+    app = WebApp()
     app.get("/", Check)(lambda context: "ok")
     browser = client(app)
-    assert browser.get("/?a=1").json["validation"] == {"a": ["is unknown"]}
-    assert browser.get("/?b=1").json["validation"] == {"b": ["is unknown"]}
+    assert [browser.get(f"/?{name}=1").json["validation"] for name in "ab"] == [{n: ["is unknown"]} for n in "ab"]
     assert browser.get("/").text == "ok"
-
-
-def test_validation_failure_replaces_what_was_built_before_it():
-    app = WebApp()
-    app.before(lambda context: context.response.text("built") and None)
-    app.post("/", Answer422)
-    assert client(app).post("/").json == {"validation": ERRORS}
 
 
 # ---- contract 7.7: content written by hooks --------------------------------------------------------------------------
 
 
-def test_hook_may_put_the_cause_into_the_body_and_that_is_its_own_responsibility():
-    """Contract 7.7."""
-    response = nested_hooks(lambda context, cause, status: context.response.text(str(cause)))
-    assert (response.status, response.text) == (500, "cause")
-
-
 def test_exception_given_to_json_sends_its_type_message_and_stack_trace_with_its_cause():
-    """Contract 7.7, design 3.4."""
-    app = WebApp()
+    """Contract 7.7, design 3.4: what a hook makes of the cause is the application's own responsibility."""
 
-    @app.get("/")
     def fail(context):
         raise ValueError("the message") from OSError("the cause")
 
+    app = WebApp()
+    app.get("/")(fail)
     app.error(lambda context, cause, status: context.response.json("failed", cause))
-    shown = client(app).get("/").json["failed"]
-    assert (shown["type"], shown["message"]) == ("ValueError", "the message")
+    response = client(app).get("/")
+    shown = response.json["failed"]
+    assert (response.status, shown["type"], shown["message"]) == (500, "ValueError", "the message")
     assert all(part in shown["trace"] for part in ("Traceback", "in fail", "OSError: the cause"))
 
 
@@ -2617,36 +2089,36 @@ class Malformed(Exception):
 class AcceptReader:
     """Reads an Accept header by RFC 9110's ABNF, one method per rule and one character at a time; no leniency."""
 
+    TEXT = "\t" + "".join(chr(code) for code in range(0x20, 0x100) if code != 0x7F)
+
     def __init__(self, text):
         self.text, self.at = text, 0
 
-    def peek(self):
-        return self.text[self.at : self.at + 1]
+    def sees(self, allowed):
+        return self.at < len(self.text) and self.text[self.at] in allowed
 
     def take(self, allowed):
-        if not self.peek() or self.peek() not in allowed:
+        if not self.sees(allowed):
             raise Malformed(self.text)
         self.at += 1
         return self.text[self.at - 1]
 
     def ows(self):
-        while self.peek() and self.peek() in " \t":
+        while self.sees(" \t"):
             self.at += 1
 
     def token(self):
         taken = self.take(TCHAR)
-        while self.peek() and self.peek() in TCHAR:
+        while self.sees(TCHAR):
             taken += self.take(TCHAR)
         return taken
 
     def quoted_string(self):
         taken = ""
         self.take('"')
-        while self.peek() != '"':
-            character = self.take("\t" + "".join(chr(code) for code in range(0x20, 0x100) if code != 0x7F))
-            if character == "\\":
-                character = self.take("\t" + "".join(chr(code) for code in range(0x20, 0x100) if code != 0x7F))
-            taken += character
+        while not self.sees('"'):
+            character = self.take(self.TEXT)
+            taken += self.take(self.TEXT) if character == "\\" else character
         self.take('"')
         return taken
 
@@ -2655,15 +2127,15 @@ class AcceptReader:
         while True:
             start = self.at
             self.ows()
-            if self.peek() != ";":
+            if not self.sees(";"):
                 self.at = start
                 return found
             self.take(";")
             self.ows()
-            if self.peek() and self.peek() in TCHAR:
+            if self.sees(TCHAR):
                 name = self.token().lower()
                 self.take("=")
-                quoted = self.peek() == '"'
+                quoted = self.sees('"')
                 found.append((name, self.quoted_string() if quoted else self.token(), quoted))
 
     def element(self):
@@ -2674,10 +2146,10 @@ class AcceptReader:
         found = []
         while True:
             self.ows()
-            if self.peek() not in ("", ","):
+            if self.at < len(self.text) and not self.sees(","):
                 found.append(self.element())
                 self.ows()
-            if not self.peek():
+            if self.at == len(self.text):
                 return found
             self.take(",")
 
@@ -2686,10 +2158,8 @@ def weight_of(parameters):
     """A weight in thousandths; 1000 where it is absent or unreadable. q is never quoted."""
     for name, value, quoted in parameters:
         if name == "q":
-            whole, point, digits = value.partition(".")
-            readable = not quoted and whole in ("0", "1") and len(digits) <= 3
-            readable = readable and all(digit in ("0123456789" if whole == "0" else "0") for digit in digits)
-            return int(whole + digits.ljust(3, "0")) if readable else 1000
+            readable = not quoted and re.fullmatch(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", value, re.ASCII)
+            return round(float(value) * 1000) if readable else 1000
     return 1000
 
 
@@ -2712,33 +2182,16 @@ def test_accept_json_agrees_with_the_grammar_on_every_well_formed_header(header)
 
 
 OWS = st.sampled_from(["", "", " ", "\t", "  "])
-
-QUOTED = st.text(st.sampled_from('ab,;="\\ \té'), max_size=6).map(
-    lambda text: '"' + "".join("\\" + c if c in '"\\' else c for c in text) + '"'
-)
-
-PARAMETER = st.tuples(
-    OWS, OWS, st.sampled_from(["v", "V", "level"]), st.one_of(st.sampled_from(["1", "2", '"1"', '"\\2"']), QUOTED)
-).map(lambda parts: "{};{}{}={}".format(*parts))
-
-WEIGHT = st.tuples(
-    OWS,
-    OWS,
-    st.sampled_from("qQ"),
-    st.sampled_from("0 1 0. 1. 0.0 0.5 0.25 0.999 1.0 1.000 0.001 2 0.1234 1.1".split()),
-).map(lambda parts: "{};{}{}={}".format(*parts))
-
-RANGE = st.builds(
-    "{}{}{}".format,
-    st.sampled_from(["text/html", "Text/HTML", "text/plain", "text/*", "*/*", "application/json", "application/*"]),
-    st.one_of(st.just(""), PARAMETER),
-    st.one_of(st.just(""), WEIGHT),
-)
-
-ACCEPT = st.lists(st.tuples(OWS, st.one_of(RANGE, RANGE, st.just("")), OWS).map("".join), min_size=1, max_size=6).map(
+QUOTED = st.text('ab,;="\\ \té', max_size=6).map(lambda text: '"' + re.sub(r'(["\\])', r"\\\1", text) + '"')
+VALUES = st.sampled_from(["1", "2", '"1"', '"\\2"']) | QUOTED
+WEIGHTS = st.sampled_from("0 1 0. 1. 0.0 0.5 0.25 0.999 1.0 1.000 0.001 2 0.1234 1.1".split())
+TYPES = st.sampled_from(["text/html", "Text/HTML", "text/plain", "text/*", "*/*", "application/json", "application/*"])
+PARAMETER = st.builds("{};{}{}={}".format, OWS, OWS, st.sampled_from(["v", "V", "level"]), VALUES)
+WEIGHT = st.builds("{};{}{}={}".format, OWS, OWS, st.sampled_from("qQ"), WEIGHTS)
+RANGE = st.builds("{}{}{}".format, TYPES, st.just("") | PARAMETER, st.just("") | WEIGHT)
+ACCEPT = st.lists(st.builds("{}{}{}".format, OWS, RANGE | RANGE | st.just(""), OWS), min_size=1, max_size=6).map(
     ",".join
 )
-
 OFFERS = ["text/html", "text/html;v=1", "text/html;level=2;v=1", "text/plain", "application/json", "image/png"]
 
 
@@ -2778,14 +2231,8 @@ def test_any_accept_header_is_answered(header):
 # ---- header values: dates --------------------------------------------------------------------------------------------
 
 # Every second that an IMF-fixdate can tell, and some that are close to the ends of what systems can.
-TIMES = st.one_of(
-    st.integers(-62_135_596_800, 253_402_300_799),
-    st.builds(
-        lambda edge, offset: edge + offset,
-        st.sampled_from([-(2**31), -1, 0, 2**31, 2**32, 32_535_215_999]),
-        st.integers(-2, 2),
-    ),
-)
+EDGES = [edge + offset for edge in (-(2**31), 0, 2**31, 2**32, 32_535_215_999) for offset in range(-2, 3)]
+TIMES = st.integers(-62_135_596_800, 253_402_300_799) | st.sampled_from(EDGES)
 
 
 def windows_gmtime(seconds):
@@ -2795,27 +2242,24 @@ def windows_gmtime(seconds):
     return time.gmtime(seconds)
 
 
-@given(TIMES, st.floats(0, 1, exclude_max=True))
+def date_of(seconds):
+    """A time stamp as a response writes it."""
+    set_cookie = answer(lambda context: context.response.cookie("a", "b", expires=seconds)).headers["Set-Cookie"]
+    return re.search("Expires=([^;]*)", set_cookie)[1]
+
+
+@given(TIMES, st.sampled_from([0, 0.25, 0.999]))
 def test_a_date_is_written_as_imf_fixdate_whenever_it_is(seconds, fraction):
     """RFC 9110 section 5.6.7; the model is the standard library's, which needs a year of four digits."""
     moment = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
     with mock.patch("time.gmtime", windows_gmtime):
-        written = webapp._http_date(seconds + fraction)
-        assert webapp._http_date(seconds) == email.utils.format_datetime(moment, usegmt=True)
-    if math.floor(seconds + fraction) == seconds:  # no rounding of the sum
-        assert written == webapp._http_date(seconds)
-    if 1000 <= moment.year < 9999:  # in an obsolete form, less than that is a year of this century or the last
-        assert webapp._parse_http_date(written) == math.floor(seconds + fraction)
+        assert date_of(seconds) == date_of(seconds + fraction) == email.utils.format_datetime(moment, usegmt=True)
 
 
-@pytest.mark.parametrize("seconds", [-1e300, -62_135_596_801, -math.inf])
-def test_a_date_before_the_first_year_is_its_beginning(seconds):
-    assert webapp._http_date(seconds) == "Mon, 01 Jan 0001 00:00:00 GMT"
-
-
-@pytest.mark.parametrize("seconds", [253_402_300_800, 10**30, math.inf])
-def test_a_date_after_the_last_year_of_four_digits_is_its_end(seconds):
-    assert webapp._http_date(seconds) == "Fri, 31 Dec 9999 23:59:59 GMT"
+@pytest.mark.parametrize("seconds", [-1e300, -62_135_596_801, -math.inf, 253_402_300_800, 10**30, math.inf])
+def test_a_date_that_no_date_can_tell_is_the_first_or_the_last(seconds):
+    last = "Fri, 31 Dec 9999 23:59:59 GMT"
+    assert date_of(seconds) == ("Mon, 01 Jan 0001 00:00:00 GMT" if seconds < 0 else last)
 
 
 # ---- fields and uploads: Fields --------------------------------------------------------------------------------------
@@ -2830,12 +2274,18 @@ def test_fields_give_the_first_value_by_name_and_all_values_in_order():
     assert fields.getall("c") == []
 
 
-def test_fields_iterate_over_distinct_names_in_order_of_first_appearance():
+def test_fields_iterate_over_distinct_names_in_order_of_first_appearance_and_cannot_be_changed():
     fields = Fields(PAIRS)
     assert list(fields) == ["b", "a", ""] and len(fields) == 3
     assert dict(fields) == {"b": "1", "a": "2", "": ""}
     assert "a" in fields and "c" not in fields and None not in fields
     assert repr(Fields(PAIRS[:3])) == "Fields([('b', '1'), ('b', '3'), ('a', '2')])"
+    fields.getall("b").append("x")
+    assert fields.getall("b") == ["1", "3"]
+    with pytest.raises(TypeError):
+        fields["b"] = "x"
+    with pytest.raises(AttributeError):
+        fields.other = "x"
 
 
 def test_missing_field_is_a_key_error_and_a_400_that_names_it():
@@ -2851,16 +2301,6 @@ def test_missing_field_is_a_400_when_nobody_catches_it(fields):
     assert answer(lambda context: context.request.query["a"], path="/?a=1").text == "1"
 
 
-def test_fields_cannot_be_changed_by_their_users():
-    fields = Fields(PAIRS)
-    with pytest.raises(TypeError):
-        fields["b"] = "x"
-    with pytest.raises(AttributeError):
-        fields.other = "x"
-    fields.getall("b").append("x")
-    assert fields.getall("b") == ["1", "3"]
-
-
 def limited(text):
     number = int(text)
     if number > 100:
@@ -2870,12 +2310,9 @@ def limited(text):
 
 CONVERTED = [
     # value of the field, what converts it, and what that gives
-    ("7", int, 7),
     (" -7 ", int, -7),
-    ("1.5", float, 1.5),
     ("2.50", decimal.Decimal, decimal.Decimal("2.50")),
     ("2026-03-01", datetime.date.fromisoformat, datetime.date(2026, 3, 1)),
-    ("12345678123456781234567812345678", uuid.UUID, uuid.UUID("12345678123456781234567812345678")),
     ("red", Colour, Colour.RED),
     ("RED", Colour.__getitem__, Colour.RED),
     ("a,b", lambda text: text.split(","), ["a", "b"]),
@@ -2886,16 +2323,12 @@ CONVERTED = [
 
 UNCONVERTED = [
     ("x", int),
-    ("1.5", int),
     ("", int),
     ("9" * 5000, limited),
-    ("1,5", float),
     ("x", decimal.Decimal),  # raises an ArithmeticError
     ("1/0", fractions.Fraction),  # raises another one
     ("inf", lambda text: int(float(text))),  # OverflowError
-    ("2026-02-30", datetime.date.fromisoformat),
     ("blue", Colour),
-    ("BLUE", Colour.__getitem__),
     ("b", {"a": 1}.__getitem__),
     ("a", lambda text: text.split(",")[1]),
     ("101", limited),
@@ -2916,26 +2349,23 @@ def test_value_that_does_not_convert_is_a_400_that_names_field_and_converter(tex
         error = caught.value
         assert isinstance(error, HttpException) and not isinstance(error, KeyError)
         assert (error.status_code, error.field) == (400, "it's")
-        assert error.message.startswith('Field "it\'s": ') and webapp._name(convert) in error.message
+        assert error.message.startswith('Field "it\'s": ')
+        assert getattr(convert, "__qualname__", "") in error.message
         assert len(error.message) < 200
 
 
 def test_missing_field_is_the_default_of_parse_or_the_error_that_it_is_without():
-    fields = Fields(PAIRS)
+    """So is one left empty, unless empty text converts: browsers send every input, also what nobody has filled in."""
+    fields = Fields([("page", "")])
     assert fields.parse("c", int, default=None) is None and fields.parse("c", int, 7) == 7
+    assert (
+        fields.parse("page", int, 1) == 1 and fields.parse("page", str, "x") == "" and fields.parse("page", len, 7) == 0
+    )
     with pytest.raises(KeyError) as caught:
         fields.parse("c", int)
     error = caught.value
     assert isinstance(error, HttpException) and isinstance(error, ValueError)
     assert (error.status_code, error.field, str(error)) == (400, "c", "Missing field 'c'")
-
-
-def test_field_left_empty_is_the_default_unless_empty_text_converts():
-    """A browser sends every input of a form, also one that nobody has filled in."""
-    fields = Fields([("page", "")])
-    assert fields.parse("page", int, default=1) == 1
-    assert fields.parse("page", str, default="x") == ""
-    assert fields.parse("page", len, default=7) == 0
 
 
 @given(
@@ -2958,11 +2388,8 @@ def test_whatever_a_client_sends_parse_converts_it_or_answers_400(text, convert,
 
 @pytest.mark.parametrize("error", [NotFoundException("none"), TypeError("a mistake"), RuntimeError("another")])
 def test_what_else_a_converter_raises_passes(error):
-    def convert(text):
-        raise error
-
     with pytest.raises(type(error)) as caught:
-        Fields([("a", "1")]).parse("a", convert, 7)
+        Fields([("a", "1")]).parse("a", raiser(error), 7)
     assert caught.value is error
 
 
@@ -3005,6 +2432,14 @@ def pairs_of(fields):
     return [(name, value) for name in fields for value in fields.getall(name)]
 
 
+def urlencoded(text):
+    """What a query and a form of that text give, which is the same; or the status they are refused with."""
+    query = read(lambda request: pairs_of(request.query), environ={"QUERY_STRING": text})
+    headers = {"Content-Type": URLENCODED}
+    assert read(lambda request: pairs_of(request.form), headers=headers, body=text.encode("latin-1")) == query
+    return query
+
+
 URLENCODED_TEXTS = [
     ("", []),
     ("&&a=1&&", [("a", "1")]),
@@ -3024,33 +2459,30 @@ URLENCODED_TEXTS = [
     ("a=%C3%BC&b=\xc3\xbc&c=\xc3%BC", [("a", "ü"), ("b", "ü"), ("c", "ü")]),
     ("%EF%BB%BFa=1", [("\ufeffa", "1")]),
     ("a=%00", [("a", "\0")]),
+    *((text, 400) for text in ("a=%FF", "%C3=1", "a=\xff", "a=%ED%A0%80", "a=%C0%AF")),  # not UTF-8
 ]
 
 
 @pytest.mark.parametrize("text, expected", URLENCODED_TEXTS)
 def test_urlencoded_text_is_decoded_as_the_url_standard_says(text, expected):
-    assert pairs_of(_parse_urlencoded(text, 1000, 413)) == expected
+    assert urlencoded(text) == expected
 
 
-@pytest.mark.parametrize("text", ["a=%FF", "%C3=1", "a=\xff", "a=%ED%A0%80", "a=%C0%AF"])
-def test_urlencoded_text_that_is_not_utf_8_is_a_400(text):
-    with pytest.raises(HttpException) as caught:
-        _parse_urlencoded(text, 1000, 413)
-    assert caught.value.status_code == 400
-
-
-@pytest.mark.parametrize("status", [400, 413])
-def test_too_many_fields_are_refused_with_the_status_of_the_caller_and_empty_pieces_do_not_count(status):
-    assert len(_parse_urlencoded("&a&&b&&&&&c&", 3, status)) == 3
-    with pytest.raises(HttpException) as caught:
-        _parse_urlencoded("a&b&&c&d", 3, status)
-    assert caught.value.status_code == status
+def test_too_many_fields_are_a_413_in_a_form_and_a_400_in_a_query_and_empty_pieces_do_not_count():
+    for text, query, form in (("&a&&b&&&&&c&", 3, 3), ("a&b&&c&d", 400, 413)):
+        sent = {
+            "path": f"/?{text}",
+            "body": text,
+            "headers": {"Content-Type": URLENCODED},
+            "options": {"max_fields": 3},
+        }
+        assert read(lambda request: len(request.query), **sent) == query
+        assert read(lambda request: len(request.form), **sent) == form
 
 
 @given(st.lists(st.tuples(st.text(), st.text())))
 def test_fields_encoded_by_the_standard_library_come_back(pairs):
-    text = urllib.parse.urlencode(pairs)
-    assert pairs_of(_parse_urlencoded(text, 1000, 413)) == pairs_of(Fields(pairs))
+    assert urlencoded(urllib.parse.urlencode(pairs)) == pairs_of(Fields(pairs))
 
 
 @given(st.text("a%&=+;41cC3bBfFxuN{}\\\\\t\r\n \0é", max_size=40))
@@ -3058,80 +2490,37 @@ def test_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
     text = text.encode("utf-8").decode("latin-1")
     try:
         pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, encoding="latin-1")
-        expected = Fields([[part.encode("latin-1").decode("utf-8") for part in pair] for pair in pairs])
+        expected = pairs_of(Fields([[part.encode("latin-1").decode("utf-8") for part in pair] for pair in pairs]))
     except UnicodeDecodeError:
-        with pytest.raises(HttpException):
-            _parse_urlencoded(text, 1000, 413)
-    else:
-        assert pairs_of(_parse_urlencoded(text, 1000, 413)) == pairs_of(expected)
-
-
-# ---- fields and uploads: header values with parameters ---------------------------------------------------------------
-
-HEADER_VALUES = [
-    ("", "", {}),
-    ("Text/HTML", "text/html", {}),
-    ("text/html; Charset=UTF-8", "text/html", {"charset": "UTF-8"}),
-    ("text/html;charset=utf-8;x=y", "text/html", {"charset": "utf-8", "x": "y"}),
-    (' form-data ; name = "a" ; filename=b c.txt ;', "form-data", {"name": "a", "filename": "b c.txt"}),
-    ('a; b="c;d=\\"e\\""; f=g', "a", {"b": 'c;d="e"', "f": "g"}),
-    ('a; b="x\\\\y"', "a", {"b": "x\\y"}),
-    ('a; b="C:\\dir\\\\x\\"y"', "a", {"b": 'C:\\dir\\\\x"y'}),
-    ("a; b=1; B=2", "a", {"b": "1"}),
-    ('a; b="unclosed; c=d', "a", {"b": "unclosed; c=d"}),
-    ('a; b="c"rubbish; d=e', "a", {"b": "c", "d": "e"}),
-    ('a; =x; "; b; ;; c=d', "a", {"c": "d"}),
-    ('a; b=; c=""', "a", {"b": "", "c": ""}),
-    ('a; b="\\', "a", {"b": ""}),
-]
-
-
-@pytest.mark.parametrize("value, main, parameters", HEADER_VALUES)
-def test_header_value_is_split_into_its_main_part_and_parameters(value, main, parameters):
-    assert _parse_options(value) == (main, parameters)
-
-
-@given(st.text() | st.text('a;= "\\\t\r\n'))
-def test_any_text_can_be_parsed_as_a_header_value(text):
-    main, parameters = _parse_options(text)
-    assert main == main.strip() and ";" not in main
-    assert all(name and "=" not in name for name in parameters)
-
-
-@given(st.dictionaries(st.text("abcxyz", min_size=1), st.text(st.characters(exclude_categories=["Cs"]))))
-def test_parameters_quoted_by_the_email_package_come_back(parameters):
-    quoted = [f'{name}="{email.utils.quote(value)}"' for name, value in parameters.items()]
-    assert _parse_options("; ".join(["x/y", *quoted])) == ("x/y", parameters)
+        expected = 400
+    assert urlencoded(text) == expected
 
 
 # ---- fields and uploads: multipart forms -----------------------------------------------------------------------------
 
-BOUNDARY = b"frontier"
 FORM_LIMITS = {"max_fields": 20, "max_form_memory": 1000}
 
 
-def reader(body, sizes=(10**9,)):
-    """Return a read function that gives pieces of the given sizes, over and over."""
-    stream, sizes = io.BytesIO(body), itertools.cycle(sizes)
-    return lambda size: stream.read(min(size, next(sizes)))
+def parse(body, sizes=None, boundary="frontier", **limits):
+    """The fields of a form, and files as tuples of everything about them; or the status it is refused with.
 
+    With `sizes` it arrives in pieces of these sizes, over and over.
+    """
 
-def parse(body, sizes=(10**9,), boundary=BOUNDARY, **limits):
-    """Return fields, and files as tuples of everything about them."""
-    fields, files = _parse_multipart(reader(body, sizes), boundary, **{**FORM_LIMITS, **limits})
-    contents = []
-    for name, upload in files:
-        with upload.file:
-            contents.append((name, upload.filename, upload.content_type, upload.file.read(), upload.size))
-    return fields, contents
+    def look(request):
+        files = pairs_of(request.files)
+        return pairs_of(request.form), [
+            (name, file.filename, file.content_type, file.file.read(), file.size) for name, file in files
+        ]
 
-
-def outcome(body, sizes=(10**9,), **limits):
-    """Return what parsing gives, or the status it is refused with."""
-    try:
-        return parse(body, sizes, **limits)
-    except HttpException as refusal:
-        return refusal.status_code
+    escaped = re.sub(r'(["\\])', r"\\\1", boundary)
+    request = {"headers": {"Content-Type": f'multipart/form-data; boundary="{escaped}"'}, "body": body}
+    if sizes is not None:
+        ends = itertools.takewhile(lambda end: end < len(body), itertools.accumulate(itertools.cycle(sizes)))
+        places = [0, *ends, len(body)]
+        pieces = [body[start:end] for start, end in zip(places, places[1:])]
+        request["environ"] = arriving(*pieces, length=len(body))
+    return read(look, options={**FORM_LIMITS, **limits}, **request)
 
 
 def form(*parts):
@@ -3153,11 +2542,17 @@ PARTS_OF_FIELDS = {
     "an empty value without its line": ('Content-Disposition: form-data; name="a"\r\n', "a", ""),
     "a value of several lines": (field('name="a"', "\r\nb\n\r\r\n"), "a", "\r\nb\n\r\r\n"),
     "an empty name": (field('name=""'), "", "x"),
-    "an unquoted name": (field("name=a"), "a", "x"),
+    "an empty unquoted name": (field("name=; x=y"), "", "x"),
+    "an unquoted name": (field(" ; name = a b.c ;"), "a b.c", "x"),
     "a name and value in another alphabet": (field('name="имя"', "да"), "имя", "да"),
     "a name as browsers escape it": (field('name="a%22b%0D%0Ac%20%3B"'), 'a"b\r\nc%20%3B', "x"),
-    "a name as curl escapes it": (field(r'name="a\"b\\c"'), r'a"b\c', "x"),
-    "a name with bare backslashes": (field(r'name="a\b\\c"'), r"a\b\\c", "x"),
+    "a name as curl escapes it": (field(r'name="a\"b\\c;d=e"; f=g'), r'a"b\c;d=e', "x"),
+    "a name with bare backslashes": (field(r'name="C:\b\\x\"y"'), r'C:\b\\x"y', "x"),
+    "a name whose quote is not closed": (field('name="a; c=d'), "a; c=d", "x"),
+    "a name that ends with a backslash": (field('name="\\'), "", "x"),
+    "a name with something behind its quotes": (field('name="a"rubbish; d=e'), "a", "x"),
+    "a name behind what is no parameter": (field('=x; "; b; ;; name=a'), "a", "x"),
+    "two names": (field("name=a; NAME=b"), "a", "x"),
     "an extended name": (field("name=bad; name*=utf-8'de'n%C3%A4me"), "näme", "x"),
     "an extended name that is none": (field("name=good; name*=what"), "good", "x"),
     "a folded header": (field('\r\n\tname="a"'), "a", "x"),
@@ -3189,7 +2584,6 @@ def test_part_without_a_file_name_is_a_field(part, name, value):
         ('filename="name=x"; name=f', "name=x"),
         ("name=f; filename=a b.txt", "a b.txt"),
         ('name="f"; filename=""', ""),
-        ("name=f; filename=", ""),
         ('name="f"; filename="C:\\dir\\new.txt"', "new.txt"),
         ('name="f"; filename="\\\\host\\share\\a.txt"', "a.txt"),
         ('name="f"; filename="../../etc/passwd"', "passwd"),
@@ -3209,41 +2603,30 @@ def test_part_with_a_file_name_is_a_file_of_its_bare_name(parameters, filename):
     assert parse(form(field(parameters, "text"))) == ([], [("f", filename, "", b"text", 4)])
 
 
-@pytest.mark.parametrize(
-    "filename, content, content_type, expected",
-    [
-        ("x", "text", "Text/Plain; Charset=UTF-8", ("f", "x", "text/plain", b"text", 4)),
-        ("", "", OCTETS, ("f", "", OCTETS, b"", 0)),
-    ],
-    ids=["the media type alone, in lower case", "an input left empty"],
-)
-def test_file_has_the_type_of_its_part(filename, content, content_type, expected):
-    part = field(f'name="f"; filename="{filename}"', content, f"Content-Type: {content_type}\r\n")
-    assert parse(form(part)) == ([], [expected])
+def test_file_has_the_media_type_of_its_part_in_lower_case_also_when_its_input_was_left_empty():
+    typed = field('name="f"; filename="x"', "text", "Content-Type: Text/Plain; Charset=UTF-8\r\n")
+    empty = field('name="g"; filename=""', "", f"Content-Type: {OCTETS}\r\n")
+    assert parse(form(typed, empty)) == ([], [("f", "x", "text/plain", b"text", 4), ("g", "", OCTETS, b"", 0)])
 
 
 def test_fields_and_files_of_one_name_keep_their_order():
     upload = field("name=a; filename=x", "2")
     fields, files = parse(form(field("name=a", "1"), upload, field("name=b", "3"), field("name=a", "4")))
-    assert fields == [("a", "1"), ("b", "3"), ("a", "4")]
+    assert fields == [("a", "1"), ("a", "4"), ("b", "3")]
     assert [file[:2] for file in files] == [("a", "x")]
 
 
 def test_text_is_decoded_by_the_charset_of_its_part_else_of_the_form_else_as_utf_8():
-    parts = [
-        field("name=a", "ü"),
-        field("name=b", "\u00fc", "Content-Type: text/plain; charset=ISO-8859-1\r\n"),
-        field("name=_charset_", "windows-1251"),
-    ]
-    head = form(*parts[:1])[: -len("--frontier--\r\n")]
-    latin = b"--frontier\r\n" + parts[1].encode("latin-1") + b"\r\n"
-    tail = form(parts[2], field("name=c", "да")).decode().encode("windows-1251")
+    latin = field("name=b", "ü", "Content-Type: text/plain; charset=ISO-8859-1\r\n").encode("latin-1")
+    head = form(field("name=a", "ü")).replace(b"--frontier--\r\n", b"--frontier\r\n" + latin + b"\r\n")
+    tail = form(field("name=_charset_", "windows-1251"), field("name=c", "да")).decode().encode("windows-1251")
     fields = [("a", "ü"), ("b", "ü"), ("_charset_", "windows-1251"), ("c", "да")]
-    assert parse(head + latin + tail) == (fields, [])
+    assert parse(head + tail) == (fields, [])
 
 
 @given(
-    st.sampled_from(sorted(webapp._CHARSETS) + ["utf-7", "utf-32-le", "hex", "klingon"]),
+    st.sampled_from(["utf-8", "utf-16", "utf-16le", "utf-32", "utf-32-le", "utf-7", "iso-2022-jp", "gb18030", "hex"])
+    | st.sampled_from(["shift_jis", "euc-kr", "big5", "windows-1251", "iso-8859-1", "ascii", "klingon"]),
     st.lists(st.sampled_from(["a", "имя", "\xfc", "+AGE-", "\x1b$B!!", "\0a\0b", "~{<:Ky~}"]), min_size=1, max_size=3),
     st.sampled_from(["utf-8", "utf-16-le", "utf-16", "utf-32", "iso-2022-jp", "latin-1", "windows-1251"]),
 )
@@ -3256,23 +2639,22 @@ def test_charset_of_a_form_and_of_a_part_decides_on_no_header(charset, names, en
             for parameters in (f'name="{name}"', f'name="{name}"; filename="{name}"'):
                 header = f"Content-Disposition: form-data; {parameters}\r\nContent-Type: text/plain{part_charset}"
                 parts.append(header.encode(encoding, "replace") + b"\r\n\r\n")
-        found = outcome(b"".join(b"--frontier\r\n" + part + b"\r\n" for part in parts) + b"--frontier--")
+        found = parse(b"".join(b"--frontier\r\n" + part + b"\r\n" for part in parts) + b"--frontier--")
         return found if found == 400 else ([name for name, _ in found[0]], [file[:2] for file in found[1]])
 
     plainly = names_read("utf-8", "")
     assert names_read(charset, "") == names_read("utf-8", f"; charset={charset}") == plainly
     if encoding == "utf-8":
-        assert plainly == (["_charset_", *names], [(name, re.sub(r"[\0-\x1f]", "", name)) for name in names])
+        files = pairs_of(Fields([(name, re.sub(r"[\0-\x1f]", "", name)) for name in names]))
+        assert plainly == (["_charset_", *(name for name, _ in files)], files)
 
 
 @pytest.mark.parametrize("parameter", ["name", "filename"])
-@pytest.mark.parametrize(
-    "charset", ["utf-16", "UTF-16LE", "utf-32", "utf-7", "iso-2022-jp", "shift_jis", "hex", "", "x"]
-)
+@pytest.mark.parametrize("charset", ["utf-16", "UTF-16LE", "utf-7", "iso-2022-jp", "hex", "", "x"])
 def test_extended_parameter_in_a_charset_that_hides_what_it_says_counts_as_absent(parameter, charset):
     part = field(f"name=f; filename=x; {parameter}*={charset}''a%00b%00", "text")
     assert parse(form(part)) == ([], [("f", "x", "", b"text", 4)])
-    assert outcome(form(field(f"name*={charset}''a%00b%00"))) == 400
+    assert parse(form(field(f"name*={charset}''a%00b%00"))) == 400
 
 
 FORM = form(field("name=a", "1"), field("name=f; filename=x", "23"))
@@ -3330,105 +2712,94 @@ def test_what_stands_around_the_parts_of_a_form_means_nothing(body, expected):
     ],
 )
 def test_broken_form_is_a_400(body):
-    assert outcome(body) == 400
+    assert parse(body) == 400
 
 
-@pytest.mark.parametrize("boundary", [b"", b"x" * 71, b"a\r\nb", b"\xfc"])
+@pytest.mark.parametrize("boundary", ["", "x" * 71, "\xfc"])
 def test_boundary_that_cannot_be_one_is_a_400(boundary):
-    assert outcome(FORM.replace(BOUNDARY, boundary), boundary=boundary) == 400
+    assert parse(FORM.replace(b"frontier", boundary.encode("latin-1")), boundary=boundary) == 400
 
 
 def test_boundary_may_hold_whatever_can_be_printed():
-    boundary = rb"""'()+_,-./:=? \/"$&*;<>@[]^`{|}~#!%"""
-    assert parse(FORM.replace(BOUNDARY, boundary), boundary=boundary) == PARSED
+    boundary = r"""'()+_,-./:=? \/"$&*;<>@[]^`{|}~#!%"""
+    assert parse(FORM.replace(b"frontier", boundary.encode()), boundary=boundary) == PARSED
 
 
 def test_parts_beyond_the_limit_are_a_413():
     body = form(field("name=a"), field("name=f; filename=x"), field("name=g; filename=y"))
-    assert isinstance(outcome(body, max_fields=3), tuple)
-    assert outcome(body, max_fields=2) == 413
+    assert len(parse(body, max_fields=3)[1]) == 2
+    assert parse(body, max_fields=2) == 413
 
 
 def test_fields_longer_together_than_the_limit_are_a_413_and_files_do_not_count():
     body = form(field("name=ab", "x" * 8), field("name=f; filename=x", "y" * 99), field("name=cd", "z" * 8))
     assert len(parse(body, max_form_memory=20)[0]) == 2
-    assert outcome(body, max_form_memory=19) == 413
+    assert parse(body, max_form_memory=19) == 413
+
+
+def part_with_header(size):
+    start = "Content-Disposition: form-data; name=a; x="
+    return start + "x" * (size - len(start)) + "\r\n\r\n"
 
 
 def test_header_of_more_than_8_kib_is_a_413():
-    def body(size):
-        start = "Content-Disposition: form-data; name=a; x="
-        return form(start + "x" * (size - len(start)) + "\r\n\r\nv")
-
-    assert parse(body(8192)) == ([("a", "v")], [])
-    assert outcome(body(8193)) == 413
-    assert outcome(body(100_000)[:50_000]) == 413
-    assert outcome(body(8193)[:8000]) == 400
+    assert parse(form(part_with_header(8192))) == ([("a", "")], [])
+    assert parse(form(part_with_header(8193))) == 413
+    assert parse(form(part_with_header(100_000))[:50_000]) == 413
+    assert parse(form(part_with_header(8193))[:8000]) == 400
 
 
 def test_headers_of_all_parts_are_bounded_together():
-    def body(count, size):
-        start = "Content-Disposition: form-data; name=a; x="
-        return form(*[start + "x" * (size - len(start)) + "\r\n\r\n"] * count)
-
-    assert len(parse(body(8 + 8, 2048), max_fields=24)[0]) == 16  # 8 KiB, and 1 KiB for each part that may come
-    assert outcome(body(8 + 9, 2048), max_fields=24) == 413
-    assert outcome(body(1, 8192), max_fields=1)[0] == [("a", "")]
+    """To 8 KiB, and 1 KiB for each part that may come."""
+    assert len(parse(form(*[part_with_header(2048)] * 16), max_fields=24)[0]) == 16
+    assert parse(form(*[part_with_header(2048)] * 17), max_fields=24) == 413
+    assert parse(form(part_with_header(8192)), max_fields=1)[0] == [("a", "")]
 
 
 def test_boundary_that_occurs_again_and_again_without_being_one_is_a_400_at_some_time():
     content = "\r\n--frontierx" * 2**16
     assert parse(form(field("name=f; filename=x", content)))[1][0][4] == len(content)
-    assert outcome(form(field("name=f; filename=x", content + "\r\n--frontierx"))) == 400
-    assert outcome(content.encode() + form(field("name=f; filename=x", content))) == 400
-
-
-def test_what_the_read_function_raises_passes():
-    def read(size):
-        raise HttpException(413)
-
-    with pytest.raises(HttpException) as caught:
-        _parse_multipart(read, BOUNDARY, **FORM_LIMITS)
-    assert caught.value.status_code == 413
+    assert parse(form(field("name=f; filename=x", content + "\r\n--frontierx"))) == 400
+    assert parse(content.encode() + form(field("name=f; filename=x", content))) == 400
 
 
 def test_whole_body_is_read():
     stream = io.BytesIO(FORM + b"epilogue" * 100_000)
-    _parse_multipart(stream.read, BOUNDARY, **FORM_LIMITS)
+    headers = {"Content-Type": "multipart/form-data; boundary=frontier", "Content-Length": str(len(stream.getvalue()))}
+    assert read(lambda request: len(request.files), headers=headers, environ={"wsgi.input": stream}) == 1
     assert stream.read() == b""
 
 
 # ---- fields and uploads: uploaded files ------------------------------------------------------------------------------
 
 
-def upload(content, **limits):
-    body = form(field("name=f; filename=x.bin", "<>")).replace(b"<>", content)
-    return _parse_multipart(io.BytesIO(body).read, BOUNDARY, **{**FORM_LIMITS, **limits})[1][0][1]
+def with_upload(look, content, **options):
+    """What `look` finds at an uploaded file, which is closed with the response."""
+    return read(lambda request: look(request.files["f"]), files={"f": content}, **options)
 
 
-@pytest.mark.parametrize("size, in_memory", [(0, True), (256 * 1024, True), (256 * 1024 + 1, False)])
-def test_files_of_more_than_256_kib_go_to_disk(size, in_memory):
-    with upload(b"x" * size).file as file:
-        assert isinstance(file, io.BytesIO) == in_memory
-        assert file.tell() == 0 and file.read() == b"x" * size
+@pytest.mark.parametrize("size", [0, 256 * 1024, 256 * 1024 + 1, 600_000])
+def test_uploaded_file_arrives_whole_in_memory_or_on_disk(size):
+    content = os.urandom(size)
+    assert with_upload(lambda upload: (upload.file.tell(), upload.file.read()), content) == (0, content)
 
 
-@pytest.mark.parametrize("spool_size", [10, 10**6])
-def test_uploaded_file_can_be_handed_to_the_standard_library(spool_size):
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_uploaded_file_can_be_handed_to_the_standard_library(size):
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as packed:
-        packed.writestr("a.txt", "hello")
-    with upload(archive.getvalue(), spool_size=spool_size).file as file:
-        assert zipfile.ZipFile(file).read("a.txt") == b"hello"
+        packed.writestr("a.txt", b"a" * size)
+    content = archive.getvalue()
+    assert with_upload(lambda upload: zipfile.ZipFile(upload.file).read("a.txt"), content) == b"a" * size
 
 
-@pytest.mark.parametrize("spool_size", [10, 10**6])
-def test_saving_writes_the_whole_file_and_does_not_move_the_position(tmp_path, spool_size):
+@pytest.mark.parametrize("repeated", [3, 30_000])
+def test_saving_writes_the_whole_file_and_does_not_move_the_position(tmp_path, repeated):
     target = tmp_path / "saved"
     target.write_bytes(b"something longer that is there already")
-    content = b"0123456789" * 3
-    uploaded = upload(content, spool_size=spool_size)
-    with uploaded.file:
+    content = b"0123456789" * repeated
+
+    def save(uploaded):
         assert uploaded.file.read(4) == b"0123"
         uploaded.save(target)
         uploaded.save(str(target))
@@ -3439,27 +2810,29 @@ def test_saving_writes_the_whole_file_and_does_not_move_the_position(tmp_path, s
         with pytest.raises(FileNotFoundError):
             uploaded.save(tmp_path / "missing" / "file")
 
+    with_upload(save, content)
 
-@pytest.mark.parametrize("error", [HttpException(413), KeyboardInterrupt()])
-def test_body_that_breaks_off_leaves_no_temporary_file_open(error):
-    opened = []
 
-    def open_one():
-        opened.append(io.BytesIO())
+@pytest.mark.parametrize("ending", [b"", KeyboardInterrupt])
+def test_body_that_breaks_off_leaves_no_temporary_file_open(ending):
+    opened, open_one = [], tempfile.TemporaryFile
+
+    def note():
+        opened.append(open_one())
         return opened[-1]
 
-    part = field("name=f; filename=x", "long enough for the disk" * 5)
-    stream = io.BytesIO(form(part, part, part)[:-20])
+    class Breaking(io.BytesIO):
+        def read(self, size):
+            piece = super().read(size)
+            if not piece and ending:
+                raise ending
+            return piece
 
-    def read(size):
-        piece = stream.read(50)
-        if not piece:
-            raise error
-        return piece
-
-    with mock.patch.object(tempfile, "TemporaryFile", open_one), mock.patch.object(webapp, "_READ_SIZE", 50):
-        with pytest.raises(type(error)):
-            _parse_multipart(read, BOUNDARY, spool_size=5, **FORM_LIMITS)
+    part = field("name=f; filename=x", "x" * 400_000)
+    environ = {"wsgi.input": Breaking(form(part, part, part)[:-20]), "CONTENT_LENGTH": "1200500"}
+    headers = {"Content-Type": "multipart/form-data; boundary=frontier"}
+    with mock.patch.object(tempfile, "TemporaryFile", note), contextlib.suppress(KeyboardInterrupt):
+        assert read(lambda request: request.files, environ=environ, headers=headers) == 400
     assert len(opened) == 3 and all(file.closed for file in opened)
 
 
@@ -3510,17 +2883,14 @@ def breaks_the_form(content):
 @given(PARTS)
 def test_forms_whose_headers_the_email_package_wrote_come_back(parts):
     parts = [part for part in parts if not breaks_the_form(part[2])]
-    fields = [(name, content) for name, filename, content in parts if filename is None]
-    files = [
-        (name, re.split(r"[/\\]", filename)[-1], "", content, len(content))
-        for name, filename, content in parts
-        if filename is not None
-    ]
+    fields = Fields([(name, content) for name, filename, content in parts if filename is None])
+    files = Fields([(name, (filename, content)) for name, filename, content in parts if filename is not None])
+    uploads = [(n, re.split(r"[/\\]", name)[-1], "", content, len(content)) for n, (name, content) in pairs_of(files)]
     try:
-        expected = [(name, content.decode("utf-8")) for name, content in fields], files
+        expected = [(name, content.decode("utf-8")) for name, content in pairs_of(fields)], uploads
     except UnicodeDecodeError:
         expected = 400
-    assert outcome(encode(parts), max_form_memory=10**6) == expected
+    assert parse(encode(parts), max_form_memory=10**6) == expected
 
 
 ASCII = st.text(st.characters(min_codepoint=32, max_codepoint=126))
@@ -3535,8 +2905,7 @@ def test_forms_that_the_email_package_wrote_as_a_whole_come_back(pairs):
         message.attach(part)
     text = message.as_bytes(policy=HTTP.clone(max_line_length=None))
     body = text.partition(b"\r\n\r\n")[2]
-    boundary = message.get_boundary().encode()
-    assert parse(body, boundary=boundary, max_form_memory=10**6) == (pairs, [])
+    assert parse(body, boundary=message.get_boundary(), max_form_memory=10**6) == (pairs_of(Fields(pairs)), [])
 
 
 # Pieces of forms, so that mutations hit what matters.
@@ -3553,48 +2922,74 @@ MUTATED = st.tuples(st.integers(0, len(FORM)), st.integers(0, 10), BODIES).map(
     lambda cut: FORM[: cut[0]] + cut[2] + FORM[cut[0] + cut[1] :]
 )
 
-SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
+BLANK_LINE = b" " * (2**17 - 2) + b"\r\n"  # means nothing, and is as long as what the parser looks at at a time
 
 
-@given(BODIES | MUTATED, SIZES, st.integers(1, 100))
-def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes, read_size):
-    whole = outcome(body)
+@given(BODIES | MUTATED, st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 200))
+def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes, place):
+    whole = parse(body)
     assert whole in (400, 413) or isinstance(whole, tuple)
-    assert outcome(body, sizes) == whole
-    with mock.patch.object(webapp, "_READ_SIZE", read_size):
-        assert outcome(body, sizes) == whole
-        assert outcome(body, sizes, spool_size=3) == whole
+    assert parse(body, sizes) == whole
+    assert parse(BLANK_LINE[place:] + body) == whole
 
 
 @pytest.mark.parametrize("part", [part for part, _, _ in PARTS_OF_FIELDS.values()], ids=PARTS_OF_FIELDS)
 def test_form_split_at_any_place_is_the_same_form(part):
     body = form(part, field("name=f; filename=x", "\r"))
     whole = parse(body)
-    for size in range(1, len(body)):
-        with mock.patch.object(webapp, "_READ_SIZE", size):
-            assert parse(body) == whole
+    for place in range(1, len(body)):
+        assert parse(BLANK_LINE[place:] + body) == whole
 
 
 # ---- JSON: what is read ----------------------------------------------------------------------------------------------
 
-JSON_TYPES = [
-    ("application/json", True),
-    ("Application/JSON; charset=utf-8", True),
-    ("application/problem+json", True),
-    ("application/vnd.api+JSON;v=1", True),
-    ("", False),
-    ("text/plain", False),
-    ("application/x-www-form-urlencoded", False),
-    ("application/jsonp", False),
-    ("application/json-seq", False),
-    ("application/xml", False),
-]
+
+def read_json(body, content_type=JSON, **request):
+    """The document of a request as the one item of a tuple, or the status that it is refused with."""
+    return read(lambda request: (request.json,), headers={"Content-Type": content_type}, body=body, **request)
 
 
-@pytest.mark.parametrize("content_type, is_json", JSON_TYPES)
+@pytest.mark.parametrize(
+    "content_type, is_json",
+    [
+        ("application/json", True),
+        ("Application/JSON; charset=utf-8", True),
+        ("application/problem+json", True),
+        ("application/vnd.api+JSON;v=1", True),
+        ("", False),
+        ("text/plain", False),
+        ("application/x-www-form-urlencoded", False),
+        ("application/jsonp", False),
+        ("application/json-seq", False),
+        ("application/xml", False),
+    ],
+)
 def test_json_of_another_content_type_is_a_415(content_type, is_json):
-    found = read(lambda request: request.json, headers={"Content-Type": content_type}, body=b'{"a": 1}')
-    assert found == ({"a": 1} if is_json else 415)
+    assert read_json(b'{"a": 1}', content_type) == (({"a": 1},) if is_json else 415)
+
+
+@pytest.fixture(params=["C", "Python"], scope="module")
+def json_parser(request):
+    """Reads JSON with a copy of the file, by either parser of the standard library: in C, where there is one, and in
+    Python, which is all that PyPy has.
+    """
+    name = f"webapp_with_json_in_{request.param}"
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "Python":
+            patch.setattr(json.scanner, "c_make_scanner", None)
+            patch.setattr(json.scanner, "make_scanner", json.scanner.py_make_scanner)
+            patch.setattr(json.decoder, "scanstring", json.decoder.py_scanstring)
+        app = load_copy(name).WebApp()
+    documents = []
+    app.post("/")(lambda context: documents.append(context.request.json))
+
+    def parse(body):
+        documents.clear()
+        response = client(app).post("/", body=body, headers={"Content-Type": JSON})
+        return tuple(documents) or response.status
+
+    yield parse
+    del sys.modules[name]
 
 
 DOCUMENTS = [
@@ -3608,7 +3003,6 @@ DOCUMENTS = [
     (b'{"a": 1, "a": 2}', {"a": 2}),
     (b"1" * 4300, int("1" * 4300)),
     (b"-" + b"1" * 4300, -int("1" * 4300)),
-    (b"[" * 100 + b"]" * 100, ...),
     (b"1e308", 1e308),
     (b"1e-999", 0.0),
     (b"1.5E+2", 150.0),
@@ -3616,13 +3010,6 @@ DOCUMENTS = [
     (b"0." + b"0" * 400 + b"1e402", 10.0),
     (b'["1e999", "NaN"]', ["1e999", "NaN"]),
 ]
-
-
-@pytest.mark.parametrize("body, expected", DOCUMENTS, ids=[body[:20] for body, _ in DOCUMENTS])
-def test_json_document_is_parsed(json_parser, body, expected):
-    found = read(lambda request: (request.json,), headers={"Content-Type": JSON}, body=body)
-    assert isinstance(found, tuple) and (expected is ... or found == (expected,))
-
 
 NO_DOCUMENTS = [
     b"", b" ", b"{", b"[1,]", b'{"a": 1,}', b"{'a': 1}", b"{a: 1}", b"[1] x", b"{}{}", b"nul", b"True", b"NaN",
@@ -3637,22 +3024,14 @@ NO_DOCUMENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("body", NO_DOCUMENTS, ids=[body[:20] for body in NO_DOCUMENTS])
-def test_what_is_no_json_is_a_400_and_never_a_500(json_parser, body):
-    assert read(lambda request: request.json, headers={"Content-Type": JSON}, body=body) == 400
+def test_json_document_is_parsed(json_parser):
+    for body, expected in DOCUMENTS:
+        assert json_parser(body) == (expected,), body[:40]
 
 
-@pytest.fixture(params=["C", "Python"])
-def json_parser(request, monkeypatch):
-    """The two parsers of the standard library: in C, where there is one, and in Python, which is all that PyPy has."""
-    if request.param == "Python":
-        monkeypatch.setattr(json.scanner, "c_make_scanner", None)
-        monkeypatch.setattr(json.scanner, "make_scanner", json.scanner.py_make_scanner)
-        monkeypatch.setattr(json.decoder, "scanstring", json.decoder.py_scanstring)
-        plainly, strictly = webapp._make_decoders()
-        monkeypatch.setattr(webapp, "_decode_plainly", plainly)
-        monkeypatch.setattr(webapp, "_decode_strictly", strictly)
-    return request.param
+def test_what_is_no_json_is_a_400_and_never_a_500(json_parser):
+    for body in NO_DOCUMENTS:
+        assert json_parser(body) == 400, body[:40]
 
 
 JSON_STRING = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
@@ -3690,8 +3069,15 @@ JSON_PIECES = [
 def test_exactly_what_rfc_8259_calls_json_is_read_by_either_parser(json_parser, text, shape):
     text = shape.format(text)
     assume(not re.search(r"[eE][+-]?\d{3}", text))  # too large for a float: refused, and JSON nevertheless
-    found = read(lambda request: (request.json,), headers={"Content-Type": JSON}, body=text.encode())
-    assert (found != 400) is is_json(text)
+    assert (json_parser(text.encode()) != 400) is is_json(text)
+
+
+@pytest.mark.parametrize("left, right", [("[", "]"), ('{"a":', "}"), ('[{"a":1},', "]")])
+@pytest.mark.parametrize("depth, status", [(1, 200), (200, 200), (201, 400), (900, 400), (20_000, 400)])
+def test_json_may_nest_200_deep_and_what_is_taken_can_be_sent_back(left, right, depth, status):
+    body = left * (depth - 1) + "[1]" + right * (depth - 1)
+    request = {"headers": {"Content-Type": JSON}, "body": body, "raise_errors": True}
+    assert answer(lambda context: context.request.json, "POST", **request).status == status
 
 
 def test_lone_surrogate_in_json_is_read_and_can_be_sent_back():
@@ -3699,45 +3085,26 @@ def test_lone_surrogate_in_json_is_read_and_can_be_sent_back():
         assert answer(lambda context: context.request.json, "POST", json=document, raise_errors=True).json == document
 
 
-@pytest.mark.parametrize("left, right", [("[", "]"), ('{"a":', "}"), ('[{"a":1},', "]")])
-@pytest.mark.parametrize(
-    "depth, status", [(1, 200), (100, 200), (200, 200), *((n, 400) for n in (201, 900, 1500, 20_000))]
-)
-def test_json_may_nest_200_deep_and_what_is_taken_can_be_sent_back(left, right, depth, status):
-    body = left * (depth - 1) + "[1]" + right * (depth - 1)
-    request = {"headers": {"Content-Type": JSON}, "body": body, "raise_errors": True}
-    assert answer(lambda context: context.request.json, "POST", **request).status == status
-
-
 @given(st.binary(max_size=60))
 def test_json_of_any_bytes_is_a_document_or_a_400(body):
-    found = read(lambda request: (request.json,), headers={"Content-Type": JSON}, body=body)
+    found = read_json(body)
     assert found == 400 or found[0] == json.loads(body.decode("utf-8-sig")) or found[0] != found[0]
 
 
-NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
-
 LONG_NUMBERS = st.builds(
-    "{}{}{}".format,
+    "{}{}{}{}".format,
+    st.sampled_from(["", "-"]),
     st.integers(1, 9),
     st.sampled_from([298, 299, 300, 307, 308, 309, 4298, 4299, 4300]).map("7".__mul__),
     st.sampled_from(["", ".0", "e0", "E-99", ".5e+1"]),
 )
+NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", fullmatch=True) | LONG_NUMBERS
 
 
-@given(st.lists(st.one_of(NUMBERS, LONG_NUMBERS), min_size=1, max_size=4), st.sampled_from(["", " ", "\n"]))
-def test_json_numbers_are_ints_of_up_to_4300_digits_and_finite_floats(numbers, space):
-    is_int = [number.lstrip("-").isdigit() for number in numbers]
-    too_long = any(whole and len(number.lstrip("-")) > 4300 for whole, number in zip(is_int, numbers))
-    too_large = any(not whole and abs(float(number)) == math.inf for whole, number in zip(is_int, numbers))
-    found = read(
-        lambda request: request.json, headers={"Content-Type": JSON}, body=f"[{f'{space},{space}'.join(numbers)}]"
-    )
-    values = [] if too_long else [int(text) if whole else float(text) for whole, text in zip(is_int, numbers)]
-    assert found == (400 if too_long or too_large else values)
-
-
-@given(st.text('0123456789.eE+-[]", ', max_size=40) | st.from_regex(r"\[[0-9]{1,3}(e\+?[0-9]{1,4})?\]", fullmatch=True))
+@given(
+    st.text('0123456789.eE+-[]", ', max_size=40)
+    | st.builds("[{}]".format, st.lists(NUMBERS, min_size=1, max_size=4).map(" ,\n".join))
+)
 @example("[1e308]")
 @example("[1e309]")
 @example("[-1E+309]")
@@ -3749,9 +3116,8 @@ def test_json_numbers_are_ints_of_up_to_4300_digits_and_finite_floats(numbers, s
 @example("[" + "9" * 309 + ".0]")
 @example("[" + "9" * 308 + ".0]")
 @example("[" + "9" * 4300 + "]")
-@example("[" + "9" * 4301 + "]")
-@example("[-" + "9" * 4300 + "]")
-def test_json_is_read_alike_with_and_without_a_look_at_each_number(text):
+@example("[-" + "9" * 4301 + "]")
+def test_json_numbers_are_ints_of_up_to_4300_digits_and_finite_floats(text):
     """Most documents are decoded without a callback for each number; none may slip through that one would refuse."""
 
     def refuse(name):
@@ -3767,8 +3133,7 @@ def test_json_is_read_alike_with_and_without_a_look_at_each_number(text):
         expected = (json.loads(text, parse_constant=refuse, parse_int=whole, parse_float=real),)
     except ValueError:
         expected = 400
-    found = read(lambda request: (request.json,), headers={"Content-Type": JSON}, body=text)
-    assert found == expected
+    assert read_json(text) == expected
 
 
 @pytest.mark.parametrize("document", [{}, {"title": 1}, {"Name": "", "names": {"name": 1}}])
@@ -3779,14 +3144,17 @@ def test_member_that_the_document_lacks_is_a_400_that_names_it(document):
     assert log.levels() == ["DEBUG"] and "Missing member 'name'" in log.records[0].getMessage()
 
 
-def test_missing_member_is_a_key_error_for_who_looks():
-    def handle(context):
-        try:
-            return context.request.json["name"]
-        except KeyError as error:
-            return error.field
+def test_missing_member_is_a_key_error_for_who_looks_and_pythons_own_in_an_inner_object():
+    """To make that a 400 too would cost a document of many small objects a fifth of its time."""
 
-    assert answer(handle, method="POST", json={}).text == "name"
+    def handle(context):
+        with pytest.raises(KeyError) as inner:
+            context.request.json["user"]["name"]
+        with pytest.raises(KeyError) as outer:
+            context.request.json["name"]
+        return f"{outer.value.field} {isinstance(inner.value, HttpException)}"
+
+    assert answer(handle, "POST", json={"user": {}}, raise_errors=True).text == "name False"
 
 
 def test_document_that_is_an_object_is_a_dict_in_all_else():
@@ -3799,13 +3167,6 @@ def test_document_that_is_an_object_is_a_dict_in_all_else():
         assert same == sent
     assert document.pop("x", None) is None and document.setdefault("x", 7) == 7
     assert answer(lambda context: context.request.json, method="POST", json=sent).json == sent
-
-
-def test_member_that_an_inner_object_lacks_is_pythons_own_key_error():
-    """To make it a 400 too would cost a document of many small objects a fifth of its time."""
-    with pytest.raises(KeyError) as caught:
-        answer(lambda context: context.request.json["user"]["name"], "POST", json={"user": {}}, raise_errors=True)
-    assert not isinstance(caught.value, HttpException)
 
 
 JSON_VALUES = st.recursive(
@@ -3832,10 +3193,10 @@ def test_json_values_are_counted_before_they_are_made_and_what_stands_in_a_text_
 ):
     # Texts are looked for in blocks of 64 KiB: a long one puts the boundary somewhere into the document.
     long = character * (size // len(json.dumps(character)[1:-1]))
-    for whole in (document, [long, document, document]):
-        body = json.dumps(whole, indent=indent, ensure_ascii=ensure_ascii).encode()
-        count = count_values(whole)
-        assert [webapp._has_more_values(body, limit) for limit in (count - 1, count)] == [True, False]
+    body = json.dumps([long, document, document], indent=indent, ensure_ascii=ensure_ascii)[:-1]
+    left = 2**17 - count_values([long, document, document])
+    assert read_json(f"!{body}{',0' * left}]") == 400  # no JSON, which is seen when the values were counted
+    assert read_json(f"!{body}{',0' * (left + 1)}]") == 413
 
 
 @pytest.mark.parametrize(
@@ -3843,23 +3204,17 @@ def test_json_values_are_counted_before_they_are_made_and_what_stands_in_a_text_
     [
         (100, b'"' + b"x" * 98 + b'"', 200),
         (100, b'"' + b"x" * 99 + b'"', 413),
-        (2**20, b"[" + b"0," * (2**17 - 2) + b"0]", 200),
-        (2**20, b"[" + b"0," * (2**17 - 1) + b"0]", 413),
         (2**20, b"[" + b"[]," * (2**17 - 2) + b"[]]", 200),
         (2**20, b'["' + b'[{,\\"' * 10**5 + b'"]', 200),
         (2**21, b"[" + b"0," * (2**18 - 2) + b"0]", 200),
         (2**21, b"[" + b"0," * (2**18 - 1) + b"0]", 413),
     ],
-    ids=["bytes", "a byte more", "values", "a value more", "arrays", "none of it a value", "more bytes", "more values"],
+    ids=["bytes", "a byte more", "arrays", "none of it a value", "more values", "a value more"],
 )
 def test_json_is_bounded_in_bytes_by_max_form_memory_and_in_values(limit, body, status):
-    def kind(context):
-        return type(context.request.json).__name__
-
-    headers = {"Content-Type": JSON}
-    assert answer(kind, "POST", options={"max_form_memory": limit}, body=body, headers=headers).status == status
-    chunked = answer(kind, "POST", options={"max_form_memory": limit}, body=[body], headers=headers)
-    assert chunked.status == status
+    for sent in (body, [body]):  # of known length, and chunked
+        found = read_json(sent, options={"max_form_memory": limit})
+        assert (200 if isinstance(found, tuple) else found) == status
 
 
 def test_json_beyond_max_form_memory_is_not_read_and_may_be_read_otherwise():
@@ -3875,42 +3230,53 @@ def test_json_beyond_max_form_memory_is_not_read_and_may_be_read_otherwise():
 
 # ---- JSON: what is written -------------------------------------------------------------------------------------------
 
+BUILT = {
+    "two members": (lambda response: response.json("a", 1).json("b", [2]), {"a": 1, "b": [2]}),
+    "one name twice": (lambda response: response.json("a", 1).json("a", 2), {"a": 2}),
+    "member after document": (lambda response: response.json({"given": 1}).json("b", 2), {"given": 1, "b": 2}),
+    "document after member": (lambda response: response.json("a", 1).json({"given": 1}), {"given": 1}),
+    "member after array": (lambda response: response.json([1]).json("a", 1), {"a": 1}),
+    "member after text": (lambda response: response.text("x").json("a", 1), {"a": 1}),
+    "text between members": (lambda response: response.json("a", 1).text("x").json("b", 2), {"b": 2}),
+    "text document": (lambda response: response.json("a"), "a"),
+    "null document": (lambda response: response.json(None), None),
+    "null member": (lambda response: response.json("a", None), {"a": None}),
+    "iterator": (lambda response: response.json("a", (n * n for n in range(3))), {"a": [0, 1, 4]}),
+    "form alone": (lambda response: response.put_form({"a": 1}), {"a": 1}),
+    "empty form": (lambda response: response.put_form({}), {}),
+    "form after document": (
+        lambda response: response.json({"a": 1, "b": 2}).put_form({"c": 3}),
+        {"a": 1, "b": 2, "c": 3},
+    ),
+    "form before document": (lambda response: response.put_form({"c": 3}).json({"a": 1}), {"a": 1, "c": 3}),
+    "form before member": (lambda response: response.put_form({"a": "typed"}).json("a", {}), {"a": {}}),
+    "form after member": (lambda response: response.json("a", {}).put_form({"a": "typed"}), {"a": {}}),
+}
 
-@pytest.mark.parametrize(
-    "build, expected",
-    [
-        (lambda response: response.json("a", 1).json("b", [2]), {"a": 1, "b": [2]}),
-        (lambda response: response.json("a", 1).json("a", 2), {"a": 2}),
-        (lambda response: response.json({"given": 1}).json("b", 2), {"given": 1, "b": 2}),
-        (lambda response: response.json("a", 1).json({"given": 1}), {"given": 1}),
-        (lambda response: response.json([1]).json("a", 1), {"a": 1}),
-        (lambda response: response.text("x").json("a", 1), {"a": 1}),
-        (lambda response: response.json("a", 1).text("x").json("b", 2), {"b": 2}),
-        (lambda response: response.json("a"), "a"),
-        (lambda response: response.json(None), None),
-        (lambda response: response.json("a", None), {"a": None}),
-    ],
-    ids=[
-        "two members",
-        "one name twice",
-        "member after document",
-        "document after member",
-        "member after array",
-        "member after text",
-        "text between members",
-        "text document",
-        "null document",
-        "null member",
-    ],
-)
-def test_members_are_added_to_one_object_and_a_document_replaces_it(build, expected):
+
+@pytest.mark.parametrize("build, expected", BUILT.values(), ids=BUILT)
+def test_members_are_added_to_one_object_which_a_document_replaces_and_no_form_hides(build, expected):
     assert answer(lambda context: build(context.response)).json == expected
 
 
-def test_member_does_not_change_the_document_that_was_given():
-    document = {"given": 1}
-    assert answer(lambda context: context.response.json(document).json("a", 2)).json == {"given": 1, "a": 2}
-    assert document == {"given": 1}
+def test_put_form_keeps_its_members_and_joins_them_to_the_json_document():
+    """Contract 2.4."""
+
+    def handler(context):
+        response = context.response
+        assert dict(response.form) == {}
+        assert response.put_form({"a": "1", "b": ["x", "y"]}).put_form({"a": "2"}) is response
+        assert dict(response.form) == {"a": "2", "b": ["x", "y"]}
+        response.json("validation", {"a": ["wrong"]}).code(422)
+
+    response = answer(handler, raise_errors=True)
+    assert (response.status, response.json) == (422, {"a": "2", "b": ["x", "y"], "validation": {"a": ["wrong"]}})
+
+
+def test_mappings_that_json_and_put_form_were_given_stay_as_they_were():
+    form, document = {"a": 1}, {"b": 2}
+    answer(lambda context: context.response.put_form(form).json(document).put_form({"c": 3}).json("d", 4))
+    assert (form, document) == ({"a": 1}, {"b": 2})
 
 
 @pytest.mark.parametrize("arguments", [(), (1, 2), ("a", 1, 2), (None, 1)], ids=str)
@@ -3942,10 +3308,6 @@ def test_json_takes_a_document_or_a_name_and_a_value(arguments):
 )
 def test_plain_things_encode_sensibly(value, encoded):
     assert answer(lambda context: context.response.json([value])).body == f"[{encoded}]".encode()
-
-
-def test_iterator_encodes_as_an_array():
-    assert answer(lambda context: context.response.json("a", (n * n for n in range(3)))).json == {"a": [0, 1, 4]}
 
 
 @pytest.mark.parametrize(
@@ -3988,29 +3350,19 @@ def json_model(value):
     return str(value)
 
 
-JSON_LEAVES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(allow_nan=False, allow_infinity=False),
-    ANY_TEXT,
-    st.dates(),
-    st.datetimes(),
-    st.times(),
-    st.uuids(),
-    st.decimals(),
-    st.builds(pathlib.PurePosixPath, ANY_TEXT),
-    st.sets(st.integers()),
-    st.frozensets(st.dates()),
-)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+PLAIN_LEAVES = st.none() | st.booleans() | st.integers() | FINITE | st.integers(0, 400).map(lambda n: 10**n)
+DATES = st.dates() | st.datetimes() | st.times()
+OBJECTS = st.uuids() | st.decimals() | st.builds(pathlib.PurePosixPath, ANY_TEXT)
+SETS = st.sets(st.integers()) | st.frozensets(st.dates())
 
 JSON_DOCUMENTS = st.recursive(
-    JSON_LEAVES,
-    lambda inner: st.one_of(
-        st.lists(inner),
-        st.tuples(inner, inner),
-        st.dictionaries(ANY_TEXT, inner),
-        st.builds(Point, st.integers(), inner),
+    PLAIN_LEAVES | ANY_TEXT | DATES | OBJECTS | SETS,
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(ANY_TEXT, inner)
+        | st.builds(Point, st.integers(), inner)
     ),
     max_leaves=15,
 )
@@ -4027,12 +3379,8 @@ def test_every_json_document_is_valid_json_and_utf_8(document):
     assert json.loads(response.body.decode("utf-8"), parse_constant=refuse) == json_model(document)
 
 
-FINITE_NUMBERS = (
-    st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 400).map(lambda n: 10**n)
-)
-
 PLAIN_DOCUMENTS = st.recursive(
-    st.none() | st.booleans() | FINITE_NUMBERS | st.text(),
+    PLAIN_LEAVES | st.text(),
     lambda children: st.lists(children) | st.dictionaries(st.text(), children),
     max_leaves=20,
 )
@@ -4043,49 +3391,6 @@ def test_json_is_encoded_as_the_standard_encoder_does_it(document):
     """The encoder that is made once and kept gives what a new JSONEncoder gives for each document."""
     expected = json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
     assert answer(lambda context: context.response.json(document)).body == expected
-
-
-def test_put_form_keeps_its_members_and_joins_them_to_the_json_document():
-    """Contract 2.4."""
-
-    def handler(context):
-        response = context.response
-        assert dict(response.form) == {}
-        assert response.put_form({"a": "1", "b": ["x", "y"]}).put_form({"a": "2"}) is response
-        assert dict(response.form) == {"a": "2", "b": ["x", "y"]}
-        response.json("validation", {"a": ["wrong"]}).code(422)
-
-    response = answer(handler, raise_errors=True)
-    assert (response.status, response.json) == (422, {"a": "2", "b": ["x", "y"], "validation": {"a": ["wrong"]}})
-
-
-@pytest.mark.parametrize(
-    "build, expected",
-    [
-        (lambda response: response.put_form({"a": 1}), {"a": 1}),
-        (lambda response: response.put_form({}), {}),
-        (lambda response: response.json({"a": 1, "b": 2}).put_form({"c": 3}), {"a": 1, "b": 2, "c": 3}),
-        (lambda response: response.put_form({"c": 3}).json({"a": 1}), {"a": 1, "c": 3}),
-        (lambda response: response.put_form({"validation": "typed"}).json("validation", {}), {"validation": {}}),
-        (lambda response: response.json("validation", {}).put_form({"validation": "typed"}), {"validation": {}}),
-    ],
-    ids=[
-        "form alone",
-        "empty form",
-        "form after document",
-        "form before document",
-        "form before member",
-        "form after member",
-    ],
-)
-def test_form_joins_a_document_whichever_comes_first_and_never_hides_a_member_of_it(build, expected):
-    assert answer(lambda context: build(context.response)).json == expected
-
-
-def test_put_form_does_not_change_the_mappings_that_it_was_given():
-    form, document = {"a": 1}, {"b": 2}
-    answer(lambda context: context.response.put_form(form).json(document).put_form({"c": 3}).json("d", 4))
-    assert (form, document) == ({"a": 1}, {"b": 2})
 
 
 # ---- HTML: Markup ----------------------------------------------------------------------------------------------------
