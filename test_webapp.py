@@ -434,25 +434,20 @@ def test_unmatched_route_calls_only_outermost_error_and_after_hooks(path):
 @pytest.mark.parametrize(
     "path, method, allow",
     [
-        ("/one/", "DELETE", "GET, HEAD"),
-        ("/two", "GET", "DELETE, POST"),
         ("/in/3", "POST", "GET, HEAD, PUT"),
-        ("/in/word", "PATCH", "PUT"),
-        ("/one", "PROPFIND", "GET, HEAD"),
-        ("/one", "get", "GET, HEAD"),
+        ("/in/word/", "PATCH", "PUT"),
+        ("/in/3", "PROPFIND", "GET, HEAD, PUT"),
+        ("/in/3", "get", "GET, HEAD, PUT"),
     ],
 )
 def test_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_permitted_method(path, method, allow):
     """Contract 4.2, 7.8; the methods of all fitting patterns, design 3.2."""
     app, calls = WebApp(), []
-    app.get("/one")(lambda context: "one")
-    app.post("/two")(lambda context: "two")
-    app.delete("/two")(lambda context: "two")
+    app.error(lambda context, cause, status: calls.append((type(cause), status)))
     with app.path("/in") as inner:
         inner.get("/{number:int}")(lambda context: "number")
         inner.put("/{name}")(lambda context: "name")
         inner.error(lambda context, cause, status: calls.append("inner"))
-    app.error(lambda context, cause, status: calls.append((type(cause), status)))
     asked = client(app, unchecked="it warns of such methods").request(method, path, environ={"REQUEST_METHOD": method})
     assert (asked.status, asked.headers["Allow"], asked.text) == (405, allow, "405 Method Not Allowed")
     assert calls == [(MethodNotAllowedException, 405)]
@@ -483,12 +478,11 @@ def test_allow_that_the_application_gave_stays():
     assert browser.get("/").headers.getall("Allow") == ["GET, PUT"]
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/%ff"])
-def test_405_for_a_path_without_any_route_is_a_complete_response_with_an_empty_allow_header(path):
+def test_405_for_a_path_without_any_route_is_a_complete_response_with_an_empty_allow_header():
     app = WebApp()
     app.error(lambda context, cause, status: context.response.code(405))
-    response = client(app).get(path)
-    assert (response.status, response.headers["Allow"], response.text) == (405, "", "405 Method Not Allowed")
+    for response in map(client(app).get, ("/nothing", "/%ff")):
+        assert (response.status, response.headers["Allow"], response.text) == (405, "", "405 Method Not Allowed")
 
 
 # Beside the rows of README's table, and what the grammar says below ("header values: Accept").
@@ -583,35 +577,6 @@ def test_exception_in_an_after_hook_or_on_complete_is_swallowed_and_logged_and_t
         ValueError,
         failing.replace("inner_", "").replace("outer_", ""),
     )
-
-
-def test_after_hooks_may_still_add_headers_and_one_that_fails_leaves_none():
-    """Design 3.4 and 4."""
-
-    def broken(context):
-        context.response.header("X-Broken", "1")
-        raise ValueError
-
-    app = Traced(inner_after=broken, outer_after=lambda context: context.response.header("X-After", "1"), **FAILING)
-    headers = client(app).get("/in/route").headers
-    assert ("X-After" in headers, "X-Broken" in headers) == (True, False)
-
-
-@pytest.mark.parametrize(
-    "late",
-    [
-        lambda context: context.response.text("late"),
-        lambda context: context.response.code(500),
-        lambda context: context.response.send("late"),
-        lambda context: "late",
-    ],
-    ids=["text", "code", "send", "return"],
-)
-def test_after_hook_that_tries_to_change_status_or_body_changes_nothing(late):
-    app = Traced(inner_handler=lambda context: "answer", inner_after=late)
-    with Log() as log:
-        response = client(app).get("/in/route")
-    assert (response.status, response.text, log.hooks_that_failed()) == (200, "answer", ["after"])
 
 
 def test_on_complete_comes_too_late_for_a_header_and_the_failure_is_logged():
@@ -1115,27 +1080,6 @@ def test_what_a_hook_did_that_cannot_be_sent_is_logged_like_a_failed_hook_and_th
     assert log.hooks_that_failed() == ["error"]
 
 
-@pytest.mark.parametrize("status", [204, 205, 304, 404])
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_head_204_205_and_304_get_no_body_and_the_right_length(method, status):
-    """Design 4, RFC 9110 sections 6.4.1, 8.6 and 15.3.6."""
-    response = client(failing_app(HttpException(status))).request(method, "/")
-    text = f"{status} {phrase(status)}"
-    length = {204: None, 304: None, 205: "0"}.get(status, str(len(text)))
-    assert response.status == status
-    assert response.text == ("" if method == "HEAD" or status < 400 else text)
-    assert response.headers.get("Content-Length") == length
-    assert ("Content-Type" in response.headers) == (status not in (204, 304))
-
-
-@pytest.mark.parametrize("build", ["text", "stream"])
-@pytest.mark.parametrize("status", [204, 205, 304])
-def test_body_that_a_hook_built_is_not_sent_with_a_status_that_has_none(status, build):
-    response = nested_hooks(lambda context, *_: getattr(context.response.code(status), build)("x"))
-    assert (response.status, response.body) == (status, b"")
-    assert response.headers.get("Content-Length") == ("0" if status == 205 else None)
-
-
 # ---- contract 7.3: scope and order of hooks --------------------------------------------------------------------------
 
 
@@ -1225,20 +1169,6 @@ def test_session_that_cannot_be_written_is_heard_of_though_a_later_hook_throws(c
         response = nested_hooks(spoils, throws, lambda *_: None)
     assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
     assert [type(record.exc_info[1]) for record in log.records] == [ValueError, KeyError, TypeError]
-
-
-def test_error_hook_that_throws_after_sending_has_answered():
-    """Design 4: unless it had already sent."""
-    calls = []
-
-    def send_and_throw(context, cause, status):
-        context.response.header("X-Sent", "1").send("sent")
-        raise ValueError
-
-    with Log() as log:
-        response = nested_hooks(send_and_throw, lambda *_: calls.append("middle"))
-    assert (response.status, response.text, response.headers["X-Sent"], calls) == (500, "sent", "1", [])
-    assert log.hooks_that_failed() == ["error"]
 
 
 def second_line(record):
@@ -2047,24 +1977,13 @@ RFC = "text/*;q=0.3, text/plain;q=0.7, text/plain;format=flowed, text/plain;form
 BEST = [
     (None, ["text/html", "text/plain"], "text/html"),
     ("", ["text/html", "text/plain"], "text/html"),
-    ("*/*", ["text/html", "text/plain"], "text/html"),
-    ("text/*", ["image/png", "text/plain"], "text/plain"),
-    ("image/png", ["text/html"], None),
     ("image/png", [], None),
     (CHROMIUM, ["application/json", "text/html"], "text/html"),
     (CHROMIUM, ["application/json", "text/csv"], JSON),
     (CHROMIUM, ["application/json", "application/xml"], "application/xml"),
-    ("text/html;q=0, */*", ["text/html", "text/plain"], "text/plain"),
-    ("text/html;q=0, */*", ["text/html"], None),
-    ("*/*;q=0", ["text/html"], None),
-    ("text/html;q=0.5, text/plain;q=0.5", ["text/plain", "text/html"], "text/plain"),
     ("text/html;q=0.5, text/plain;q=0.501", ["text/html", "text/plain"], "text/plain"),
     ("TEXT/Html", ["text/plain", "text/HTML"], "text/HTML"),
     ("text/html;LEVEL=1", ["text/html;level=2", "text/html; Level=1"], "text/html; Level=1"),
-    ("text/html;level=1", ["text/html"], None),
-    ("text/html", ["text/html;level=1"], "text/html;level=1"),
-    ('text/html;level="1"', ["text/html;level=1"], "text/html;level=1"),
-    ('text/html;a="\\x"', ["text/html;a=x"], "text/html;a=x"),
     ("text/html;level=1;q=0, text/html", ["text/html;level=1", "text/html"], "text/html"),
     (RFC, ["image/png", "text/csv"], "image/png"),
     (RFC, ["text/plain;format=fixed", "text/plain"], "text/plain"),
@@ -2079,79 +1998,26 @@ def test_accepts_gives_the_best_of_the_offered_types_by_the_most_specific_range(
     assert read(lambda request: request.accepts(*offers), environ=environ) == expected
 
 
-TCHAR = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+# RFC 9110 sections 5.6 and 12.5.1, without any leniency.
+TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+QUOTED_STRING = r'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
+PARAMETERS = rf"(?:[ \t]*;(?:[ \t]*{TOKEN}=(?:{TOKEN}|{QUOTED_STRING}))?)*"
+ELEMENT = rf"({TOKEN}/{TOKEN})({PARAMETERS})"
+LIST_OF_ELEMENTS = re.compile(rf"[ \t]*(?:{ELEMENT}[ \t]*)?(?:,[ \t]*(?:{ELEMENT}[ \t]*)?)*")
 
 
-class Malformed(Exception):
-    pass
-
-
-class AcceptReader:
-    """Reads an Accept header by RFC 9110's ABNF, one method per rule and one character at a time; no leniency."""
-
-    TEXT = "\t" + "".join(chr(code) for code in range(0x20, 0x100) if code != 0x7F)
-
-    def __init__(self, text):
-        self.text, self.at = text, 0
-
-    def sees(self, allowed):
-        return self.at < len(self.text) and self.text[self.at] in allowed
-
-    def take(self, allowed):
-        if not self.sees(allowed):
-            raise Malformed(self.text)
-        self.at += 1
-        return self.text[self.at - 1]
-
-    def ows(self):
-        while self.sees(" \t"):
-            self.at += 1
-
-    def token(self):
-        taken = self.take(TCHAR)
-        while self.sees(TCHAR):
-            taken += self.take(TCHAR)
-        return taken
-
-    def quoted_string(self):
-        taken = ""
-        self.take('"')
-        while not self.sees('"'):
-            character = self.take(self.TEXT)
-            taken += self.take(self.TEXT) if character == "\\" else character
-        self.take('"')
-        return taken
-
-    def parameters(self):
-        found = []
-        while True:
-            start = self.at
-            self.ows()
-            if not self.sees(";"):
-                self.at = start
-                return found
-            self.take(";")
-            self.ows()
-            if self.sees(TCHAR):
-                name = self.token().lower()
-                self.take("=")
-                quoted = self.sees('"')
-                found.append((name, self.quoted_string() if quoted else self.token(), quoted))
-
-    def element(self):
-        main, _, sub = self.token(), self.take("/"), self.token()
-        return f"{main}/{sub}".lower(), self.parameters()
-
-    def elements(self):
-        found = []
-        while True:
-            self.ows()
-            if self.at < len(self.text) and not self.sees(","):
-                found.append(self.element())
-                self.ows()
-            if self.at == len(self.text):
-                return found
-            self.take(",")
+def elements_of(header):
+    """The elements of a header as (type, parameters), these as (name, value, is_quoted); None if it is malformed."""
+    if not LIST_OF_ELEMENTS.fullmatch(header):
+        return None
+    found = []
+    for name, rest in re.findall(ELEMENT, header):
+        parameters = re.findall(rf"({TOKEN})=(?:({TOKEN})|({QUOTED_STRING}))", rest)
+        values = [
+            (key, re.sub(r"\\(.)", r"\1", quoted[1:-1]) or value, bool(quoted)) for key, value, quoted in parameters
+        ]
+        found.append((name.lower(), [(key.lower(), value, quoted) for key, value, quoted in values]))
+    return found
 
 
 def weight_of(parameters):
@@ -2172,13 +2038,9 @@ ACCEPT_PIECES = (
 @given(st.lists(st.sampled_from(ACCEPT_PIECES), max_size=12).map("".join))
 def test_accept_json_agrees_with_the_grammar_on_every_well_formed_header(header):
     found = read(lambda request: request.accept_json(), environ={"HTTP_ACCEPT": header})
-    try:
-        elements = AcceptReader(header).elements()
-    except Malformed:
-        assert found in (True, False)
-        return
-    json_types = ("application/json", "text/javascript")
-    assert found is any(name in json_types and weight_of(parameters) > 0 for name, parameters in elements)
+    elements, json_types = elements_of(header), ("application/json", "text/javascript")
+    if elements is not None:
+        assert found is any(name in json_types and weight_of(parameters) > 0 for name, parameters in elements)
 
 
 OWS = st.sampled_from(["", "", " ", "\t", "  "])
@@ -2197,12 +2059,12 @@ OFFERS = ["text/html", "text/html;v=1", "text/html;level=2;v=1", "text/plain", "
 
 def best_offer(header, offers):
     """RFC 9110 section 12.5.1, spelled out."""
-    elements = AcceptReader(header).elements()
+    elements = elements_of(header)
     if not elements:
         return offers[0]
     best, best_weight = None, 0
     for offer in offers:
-        ((name, offered),) = AcceptReader(offer).elements()
+        ((name, offered),) = elements_of(offer)
         offered = {(key, value) for key, value, _ in offered}
         levels = {"*/*": 1, name.split("/")[0] + "/*": 2, name: 3}
         candidates = []
@@ -2404,18 +2266,17 @@ def test_failure_to_parse_is_one_line_away_from_a_validation_error():
 
     app = WebApp()
     app.get("/", Search)(lambda context: context.state)
+    messages = dict.fromkeys(["page", "size"], ["A whole number, please."])
     assert client(app).get("/?page=2&size=10").json == {"page": 2, "size": 10}
-    failed = client(app).get("/?page=two")
-    messages = {"page": ["A whole number, please."], "size": ["A whole number, please."]}
-    assert (failed.status, failed.json) == (422, {"page": "two", "validation": messages})
+    assert client(app).get("/?page=two").json == {"page": "two", "validation": messages}
 
 
-@pytest.mark.parametrize("path", ["/?page=two", "/?page=", "/"])
-def test_failure_to_parse_that_nobody_catches_says_nothing_to_the_client(path):
-    with Log() as log:
-        response = answer(lambda context: context.request.query.parse("page", int), path=path)
-    assert (response.status, response.text) == (400, "400 Bad Request")
-    assert log.levels() == ["DEBUG"] and "'page'" in log.records[0].getMessage()
+def test_failure_to_parse_that_nobody_catches_says_nothing_to_the_client():
+    for path in ("/?page=two", "/?page=", "/"):
+        with Log() as log:
+            response = answer(lambda context: context.request.query.parse("page", int), path=path)
+        assert (response.status, response.text) == (400, "400 Bad Request")
+        assert log.levels() == ["DEBUG"] and "'page'" in log.records[0].getMessage()
 
 
 def test_failure_to_parse_can_be_copied_and_pickled():
@@ -2678,39 +2539,21 @@ def test_what_stands_around_the_parts_of_a_form_means_nothing(body, expected):
     assert parse(body) == expected
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"no form at all",
-        b"--frontier",
-        b"--frontier-",
-        b"--frontier\r\n--frontier--",
-        b"--frontier\r\n\r\nx\r\n--frontier--",
-        b"  --frontier--",
-        b"--fronteir\r\nContent-Disposition: form-data; name=a\r\n\r\nx\r\n--frontier--",
-        b"--other\r\n\r\n\r\n--other--",
-        FORM[:-5],
-        FORM[:-6],
-        FORM.replace(b"\r\n", b"\n"),
-        FORM.replace(b"\r\n", b"\r"),
-        form("Content-Disposition: form-data\r\n\r\nx"),
-        form("Content-Type: text/plain\r\n\r\nx"),
-        form('Content-Disposition: form-data; filename="x"\r\n\r\nx'),
-        form(field("name=a", more="no colon\r\n")),
-        form(field("name=a", more=": no name\r\n")),
-        form(field("name=a", more="Space : x\r\n")),
-        form(field("name=a", more="Ümlaut: x\r\n")),
-        form(field("name=a", more="X: a\rb\r\n")),
-        form(field("name=a", more="X: a\0b\r\n")),
-        form(field("name=a", more="X: a\nContent-Type: x/y\r\n")),
-        form(" folded: first\r\n" + field("name=a")),
-        form(field("name=ü")).decode().encode("latin-1"),
-        form(field("name=a", "ü")).decode().encode("latin-1"),
-        form(field("name=a; filename*=utf-8''%FF")),
-        form(field("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp\r\n")),
-    ],
-)
+BROKEN = [
+    b"", b"no form at all", b"--frontier", b"--frontier-", b"--frontier\r\n--frontier--", b"  --frontier--",
+    b"--frontier\r\n\r\nx\r\n--frontier--", FORM[:-5], FORM[:-6], FORM.replace(b"\r\n", b"\n"),
+    b"--fronteir\r\nContent-Disposition: form-data; name=a\r\n\r\nx\r\n--frontier--", b"--other\r\n\r\n\r\n--other--",
+    FORM.replace(b"\r\n", b"\r"), form("Content-Disposition: form-data\r\n\r\nx"),
+    form("Content-Type: text/plain\r\n\r\nx"), form('Content-Disposition: form-data; filename="x"\r\n\r\nx'),
+    *(form(field("name=a", more=more)) for more in ("no colon\r\n", ": no name\r\n", "Space : x\r\n", "Ümlaut: x\r\n")),
+    *(form(field("name=a", more=more)) for more in ("X: a\rb\r\n", "X: a\0b\r\n", "X: a\nContent-Type: x/y\r\n")),
+    form(" folded: first\r\n" + field("name=a")), form(field("name=a; filename*=utf-8''%FF")),
+    form(field("name=ü")).decode().encode("latin-1"), form(field("name=a", "ü")).decode().encode("latin-1"),
+    form(field("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp\r\n")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BROKEN)
 def test_broken_form_is_a_400(body):
     assert parse(body) == 400
 
@@ -2725,16 +2568,10 @@ def test_boundary_may_hold_whatever_can_be_printed():
     assert parse(FORM.replace(b"frontier", boundary.encode()), boundary=boundary) == PARSED
 
 
-def test_parts_beyond_the_limit_are_a_413():
-    body = form(field("name=a"), field("name=f; filename=x"), field("name=g; filename=y"))
-    assert len(parse(body, max_fields=3)[1]) == 2
-    assert parse(body, max_fields=2) == 413
-
-
-def test_fields_longer_together_than_the_limit_are_a_413_and_files_do_not_count():
+def test_parts_beyond_the_limit_and_fields_longer_together_than_theirs_are_a_413_and_files_do_not_count():
     body = form(field("name=ab", "x" * 8), field("name=f; filename=x", "y" * 99), field("name=cd", "z" * 8))
-    assert len(parse(body, max_form_memory=20)[0]) == 2
-    assert parse(body, max_form_memory=19) == 413
+    assert len(parse(body, max_fields=3, max_form_memory=20)[0]) == 2
+    assert parse(body, max_fields=2) == parse(body, max_form_memory=19) == 413
 
 
 def part_with_header(size):
@@ -2949,23 +2786,13 @@ def read_json(body, content_type=JSON, **request):
     return read(lambda request: (request.json,), headers={"Content-Type": content_type}, body=body, **request)
 
 
-@pytest.mark.parametrize(
-    "content_type, is_json",
-    [
-        ("application/json", True),
-        ("Application/JSON; charset=utf-8", True),
-        ("application/problem+json", True),
-        ("application/vnd.api+JSON;v=1", True),
-        ("", False),
-        ("text/plain", False),
-        ("application/x-www-form-urlencoded", False),
-        ("application/jsonp", False),
-        ("application/json-seq", False),
-        ("application/xml", False),
-    ],
-)
-def test_json_of_another_content_type_is_a_415(content_type, is_json):
-    assert read_json(b'{"a": 1}', content_type) == (({"a": 1},) if is_json else 415)
+JSON_TYPES = ["Application/JSON; charset=utf-8", "application/problem+json", "application/vnd.api+JSON;v=1"]
+OTHER_TYPES = ["", "text/plain", URLENCODED, "application/jsonp", "application/json-seq", "application/xml"]
+
+
+@pytest.mark.parametrize("content_type", JSON_TYPES + OTHER_TYPES)
+def test_json_of_another_content_type_is_a_415(content_type):
+    assert read_json(b'{"a": 1}', content_type) == (({"a": 1},) if content_type in JSON_TYPES else 415)
 
 
 @pytest.fixture(params=["C", "Python"], scope="module")
