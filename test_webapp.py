@@ -88,7 +88,6 @@ from webapp import (
     Scope,
     Server,
     TestClient,
-    UploadedFile,
     ValidationExecutor,
     WebApp,
     _parse_head,
@@ -305,7 +304,7 @@ BEFORES = ["on_request", "outer_before", "inner_before", "inner_handler"]
 ERROR_HOOKS = ["inner_error", "outer_error"]
 ENDING = ["inner_after", "outer_after", "on_complete"]
 MISS = ["on_request", "outer_error", "outer_after", "on_complete"]
-FAILING = {"inner_handler": raiser(ValueError())}
+FAILS = {"inner_handler": raiser(ValueError())}
 
 
 class Unprintable(Exception):
@@ -402,10 +401,9 @@ def test_validation_failure_body_is_the_messages_by_field_and_every_input_that_c
     app, hooks = WebApp(), []
     app.post("/", Answer422)
     app.error(lambda context, cause, status: hooks.append(cause))
-    content = (
-        {"body": sent[0], "headers": {"Content-Type": sent[1]} if sent[1] else {}} if type(sent) is tuple else sent
-    )
-    response = client(app).post("/?kept=yes", **content)
+    if isinstance(sent, tuple):
+        sent = {"body": sent[0], "headers": {"Content-Type": sent[1]} if sent[1] else {}}
+    response = client(app).post("/?kept=yes", **sent)
     assert (response.status, response.headers["Content-Type"], hooks) == (422, JSON, [])
     assert response.json == {"kept": "yes", **echo, "validation": ERRORS}
 
@@ -521,7 +519,7 @@ def test_accept_json_and_the_default_body_follow_what_accept_names(as_json, acce
     [
         ("/in/route", {}, BEFORES + ENDING, 204),
         ("/nothing", {}, MISS, 404),
-        ("/in/route", FAILING, BEFORES + ERROR_HOOKS + ENDING, 500),
+        ("/in/route", FAILS, BEFORES + ERROR_HOOKS + ENDING, 500),
         ("/nothing", {"on_request": send("x")}, ["on_request", "on_complete"], 200),
         ("/nothing", {"on_request": raiser(HttpException(403))}, MISS, 403),
         ("/in/route", {"on_request": raiser(ValueError())}, ["on_request", *ERROR_HOOKS, *ENDING], 500),
@@ -573,10 +571,7 @@ def test_exception_in_an_after_hook_or_on_complete_is_swallowed_and_logged_and_t
         assert client(app).get("/in/route").text == "answer"
     assert app.calls == BEFORES + ENDING
     assert [(record.levelname, record.getMessage()) for record in log.records] == [("ERROR", HOOK_FAILED)]
-    assert (log.records[0].exc_info[0], log.records[0].stage) == (
-        ValueError,
-        failing.replace("inner_", "").replace("outer_", ""),
-    )
+    assert (log.records[0].exc_info[0], log.records[0].stage) == (ValueError, re.sub("inner_|outer_", "", failing))
 
 
 def test_on_complete_comes_too_late_for_a_header_and_the_failure_is_logged():
@@ -601,7 +596,7 @@ def test_on_complete_comes_too_late_for_a_header_and_the_failure_is_logged():
 def test_keyboard_interrupt_and_its_like_pass_through_after_on_complete(stage, interrupt):
     """Design 4 steps 6 and 8."""
     closed = []
-    app = Traced(**{**(FAILING if stage == "inner_error" else {}), stage: raiser(interrupt())})
+    app = Traced(**{**(FAILS if stage == "inner_error" else {}), stage: raiser(interrupt())})
     app.actions["inner_before"] = lambda context: context.on_close(lambda: closed.append(stage))
     with pytest.raises(interrupt):
         client(app).get("/in/route")
@@ -757,7 +752,7 @@ def test_application_may_compare_and_count_as_it_likes():
     assert app.calls == BEFORES + ENDING
 
 
-def test_three_methods_can_be_overridden_by_a_subclass_and_by_a_mixin():
+def test_three_methods_can_be_overridden_by_a_mixin_as_by_a_subclass():
     """Contract 6, the table."""
 
     class Mixin:
@@ -775,11 +770,10 @@ def test_three_methods_can_be_overridden_by_a_subclass_and_by_a_mixin():
         def helper(self):
             return "an application may have methods of its own"
 
-    for app in (new_class(Mixin, WebApp)(), new_class(**{**vars(Mixin), "resolve_status_code": lambda *_: 418})()):
-        app.get("/")(raiser(KeyError()))
-        assert client(app).get("/").status == 418
-        assert app.calls == ("on_request", "on_complete")
-    assert client(new_class(Mixin, WebApp)()).get("/nothing").status == 404
+    app = new_class(Mixin, WebApp)()
+    app.get("/")(raiser(KeyError()))
+    assert [client(app).get(path).status for path in ("/", "/nothing")] == [418, 404]
+    assert app.calls == ("on_request", "on_complete") * 2
 
 
 # ---- contract 7.1: status code resolution ----------------------------------------------------------------------------
@@ -794,31 +788,21 @@ class Teapot(HttpException):
         pass
 
 
-class Resolving(WebApp):
-    """Maps its own exceptions, and leaves the rest to super()."""
-
-    def resolve_status_code(self, cause):
-        return {PermissionError: 403, NotFoundException: 410}.get(type(cause)) or super().resolve_status_code(cause)
-
-
-@pytest.mark.parametrize(
-    "cause, status",
-    [
-        (HttpException(200), 200),
-        (HttpException(599), 599),
-        (HttpException(HTTPStatus.GONE), 410),
-        (NotFoundException("no such user"), 404),
-        (MethodNotAllowedException(["PUT"]), 405),
-        (Teapot(), 418),
-        (CodeException(404), 500),
-        (CodeException("23505", "duplicate key"), 500),
-        (type("FromALibrary", (Exception,), {"status_code": 404})(), 500),
-        (KeyError("status_code"), 500),
-        (StopIteration(), 500),
-        (RecursionError(), 500),
-        (MemoryError(), 500),
+RESOLVED = {
+    200: [HttpException(200)],
+    404: [NotFoundException("no such user")],
+    405: [MethodNotAllowedException(["PUT"])],
+    410: [HttpException(HTTPStatus.GONE)],
+    418: [Teapot()],
+    500: [
+        *(CodeException(404), CodeException("23505", "duplicate key"), KeyError("status_code"), StopIteration()),
+        *(RecursionError(), MemoryError(), type("FromALibrary", (Exception,), {"status_code": 404})()),
     ],
-)
+    599: [HttpException(599)],
+}
+
+
+@pytest.mark.parametrize("status, cause", [(status, cause) for status in RESOLVED for cause in RESOLVED[status]])
 def test_status_is_resolved_by_the_kind_of_exception(cause, status):
     """Contract 7.1, the table and rule 2; 7.8."""
     response = answer(raiser(cause))
@@ -865,15 +849,6 @@ def test_methods_of_an_allow_header_are_plain_text_whoever_asked_first():
         error = MethodNotAllowedException(allow)
         assert (error.allow, error.headers["Allow"]) == (("LOCK", "MOVE"), "LOCK, MOVE")
         assert {*map(type, error.allow)} == {str}
-
-
-@pytest.mark.parametrize("cause, status", [(PermissionError(), 403), (HttpException(409), 409), (OSError(), 500)])
-def test_application_may_resolve_its_own_exceptions_and_fall_back_to_super_for_the_rest(cause, status):
-    """Contract 7.1 rule 1, 7.8."""
-    app = Resolving()
-    app.get("/")(raiser(cause))
-    assert client(app).get("/").text == f"{status} {phrase(status)}"
-    assert client(app).get("/nothing").status == 410
 
 
 @pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", 404.0, ValueError(), Unprintable()])
@@ -1148,9 +1123,7 @@ def test_error_hook_that_throws_leaves_no_trace_in_response_form_and_session():
     assert (response.status, response.json) == (500, {"form": 1, "built": [1], "session": {"list": [1]}})
     assert (response.headers["X-Built"], "X-Spoilt" in response.headers) == ("1", False)
     assert [line.partition("=")[0] for line in response.headers.getall("Set-Cookie")] == ["session"]
-    assert (
-        nested_hooks(lambda *_: None, lambda context, *_: context.response.text("spoilt") and 1 / 0).text[:3] == "500"
-    )
+    assert nested_hooks(spoil).text == "500 Internal Server Error"
 
 
 @pytest.mark.parametrize("change", [lambda session: None, dict.clear], ids=["keeps it", "clears it"])
@@ -1224,21 +1197,6 @@ def test_second_line_of_the_log_tells_which_hook_failed_where_it_stands_and_on_w
     assert "webapp.py" not in record.exc_text.replace(os.path.basename(__file__), "")
     assert (record.stage, record.hook) == (re.match(r"\w+", stage)[0], name)
     assert (record.method, record.path) == ("GET", "/it's")
-
-
-class CallableThatHidesItsName:
-    def __call__(self, *args):
-        raise LookupError
-
-    def __repr__(self):
-        raise ValueError("no name")
-
-
-@pytest.mark.parametrize("kind", ["before", "after", "error"])
-def test_hook_that_fails_and_whose_name_cannot_be_told_is_a_complete_response_all_the_same(kind):
-    app = failing_app(HttpException(409))
-    getattr(app, kind)(CallableThatHidesItsName())
-    assert client(app).get("/").status == (500 if kind == "before" else 409)
 
 
 def test_second_line_of_the_log_names_what_python_can_tell_no_place_of_and_on_complete():
@@ -1510,13 +1468,8 @@ def test_stack_trace_that_cannot_be_had_is_replaced_by_the_exception(monkeypatch
     assert log.records[0].exc_text == "ValueError('what happened'), whose stack trace cannot be shown"
 
 
-class Breaks(logging.Handler):
-    def emit(self, record):
-        raise OSError("disk full")
-
-
 def test_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
-    monkeypatch.setattr(logging.getLogger("webapp"), "handlers", [Breaks()])
+    monkeypatch.setattr(logging.getLogger("webapp"), "handlers", [logging.Handler()])  # it has no emit
     monkeypatch.setattr(logging.getLogger("webapp"), "propagate", False)
     assert nested_hooks(raiser(ValueError()), lambda context, *_: "answer").text == "answer"
 
@@ -2045,10 +1998,10 @@ def test_accept_json_agrees_with_the_grammar_on_every_well_formed_header(header)
 
 OWS = st.sampled_from(["", "", " ", "\t", "  "])
 QUOTED = st.text('ab,;="\\ \té', max_size=6).map(lambda text: '"' + re.sub(r'(["\\])', r"\\\1", text) + '"')
-VALUES = st.sampled_from(["1", "2", '"1"', '"\\2"']) | QUOTED
+PARAMETER_VALUES = st.sampled_from(["1", "2", '"1"', '"\\2"']) | QUOTED
 WEIGHTS = st.sampled_from("0 1 0. 1. 0.0 0.5 0.25 0.999 1.0 1.000 0.001 2 0.1234 1.1".split())
 TYPES = st.sampled_from(["text/html", "Text/HTML", "text/plain", "text/*", "*/*", "application/json", "application/*"])
-PARAMETER = st.builds("{};{}{}={}".format, OWS, OWS, st.sampled_from(["v", "V", "level"]), VALUES)
+PARAMETER = st.builds("{};{}{}={}".format, OWS, OWS, st.sampled_from(["v", "V", "level"]), PARAMETER_VALUES)
 WEIGHT = st.builds("{};{}{}={}".format, OWS, OWS, st.sampled_from("qQ"), WEIGHTS)
 RANGE = st.builds("{}{}{}".format, TYPES, st.just("") | PARAMETER, st.just("") | WEIGHT)
 ACCEPT = st.lists(st.builds("{}{}{}".format, OWS, RANGE | RANGE | st.just(""), OWS), min_size=1, max_size=6).map(
@@ -2673,11 +2626,6 @@ def test_body_that_breaks_off_leaves_no_temporary_file_open(ending):
     assert len(opened) == 3 and all(file.closed for file in opened)
 
 
-def test_uploaded_file_says_what_the_client_claims():
-    uploaded = UploadedFile("a", "b/c", io.BytesIO(b"d"), 1)
-    assert (uploaded.filename, uploaded.content_type, uploaded.size) == ("a", "b/c", 1)
-
-
 def test_uploaded_file_is_closed_with_the_response():
     def keep(context):
         files.append(context.request.files["f"].file)
@@ -2907,11 +2855,6 @@ def test_json_may_nest_200_deep_and_what_is_taken_can_be_sent_back(left, right, 
     assert answer(lambda context: context.request.json, "POST", **request).status == status
 
 
-def test_lone_surrogate_in_json_is_read_and_can_be_sent_back():
-    for document in (["\ud800"], {"\udfff": "a\ud800b"}):
-        assert answer(lambda context: context.request.json, "POST", json=document, raise_errors=True).json == document
-
-
 @given(st.binary(max_size=60))
 def test_json_of_any_bytes_is_a_document_or_a_400(body):
     found = read_json(body)
@@ -3057,7 +3000,7 @@ def test_json_beyond_max_form_memory_is_not_read_and_may_be_read_otherwise():
 
 # ---- JSON: what is written -------------------------------------------------------------------------------------------
 
-BUILT = {
+BUILT_JSON = {
     "two members": (lambda response: response.json("a", 1).json("b", [2]), {"a": 1, "b": [2]}),
     "one name twice": (lambda response: response.json("a", 1).json("a", 2), {"a": 2}),
     "member after document": (lambda response: response.json({"given": 1}).json("b", 2), {"given": 1, "b": 2}),
@@ -3081,7 +3024,7 @@ BUILT = {
 }
 
 
-@pytest.mark.parametrize("build, expected", BUILT.values(), ids=BUILT)
+@pytest.mark.parametrize("build, expected", BUILT_JSON.values(), ids=BUILT_JSON)
 def test_members_are_added_to_one_object_which_a_document_replaces_and_no_form_hides(build, expected):
     assert answer(lambda context: build(context.response)).json == expected
 
