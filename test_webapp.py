@@ -9090,6 +9090,43 @@ def test_parser_raises_nothing_but_refusals(data):
         assert 400 <= error.status_code < 600
 
 
+def understood(head, last=None):
+    """Give all that a head says, or the status of its refusal."""
+    try:
+        request = _parse_head(head, last, {"SCRIPT_NAME": ""})
+    except HttpException as error:
+        return error.status_code, None
+    fields = request.fields
+    said = [request.method, request.target, request.modern, request.keep_alive, request.has_body, request.environ]
+    return [*said, fields.length, fields.chunked, fields.options, fields.expects, fields.host], request
+
+
+HEADS = st.builds(
+    "\r\n".join,
+    st.tuples(
+        st.sampled_from(["GET / HTTP/1.1", "GET / HTTP/1.0", "GET http://b/ HTTP/1.1", "POST /%41?q HTTP/1.1"])
+        | st.text("GET /:?*HTP1.", max_size=20),
+        st.sampled_from(["Host: a", "Host: a\r\nConnection: close", "Host: b\r\nExpect: 100-continue", "X: 1"])
+        | st.text("Host: a\r\nX", max_size=20),
+        st.sampled_from(["X: 1", "Content-Length: 1", "Content-Length: x", "Transfer-Encoding: chunked", ""]),
+    ),
+)
+
+
+@given(st.lists(HEADS | st.integers(0, 4), max_size=8))
+def test_what_a_connection_knows_of_its_last_request_changes_nothing(heads):
+    """A number stands for one of the heads before it."""
+    last = None
+    for index, head in enumerate(heads):
+        if isinstance(head, int):
+            heads[index] = head = heads[head] if head < index else "GET / HTTP/1.1\r\nHost: a"
+        webapp._request_line.clear()
+        expected, _ = understood(head)
+        said, request = understood(head, last)
+        assert said == expected
+        last = request or last
+
+
 def test_empty_line_before_a_request_is_skipped(server):
     assert ask(server, b"\r\n" + get())[0] == 200
 
