@@ -5318,7 +5318,8 @@ def _check_lines(head: bytes, start: int, seen: int) -> int:
     """
     while True:
         end = head.find(b"\n", seen) + 1
-        limit = min(start + _MAX_FIELD, head.find(b"\n") + 1 + _MAX_HEAD) if start else _MAX_REQUEST_LINE + 2
+        # The empty line, which may come in part, is none of the header fields that are counted.
+        limit = min(start + _MAX_FIELD, head.find(b"\n") + 1 + _MAX_HEAD + 2) if start else _MAX_REQUEST_LINE + 2
         complete = 0 < end <= limit
         line = head[start : min(end or len(head), limit)]
         bare = complete and line[-2:-1] != b"\r" or -1 < line.find(b"\r") < len(line) - 1 - complete
