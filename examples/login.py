@@ -10,6 +10,8 @@ login page; in the other, which is for programs, it stays what it is.
     Location: /login
 
     303 See Other
+    $ curl http://127.0.0.1:8000/login
+    ...<h1>Log in</h1>...
     $ curl http://127.0.0.1:8000/api/me
     401 Unauthorized
     $ curl -i -c jar -d user=ada --data-urlencode 'password=notes on the engine' http://127.0.0.1:8000/login
@@ -20,16 +22,33 @@ login page; in the other, which is for programs, it stays what it is.
     303 See Other
     $ curl -b jar http://127.0.0.1:8000/api/me
     {"user": "ada"}
+    $ curl -i -b jar http://127.0.0.1:8000/
+    HTTP/1.1 200 OK
+    Cache-Control: no-store
+
+    ...<p>You are logged in as ada...
     $ curl -i -d user=ada -d password=guess http://127.0.0.1:8000/login
     HTTP/1.1 422 Unprocessable Content
     Content-Type: text/html; charset=UTF-8
 
-    <!DOCTYPE html>...
+    ...<p class="error" role="alert">There is nobody of that name with that password...
 
 Everything that changes something is a POST, logging out included, and a POST from another site's page is refused:
 
     $ curl -b jar -X POST -H 'Origin: https://evil.example' http://127.0.0.1:8000/logout
     403 Forbidden
+    $ curl -b jar http://127.0.0.1:8000/logout
+    405 Method Not Allowed
+    $ curl -i -b jar -c jar -X POST http://127.0.0.1:8000/logout
+    HTTP/1.1 303 See Other
+    Location: /login
+
+    303 See Other
+    $ curl -i -b jar http://127.0.0.1:8000/api/me
+    HTTP/1.1 401 Unauthorized
+    WWW-Authenticate: Session realm="members"
+
+    401 Unauthorized
 """
 
 import hashlib
