@@ -6297,9 +6297,9 @@ def test_no_table_keeps_more_than_1_mib_of_what_clients_send(tmp_path):
     gc.collect()
     tracemalloc.start()
     try:
-        for number, length in itertools.product(range(150), (256, 10_000)):
+        for number in range(180):
             browser.cookies.clear()
-            send_everywhere(browser, f"{number}-".ljust(length, "x"))
+            send_everywhere(browser, f"{number}-".ljust(10_000 if number % 6 else 256, "x"))
         gc.collect()
         kept = tracemalloc.get_traced_memory()[0]
     finally:
