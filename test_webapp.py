@@ -9691,6 +9691,15 @@ def test_answers_that_are_in_temporary_files_are_not_in_memory_too(monkeypatch):
         tracemalloc.stop()
 
 
+def test_bytes_that_several_clients_take_at_once_count_once(monkeypatch):
+    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", len(LARGE))
+    with mock.patch("tempfile.TemporaryFile") as spilled, serving() as server, contextlib.ExitStack() as stack:
+        for _ in range(2):
+            connections = [stack.enter_context(Connection(server, get("/large"))) for _ in range(3)]
+            assert [connection.response()[2] for connection in connections] == [LARGE] * 3
+    spilled.assert_not_called()
+
+
 def test_an_answer_for_which_the_disk_has_no_room_stays_in_memory(monkeypatch):
     monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", -1)
     monkeypatch.setattr(tempfile, "TemporaryFile", mock.Mock(side_effect=OSError("no room")))
@@ -9745,6 +9754,19 @@ def test_slow_answers_do_not_hold_up_quick_ones():
                 quick.response()
             assert time.monotonic() - started < 0.5 * 10 * 0.05 * 10
         assert [connection.response()[0] for connection in slow for _ in range(10)] == [200] * 300
+
+
+def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
+    def app(environ, start_response):
+        time.sleep(0.02)  # until another thread leads, which is to hear of the answer at once
+        return hello(environ, start_response)
+
+    with serving(app) as server, Connection(server) as connection:
+        started = time.monotonic()
+        for _ in range(20):
+            connection.sock.sendall(get())
+            connection.response()
+        assert time.monotonic() - started < 2
 
 
 # ---- server: starting and stopping -----------------------------------------------------------------------------------
