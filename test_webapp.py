@@ -11129,28 +11129,21 @@ def test_upload_keeps_the_file_under_its_digest_whatever_its_name_is(in_tmp_path
         assert sorted(path.name for path in in_tmp_path.iterdir()) == ["large.bin", "notes.txt", "uploads"]
 
 
-def test_embed_shows_how_far_the_script_has_come_and_can_end_it():
+def test_embed_shows_how_far_the_script_has_come_and_can_end_it(capsys):
     module = load_example("embed")
     search = module.Search(limit=30)
     replay(module.__doc__, client(module.make_app(search)))  # the last command ends it
     search.run()
     assert search.primes == [2]
-    search.stop.clear()
-    search.run()
-    browser = client(module.make_app(search))
-    assert browser.get("/status").json == {"tried": 29, "found": 10, "largest": 29}
-    check_page(browser.get("/").text)
-
-
-def test_embed_serves_while_its_script_works(capsys):
-    module = load_example("embed")
 
     class Watched(module.Search):
         def run(self):
+            browser = client(module.make_app(self))
             url = re.search("http://[0-9.:]+", capsys.readouterr().out)[0]
-            with urllib.request.urlopen(f"{url}/status", timeout=10) as response:
-                assert json.load(response) == {"tried": 2, "found": 1, "largest": 2}
+            assert json.loads(fetch(f"{url}/status")) == {"tried": 2, "found": 1, "largest": 2}
             super().run()
+            assert browser.get("/status").json == {"tried": 29, "found": 10, "largest": 29}
+            check_page(browser.get("/").text)
 
     module.Search = Watched
     module.main(limit=30, port=0)
@@ -11192,19 +11185,16 @@ def test_todo_api_answers_every_error_with_a_problem_detail(todos):
     assert todos.get("/todos").json == {"todos": []}
 
 
-def test_todo_api_says_nothing_about_a_failure_of_its_database(todos, tmp_path):
-    (tmp_path / "todos.sqlite3").mkdir()
-    response = todos.get("/todos")
-    assert response.json == {"type": "about:blank", "title": "Internal Server Error", "status": 500}
-
-
-def test_todo_api_keeps_todos_and_lists_those_that_are_done_last(todos):
+def test_todo_api_keeps_todos_and_lists_those_that_are_done_last_and_hides_failures(todos, tmp_path):
     places = [todos.post("/todos", json={"title": title}).headers["Location"] for title in (" Tea ", "\u00e4\u65e5")]
     assert [todos.get(place).json["title"] for place in places] == ["Tea", "\u00e4\u65e5"]
     todos.post(places[0] + "/done")
     assert [todo["done"] for todo in todos.get("/todos").json["todos"]] == [False, True]
     assert todos.delete(places[1]).status == 204
     assert [todo["title"] for todo in todos.get("/todos").json["todos"]] == ["Tea"]
+    (tmp_path / "todos.sqlite3").rename(tmp_path / "kept")
+    (tmp_path / "todos.sqlite3").mkdir()
+    assert todos.get("/todos").json == {"type": "about:blank", "title": "Internal Server Error", "status": 500}
 
 
 def test_live_answers_the_curl_command_of_its_docstring():
@@ -11244,18 +11234,15 @@ def test_live_streams_every_state_of_the_search_until_its_end():
     assert "noscript" not in page
 
 
-def test_live_writes_a_comment_while_nothing_happens(monkeypatch):
+def test_live_page_and_script_name_the_same_elements_and_a_comment_is_sent_while_nothing_happens(monkeypatch):
     module = load_example("live")
-    monkeypatch.setattr(module.search.changed, "wait_for", lambda predicate, timeout: False)
-    assert next(module.progress()) == {"comment": "still there"}
-
-
-def test_live_page_and_script_name_the_same_elements():
-    browser = client(load_example("live").app)
+    browser = client(module.app)
     response = browser.get("/live.js")
     assert response.headers["Content-Type"] == "text/javascript; charset=UTF-8"
     named = set(re.findall(r'(?:show|getElementById)\("(\w+)"', response.text))
     assert named == set(re.findall(r'id="(\w+)"', browser.get("/").text))
+    monkeypatch.setattr(module.search.changed, "wait_for", lambda predicate, timeout: False)
+    assert next(module.progress()) == {"comment": "still there"}
 
 
 def test_live_starts_its_search_beside_the_server(monkeypatch):
@@ -12334,14 +12321,6 @@ def test_recipe_precompressed_file_goes_to_whoever_takes_it(recipe):
         for name, text in (("style.css", "p { margin: 0 }\n"), ("map.svg", "<svg/>")):
             assert browser.get(f"/static/{name}", headers={"Accept-Encoding": accepted}).text == text
     assert [browser.get(path).status for path in ("/static/..%2Fapp.py", "/static/.secret")] == [404, 404]
-
-
-def test_recipe_that_sends_in_the_block_or_asks_by_path_needs_nothing_of_the_other_hook(recipe):
-    names = recipe("How do I answer an unknown path below /api with JSON, too?")
-    browser = client(names["app"])
-    assert browser.get("/api/users/7").json == {"id": 7}
-    assert browser.delete("/api/users/7").json == {"status": 404}
-    assert browser.delete("/nowhere").text == "<h1>Sorry: 404</h1>"
 
 
 @pytest.mark.parametrize("value", [None, "", "0"])
