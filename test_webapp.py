@@ -9336,6 +9336,24 @@ def test_a_slow_answer_behind_others_of_some_milliseconds_stops_nobody():
         release.clear()
 
 
+@pytest.mark.skipif(getattr(sys, "_is_gil_enabled", lambda: True)(), reason="one thread at a time runs here")
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core")
+def test_quick_answers_use_more_than_one_core_where_python_can():
+    threads = set()
+
+    def app(environ, start_response):
+        threads.add(threading.get_ident())
+        sum(range(10_000))
+        return hello(environ, start_response)
+
+    with serving(app) as server, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server)) for _ in range(16)]
+        while len(threads) < 2:
+            for connection in connections:
+                connection.sock.sendall(get())
+            assert [connection.response()[2] for connection in connections] == [b"Hello World"] * 16
+
+
 def test_64_clients_never_get_each_others_answers(server):
     wrong = []
 

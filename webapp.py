@@ -6257,7 +6257,9 @@ def _run_class() -> type[_RunMixin]:
 # for the interpreter's lock answer fewer than one does. So one thread leads: it collects requests, however slowly they
 # arrive, and answers them itself. A thread that only watches deposes a leader that was away for too long, and another
 # one leads on; the former leader ends its answer, helps with what is waiting, and rests. Where answers take long again
-# and again, the leader leaves them to the others for a moment, so that nobody has to wait for the watch.
+# and again, the leader leaves them to the others for a moment, so that nobody has to wait for the watch. Where Python
+# has no such lock, others help with what waits: two cores give 1.8 times as many answers of half a millisecond, and not
+# fewer of a hello, which costs a tenth more then.
 #
 # Every answer under way takes a place, and the places are what bounds the threads:
 #
@@ -6272,6 +6274,14 @@ _LONG_ROUND = 0.02  # seconds that it may take for all that it has collected
 # When so many answers in a row have taken too long, and in so many seconds, the leader leaves answers to the others for
 # so many more. A busy machine makes one seem long now and then, and to leave all to others costs half as much again.
 _LONG_ANSWERS, _WITHIN, _CAUTION = 8, 0.1, 0.5
+_WORTH_HELP = 4  # requests that wait, for each thread that helps; with 2, a hello would cost half as much again
+
+
+def _usable_cores() -> int:
+    """Return how many threads can run at the same time: one, but for a free-threaded build (PEP 703)."""
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        return 1
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
 
 
 class _Crew:
@@ -6316,6 +6326,7 @@ class _Crew:
         self._dozing = False
         self._stirred = False
         self._ended = False
+        self._cores = _usable_cores()
         # The lock of all this; what rests and what watches waits on it.
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
@@ -6470,7 +6481,16 @@ class _Crew:
                 if time.monotonic() < self._careful_until:
                     self._share()
                 else:
+                    if self._cores > 1:
+                        self._seek_help()
                     self._answer_waiting()
+
+    def _seek_help(self) -> None:
+        """Have others answer at the same time, a thread for each core, where that saves more than it costs."""
+        with self._lock:
+            busy = self._limit - self._room[_ANSWERS] + self._summoned
+            for _ in range(min(len(self.waiting) // _WORTH_HELP, self._cores - 1) - int(busy)):
+                self._summon()
 
     def _share(self) -> None:
         """Have others answer what waits."""
