@@ -6962,7 +6962,7 @@ NAMES_ON_WINDOWS = {
 
 
 def test_windows_is_never_asked_for_devices_streams_and_what_it_takes_for_another_name(tmp_path):
-    app = load_for("linux", "nt").WebApp()
+    app = load_for("win32", "nt").WebApp()
     app.static("/s", tmp_path)
     app.get("/file/{name}", lambda context, name: context.response.file(tmp_path / name))
     for status, names in NAMES_ON_WINDOWS.items():
@@ -7064,13 +7064,6 @@ print(TestClient(app).get("/s/a.txt").text)
     if "AssertionError" in done.stderr:
         pytest.skip("this system has names in UTF-8 whatever the locale says")
     assert (done.stdout, done.stderr) == ("{404}\na.txt\n", "")
-
-
-def test_directory_that_is_none_is_a_value_error_at_registration(tmp_path):
-    (tmp_path / "file").touch()
-    for path in (tmp_path / "missing", tmp_path / "file"):
-        with pytest.raises(ValueError):
-            WebApp().static("/s", path)
 
 
 def test_hooks_of_the_scopes_around_it_apply_to_static(site):
@@ -7872,22 +7865,15 @@ def test_session_expires_by_the_clock_of_the_server(monkeypatch):
         assert read_with(browser, cookie) == expected
 
 
-def test_session_too_large_for_a_cookie_is_an_ordinary_failure():
-    def save(size, **options):
-        return answer(lambda context: context.session.update(large="x" * size), options={"secret_key": KEY}, **options)
+@pytest.mark.parametrize("size", [3000, 4000, 90_000])
+def test_session_too_large_for_a_cookie_is_an_ordinary_failure(size):
+    def save(**options):
+        return answer(lambda context: context.session.update(x="x" * size), options={"secret_key": KEY}, **options)
 
-    assert save(2900).status == 204
-    response = save(4000)
+    response = save()
     assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
-    for size in (3000, 4000, 90_000):
-        with pytest.raises(ValueError, match="keep large things elsewhere"):
-            save(size, raise_errors=True)
-
-
-@pytest.mark.parametrize("value", [object(), b"x", float("nan"), {1}])
-def test_session_that_is_not_json_is_an_ordinary_failure(value):
-    response = answer(lambda context: context.session.update(x=value), options={"secret_key": KEY})
-    assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
+    with pytest.raises(ValueError, match="keep large things elsewhere"):
+        save(raise_errors=True)
 
 
 def test_without_a_key_a_session_is_a_runtime_error():
@@ -7960,10 +7946,9 @@ def test_error_hook_may_change_the_session():
     assert browser.get("/read").json == {"kept": 1}
 
 
-def test_session_is_kept_on_a_stream_and_on_a_204():
-    for sent in (None, iter(["x"])):
-        response = answer(lambda context, sent=sent: context.session.update(a=1) or sent, options={"secret_key": KEY})
-        assert "Set-Cookie" in response.headers
+def test_session_is_kept_on_a_stream():
+    response = answer(lambda context: context.session.update(a=1) or iter(["x"]), options={"secret_key": KEY})
+    assert "Set-Cookie" in response.headers
 
 
 @given(st.dictionaries(ANY_TEXT, st.none() | st.integers() | ANY_TEXT | st.lists(ANY_TEXT, max_size=3), max_size=3))
@@ -8335,14 +8320,15 @@ def test_what_is_no_redirect_or_not_to_be_followed_is_shown(status, headers, fol
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("hops", [10, 11])
-def test_ten_redirects_are_followed_and_the_eleventh_names_the_chain(hops):
+@pytest.mark.parametrize("excess", [0, 1])
+def test_as_many_redirects_are_followed_as_the_readme_says_and_the_next_one_names_the_chain(excess):
+    hops = limit("redirects") + excess
     pages = {f"/{n}": ("302 Found", [("Location", f"/{n + 1}")], b"") for n in range(hops)}
     app, seen = recorder(body=b"end", pages=pages)
-    chain = pytest.raises(RuntimeError, match="http://localhost/0 -> .* -> http://localhost/11")
-    with chain if hops > 10 else contextlib.nullcontext():
+    chain = pytest.raises(RuntimeError, match=f"http://localhost/0 -> .* -> http://localhost/{hops}$")
+    with chain if excess else contextlib.nullcontext():
         assert client(app).get("/0", follow_redirects=True).body == b"end"
-    assert len(seen) == 11
+    assert len(seen) == limit("redirects") + 1
 
 
 def test_redirect_carries_cookies_headers_and_environ_but_nothing_the_application_changed():
@@ -10684,6 +10670,7 @@ DECLARED = [
     (lambda app: app.get("/<name>"), ValueError, "a parameter is written {name}, not <name>"),
     (lambda app: app.get("/")(lambda: ""), TypeError, "must take (context)"),
     (lambda app: app.static("/static", "nowhere"), ValueError, "'nowhere' is no directory"),
+    (lambda app: app.static("/static", __file__), ValueError, "py' is no directory"),
 ]
 
 AT_THE_START = [
@@ -11481,9 +11468,9 @@ PARTS_OF_THE_SERVER = (
 # ---- the file itself: twice in one process ---------------------------------------------------------------------------
 
 
-def load_copy(name, folder=ROOT):
+def load_copy(name):
     """Load the file once more, under another name."""
-    spec = importlib.util.spec_from_file_location(name, folder / "webapp.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "webapp.py")
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -12008,10 +11995,6 @@ def test_limits_of_the_readme_are_the_defaults():
 
 
 def limits_app():
-    def loop(context, number):
-        if number:
-            context.response.redirect(f"/loop/{number - 1}")
-
     app = WebApp(secret_key=KEY)
     app.post("/body")(lambda context: str(len(context.request.body)))
     app.any("/form")(lambda context: str(len(context.request.form) + len(context.request.files)))
@@ -12019,7 +12002,6 @@ def limits_app():
     app.post("/json")(lambda context: str(type(context.request.json)))
     app.get("/int/{number:int}")(lambda context, number: str(number))
     app.get("/session/{size:int}")(lambda context, size: context.session.update(x="x" * size))
-    app.get("/loop/{number:int}")(loop)
     app.post("/file")(lambda context: type(context.request.files["f"].file).__name__)
     return client(app)
 
@@ -12087,12 +12069,6 @@ def test_cookies_reach_the_limit_of_the_readme_and_not_more():
     for excess, status in ((0, 204), (1, 500)):
         value = "x" * (limit("any other cookie") - len("name") + excess)
         assert answer(lambda context, value=value: context.response.cookie("name", value)).status == status
-
-
-def test_client_follows_as_many_redirects_as_the_readme_says():
-    assert limits_app().get(f"/loop/{limit('redirects')}", follow_redirects=True).status == 204
-    with pytest.raises(RuntimeError):
-        limits_app().get(f"/loop/{limit('redirects') + 1}", follow_redirects=True)
 
 
 def long_fields(size, count):
