@@ -9157,6 +9157,25 @@ def test_fault_of_the_server_costs_a_connection_and_not_the_server(step, monkeyp
         assert ask(server, get())[0] == 200
 
 
+class Exhausted(socket.socket):
+    """A listening socket for which the system has no descriptor as often as it is told."""
+
+    def accept(self):
+        if self.failures:
+            raise OSError(self.failures.pop(), "Too many open files")
+        return super().accept()
+
+
+def test_server_that_had_no_descriptor_accepts_again_and_has_warned_once():
+    with Exhausted() as listener, Log() as log:
+        listener.failures = [errno.EMFILE, errno.ENFILE]
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        with serving(socket=listener) as server:
+            assert ask(server, get())[2] == b"Hello World"
+    assert [record.levelname for record in log.records if "cannot accept" in record.getMessage()] == ["WARNING"]
+
+
 # ---- server: slow clients --------------------------------------------------------------------------------------------
 
 
