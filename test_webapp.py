@@ -1839,17 +1839,10 @@ def test_secret_fields_are_not_given_back_and_all_others_are(sent, echoed):
     assert (response.status, response.json) == (422, {**echoed, "validation": ERRORS})
 
 
-def test_secret_fields_that_are_one_str_are_a_type_error_that_says_what_to_write():
-    with pytest.raises(TypeError, match=rf"Login.secret_fields is a tuple: \('password',\) \(.*{HERE}\)"):
-        type("Login", (ValidationExecutor,), {"secret_fields": ("password"), "__qualname__": "Login"})
-
-
 @pytest.mark.parametrize(
     "base, name, method",
     [
-        (ValidationExecutor, "validate", lambda self: None),
         (ValidationExecutor, "validate", lambda self, context, more: None),
-        (ValidationExecutor, "on_cancel", lambda self: None),
         (Executor, "execute", lambda self, *, context: None),
         (Executor, "on_cancel", lambda self, context, cause, status_code: None),
         (Executor, "execute", lambda: None),
@@ -2173,9 +2166,7 @@ def test_missing_field_is_the_default_of_parse_or_the_error_that_it_is_without()
     """So is one left empty, unless empty text converts: browsers send every input, also what nobody has filled in."""
     fields = Fields([("page", "")])
     assert fields.parse("c", int, default=None) is None and fields.parse("c", int, 7) == 7
-    assert (
-        fields.parse("page", int, 1) == 1 and fields.parse("page", str, "x") == "" and fields.parse("page", len, 7) == 0
-    )
+    assert [fields.parse("page", *rest) for rest in ((int, 1), (str, "x"), (len, 7))] == [1, "", 0]
     with pytest.raises(KeyError) as caught:
         fields.parse("c", int)
     error = caught.value
@@ -2718,12 +2709,14 @@ def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes, place):
     assert parse(BLANK_LINE[place:] + body) == whole
 
 
-@pytest.mark.parametrize("part", [part for part, _, _ in PARTS_OF_FIELDS.values()], ids=PARTS_OF_FIELDS)
-def test_form_split_at_any_place_is_the_same_form(part):
-    body = form(part, field("name=f; filename=x", "\r"))
-    whole = parse(body)
-    for place in range(1, len(body)):
-        assert parse(BLANK_LINE[place:] + body) == whole
+def test_form_split_at_any_place_is_the_same_form():
+    almost = "\r\n--\r\n--fr\r\n--frontiers\r\n--frontier-\r\n--frontier \tx\r\n\r\n\r"
+    body = form(
+        field("name=a", almost), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r"), field("name=d")
+    )
+    whole = ([("a", almost), ("b", ""), ("d", "x")], [("c", "x", "", b"\r", 1)])
+    for place in range(len(body)):
+        assert parse(BLANK_LINE[place:] + body) == whole, place
 
 
 # ---- JSON: what is read ----------------------------------------------------------------------------------------------
@@ -3081,18 +3074,7 @@ def test_plain_things_encode_sensibly(value, encoded):
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: float("nan"),
-        lambda: {"a": [float("inf")]},
-        lambda: {float("-inf")},
-        lambda: b"bytes",
-        lambda: object(),
-        lambda: {(1, 2): 3},
-        looped,
-        lambda: nested(99_999),
-    ],
-    ids=["NaN", "infinity", "infinity in a set", "bytes", "object", "tuple as name", "loop", "too deep"],
+    "make", [lambda: float("nan"), lambda: {float("-inf")}, lambda: b"bytes", looped, lambda: nested(99_999)]
 )
 def test_what_json_cannot_hold_is_an_ordinary_failure_and_never_a_broken_document(make):
     response = answer(
