@@ -1931,6 +1931,8 @@ BEST = [
     ("TEXT/Html", ["text/plain", "text/HTML"], "text/HTML"),
     ("text/html;LEVEL=1", ["text/html;level=2", "text/html; Level=1"], "text/html; Level=1"),
     ("text/html;level=1;q=0, text/html", ["text/html;level=1", "text/html"], "text/html"),
+    ('text/html;level="1"', ["text/html;level=1"], "text/html;level=1"),
+    ('text/html;a="\\x"', ["text/html;a=x"], "text/html;a=x"),
     (RFC, ["image/png", "text/csv"], "image/png"),
     (RFC, ["text/plain;format=fixed", "text/plain"], "text/plain"),
     (RFC, ["text/plain", "text/plain;format=flowed"], "text/plain;format=flowed"),
