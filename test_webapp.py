@@ -8977,11 +8977,36 @@ def test_early_413_reaches_a_client_whose_upload_takes_longer_than_body_timeout(
             assert connection.response()[2] == b"too large"
 
 
-def test_large_upload_arrives_whole(server):
+@pytest.mark.parametrize("size", [65_535, 65_600, 300_000, 2**20, 2**21 - 1, 2**21 + 1, 3 * 2**20])
+def test_upload_arrives_whole_and_what_follows_it_too(server, size):
+    """Some are kept in pieces, some are read into place, some are handed to a thread before their end."""
+    body = os.urandom(size)
+    request = get("/echo", f"Content-Length: {size}", method="POST", body=body)
+    with Connection(server, request + get()) as connection:
+        assert connection.response()[2] == body
+        assert connection.response()[2] == b"Hello World"
+
+
+def test_large_chunk_arrives_whole(server):
     body = os.urandom(3 * 2**20)
-    assert ask(server, get("/echo", f"Content-Length: {len(body)}", method="POST", body=body))[2] == body
     chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
     assert ask(server, get("/echo", CHUNKED, method="POST", body=chunks))[2] == body
+
+
+def test_application_reads_what_has_arrived_of_an_upload_that_takes_long():
+    body, begun = os.urandom(300_000), threading.Event()
+
+    def app(environ, start_response):
+        first = environ["wsgi.input"].read(70_000)
+        begun.set()
+        start_response("200 OK", [])
+        return [first, environ["wsgi.input"].read()]
+
+    with serving(app, header_timeout=0.2, body_timeout=60) as server:
+        with Connection(server, post("/", "Content-Length: 300000", body=body[:200_000])) as connection:
+            assert begun.wait(8)
+            connection.sock.sendall(body[200_000:])
+            assert connection.response()[2] == body
 
 
 @pytest.mark.parametrize("size", [16, 100, 5000])
