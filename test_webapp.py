@@ -3492,6 +3492,7 @@ ATTRIBUTES = [
     ("scheme", {}, "http"),
     ("scheme", {"environ": {"wsgi.url_scheme": "https"}}, "https"),
     ("host", {"headers": {"Host": "example.org:81"}}, "example.org:81"),
+    ("host", {"environ": {"HTTP_HOST": "", "SERVER_NAME": "example.net"}}, "example.net"),
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_NAME": "example.net", "SERVER_PORT": "8000"}}, "example.net:8000"),
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_PORT": "443", "wsgi.url_scheme": "https"}}, "localhost"),
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_PORT": "443"}}, "localhost:443"),
@@ -5697,41 +5698,27 @@ class Part:
 
 @dataclasses.dataclass
 class Block:
-    """A scope: what its hooks and the parts of its route do, and the scopes in it. `name` is its place in the tree."""
+    """A scope around the route: its name, and what its hooks do."""
 
+    name: str
     before: list
     after: list
     error: list
-    chain: list
-    blocks: list
-    name: str = "0"
-
-    def named(self, name):
-        blocks = [block.named(f"{name}.{number}") for number, block in enumerate(self.blocks)]
-        return dataclasses.replace(self, name=name, blocks=blocks)
-
-    def lines(self):
-        """Yield every block as the list of blocks from it out to the outermost."""
-        yield [self]
-        for block in self.blocks:
-            yield from ([*line, self] for line in block.lines())
 
     def hooks(self, kind):
         return [(f"{self.name} {kind} {number}", action) for number, action in enumerate(getattr(self, kind))]
 
-    def parts(self):
-        return [(f"{self.name} part {number}", part) for number, part in enumerate(self.chain)]
 
-
-def blocks_with(children):
-    hooks = st.lists(ACTIONS, max_size=2)
-    kinds = st.sampled_from(["handler", "handler", "adds", "cancels", "invalid"])
-    parts = st.lists(st.builds(Part, st.just("nothing") | ACTIONS, kinds, ACTIONS), max_size=2)
-    chains = st.builds(lambda parts, last: [*parts, Part(last)], parts, ACTIONS)
-    return st.builds(Block, hooks, hooks, hooks, chains, children)
-
-
-TREES = st.recursive(blocks_with(st.just([])), lambda inner: blocks_with(st.lists(inner, max_size=2)), max_leaves=4)
+SOME_HOOKS = st.lists(ACTIONS, max_size=2)
+LINES = st.lists(st.tuples(SOME_HOOKS, SOME_HOOKS, SOME_HOOKS), min_size=1, max_size=4).map(
+    lambda line: [Block(f"scope {number}", *hooks) for number, hooks in enumerate(line)]
+)
+KINDS = st.sampled_from(["handler", "handler", "adds", "cancels", "invalid"])
+PARTS = st.builds(
+    lambda parts, last: [(f"part {number}", part) for number, part in enumerate([*parts, Part(last)])],
+    st.lists(st.builds(Part, st.just("nothing") | ACTIONS, KINDS, ACTIONS), max_size=2),
+    ACTIONS,
+)
 
 
 class Failed(Exception):
@@ -5747,12 +5734,12 @@ class Model:
     A body is None or a tuple of its text and whether it can be sent, a new one whenever something is built.
     """
 
-    def __init__(self, line, on_request, miss):
+    def __init__(self, line, parts, on_request, miss):
         self.calls, self.failures, self.headers = [], [], set()
         self.status = self.body = self.session = None
         self.sent = self.canceled = self.on_request_sent = False
         self.queue, self.closing = [], []
-        scopes = line if miss is None else line[-1:]
+        scopes = line if miss is None else line[-1:]  # inner first
         self.error_hooks = [hook for scope in scopes for hook in scope.hooks("error")]
         try:
             self.step("on_request", on_request)
@@ -5761,7 +5748,7 @@ class Model:
                 if miss is not None:
                     self.kept = set(self.headers)
                     raise Failed(miss)
-                self.respond([hook for scope in reversed(scopes) for hook in scope.hooks("before")], line[0])
+                self.respond([hook for scope in reversed(scopes) for hook in scope.hooks("before")], parts)
         except Failed as failure:
             self.on_request_sent = self.calls == ["on_request"] and self.sent
             self.answer(failure.status)
@@ -5771,13 +5758,13 @@ class Model:
         self.calls += [*reversed(self.closing), "on_complete"]
         self.failures += ["on_close"] * len(self.closing)
 
-    def respond(self, before, scope):
+    def respond(self, before, parts):
         for name, action in before:
             self.step(name, action)
             if self.sent:
                 return
         self.kept = set(self.headers)
-        self.queue = scope.parts()
+        self.queue = list(parts)
         while self.queue and not self.sent and not self.canceled:
             self.part(*self.queue.pop(0))
         if not self.sent:
@@ -5910,8 +5897,11 @@ def perform(context, name, action, calls, feeds):
     return feed(*CHUNKS[action], name) if action in RETURNING else None
 
 
-def build_app(tree, on_request):
-    """Return an application whose scopes are those of `tree`, and the list in which its callables write their names."""
+def build_app(line, parts, on_request):
+    """Return an application with a route in those scopes, and the list in which its callables write their names.
+
+    Beside and within each scope there is another, of the same prefix, whose hooks must not run.
+    """
     calls, feeds = [], []
 
     def callable_for(name, action):
@@ -5935,13 +5925,18 @@ def build_app(tree, on_request):
             return type("Cancels", (Executor,), {"execute": execute, "on_cancel": lambda self, context: later(context)})
         return run if part.kind == "handler" else lambda context: context.add_executor(added) or run(context)
 
-    def declare(scope, block):
-        scope.get(f"/{block.name}", *(executor_for(*part) for part in block.parts()))
+    def declare(scope, line):
+        *inner, block = line
+        stray = scope.path("/p")
+        for kind in ("error", "after", "before"):
+            getattr(stray, kind)(callable_for("stray", "raise"))
+        if inner:
+            declare(scope.path("/p" if len(inner) % 2 else ""), inner)
+        else:
+            scope.get("/route", *(executor_for(*part) for part in parts))
         for kind in ("error", "after", "before"):
             for name, action in block.hooks(kind):
                 getattr(scope, kind)(callable_for(name, action))
-        for number, inner in enumerate(block.blocks):
-            declare(scope.path(f"/p{number}" if number else ""), inner)
 
     class App(WebApp):
         def on_complete(self, context):
@@ -5949,18 +5944,15 @@ def build_app(tree, on_request):
 
     App.on_request = staticmethod(callable_for("on_request", on_request))
     app = App(secret_key="for the model only")
-    declare(app, tree)
+    declare(app, line)
     return app, calls, feeds
 
 
-@given(tree=TREES, on_request=ACTIONS, miss=st.sampled_from([None, None, None, 404, 405]), data=st.data())
-def test_order_of_everything_is_that_of_a_model_of_the_dispatcher(tree, on_request, miss, data):
-    """Contract 7.2 to 7.4 and 7.6, design 3.5 and 4."""
-    tree = tree.named("0")
-    line = data.draw(st.sampled_from(list(tree.lines())), "scopes around the route, inner first")
-    app, calls, feeds = build_app(tree, on_request)
-    path = next(route.pattern for route in app.routes() if route.pattern.endswith(f"/{line[0].name}"))
-    model = Model(line, on_request, miss)
+@given(LINES, PARTS, ACTIONS, st.sampled_from([None, None, None, 404, 405]))
+def test_order_of_everything_is_that_of_a_model_of_the_dispatcher(line, parts, on_request, miss):
+    """Contract 7.2 to 7.4 and 7.6."""
+    app, calls, feeds = build_app(line, parts, on_request)
+    model, [path] = Model(line, parts, on_request, miss), [route.pattern for route in app.routes()]
     with Log() as log:
         response = client(app).request("DELETE" if miss == 405 else "GET", f"{path}/nothing" if miss == 404 else path)
     assert calls == model.calls
