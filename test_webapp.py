@@ -8145,6 +8145,12 @@ def test_with_raise_errors_an_answered_error_is_an_ordinary_response_and_none_is
     assert browser.get("/").text == "sorry"
 
 
+def test_with_raise_errors_what_an_error_hook_has_built_an_answer_to_is_not_raised():
+    app = failing_app(ZeroDivisionError())
+    app.error(lambda context, *_: context.response.text("sorry"))
+    assert client(app, raise_errors=True).get("/").text == "sorry"
+
+
 # ---- test client: cookies --------------------------------------------------------------------------------------------
 
 PAST, FUTURE = "Expires=Thu, 01 Jan 1970 00:00:00 GMT", "Expires=Fri, 01 Jan 2100 00:00:00 GMT"
