@@ -219,14 +219,6 @@ class Colour(enum.Enum):
     RED = "red"
 
 
-def nested(depth):
-    """A list in a list in a list ..."""
-    document = []
-    for _ in range(depth):
-        document = [document]
-    return document
-
-
 def looped():
     """A list that holds itself."""
     document = []
@@ -582,15 +574,15 @@ def test_on_complete_comes_too_late_for_a_header_and_the_failure_is_logged():
     assert log.hooks_that_failed() == ["on_complete"]
 
 
+INTERRUPTED = ["on_request", "outer_before", "inner_handler", "inner_error", "inner_after"]
+
+
 @pytest.mark.parametrize(
-    "stage, interrupt",
+    "interrupt, stage",
     [
-        ("on_request", KeyboardInterrupt),
-        ("outer_before", SystemExit),
-        ("inner_handler", GeneratorExit),
-        ("inner_handler", KeyboardInterrupt),
-        ("inner_error", KeyboardInterrupt),
-        ("inner_after", SystemExit),
+        *((KeyboardInterrupt, stage) for stage in INTERRUPTED),
+        (SystemExit, "on_request"),
+        (GeneratorExit, "inner_after"),
     ],
 )
 def test_keyboard_interrupt_and_its_like_pass_through_after_on_complete(stage, interrupt):
@@ -1158,16 +1150,11 @@ def plain(*arguments):
     raise ValueError
 
 
-@functools.wraps(plain)
-def wrapper(*arguments):
-    return plain(*arguments)
-
-
 @pytest.mark.parametrize(
     "stage, hook, name",
     [
         ("error hook", plain, "plain"),
-        ("after hook", wrapper, "plain"),
+        ("after hook", functools.wraps(plain)(lambda *arguments: plain()), "plain"),
         ("on_close callback", functools.partial(plain, 1), "a partial of plain"),
         ("error hook", Named().method, "Named.method"),
         ("after hook", Named.static, "Named.static"),
@@ -1333,17 +1320,14 @@ def test_client_cannot_forge_a_line_of_the_log(where, end):
         assert record.getMessage().isprintable()
 
 
-def with_notes(text):
-    error = ValueError()
-    error.__notes__ = [text, f" {text}"]  # what add_note does, and what nothing shows before Python 3.11
+def having(error, **attributes):
+    for name, value in attributes.items():
+        setattr(error, name, value)
     return error
 
 
 def caused(text):
-    error = ValueError("caused")
-    error.__cause__ = KeyError(text)
-    error.__cause__.__context__ = Rude(500, text)
-    return error
+    return having(ValueError("caused"), __cause__=having(KeyError(text), __context__=Rude(500, text)))
 
 
 def grouped(text):
@@ -1369,7 +1353,7 @@ RUDE = {
     "message": ValueError,
     "HttpException": lambda text: Rude(500, text),
     "name of a file": lambda text: OSError(2, text, text),
-    "notes": with_notes,
+    "notes": lambda text: having(ValueError(), __notes__=[text, f" {text}"]),  # shown since Python 3.11
     "source": lambda text: SyntaxError(text, (text, 1, 1, text)),
     "cause": caused,
     "group": grouped,
@@ -1568,98 +1552,68 @@ def test_default_body_never_contains_any_part_of_an_exception(secret, make, chai
     )
 
 
-@pytest.fixture(scope="module")
-def reason_app():
-    class App(WebApp):
-        def resolve_status_code(self, cause):
-            return 403 if isinstance(cause, PermissionError) else super().resolve_status_code(cause)
-
-    app = App(max_body_size=4)
-    for name, error in {
-        "no message": HttpException(403),
-        "message": HttpException(403, "wrong password"),
-        "forged": HttpException(400, "a\r\nFORGED\x1b"),
-        "long": HttpException(400, "x" * 10**6),
-        "silent": LookupError(),
-        "resolved": PermissionError("not yours"),
-        "unprintable": Unprintable(),
-        "hook": ValueError("the first"),
-    }.items():
-        app.get(f"/{name}")(raiser(error))
-    app.error(lambda context, cause, status: {}["the second"] if context.request.path == "/hook" else None)
-    app.get("/missing")(lambda context: context.request.query["name"])
-    app.get("/get")(lambda context: "got")
-    app.post("/json")(lambda context: context.request.json)
-    app.post("/body")(lambda context: context.request.body)
-    app.post("/invalid", Answer422)
-    cancels = {"execute": lambda self, context: self.cancel()}
-    app.get("/canceled", type("Cancels", (Executor,), cancels))
-    app.get("/cancel raises", type("Raises", (Executor,), {**cancels, "on_cancel": raiser(LookupError("in it"))}))
-    app.get("/nothing")(nothing)
-    return app
-
-
 def nothing(context):
     return None
 
 
+def canceling(name, **members):
+    return type(name, (Executor,), {"execute": lambda self, context: self.cancel(), **members})
+
+
+# What answers a request, the reason that the server is told, and the request where it is no GET of "/".
 REASONS = {
-    "GET /missing": "Missing field 'name'",
-    "GET /no message": r"HttpException raised at test_webapp.py:\d+",
-    "GET /message": "wrong password",
-    "GET /forged": r"a\\r\\nFORGED\\x1b",
-    "GET /long": r"x{197}\.\.\.",
-    "GET /silent": r"LookupError raised at test_webapp.py:\d+",
-    "GET /resolved": "PermissionError: not yours",
-    "GET /unprintable": None,
-    "GET /nowhere/at/all": "no such route",
-    "GET /%ff": "the path is not UTF-8",
-    "DELETE /get": "only for GET, HEAD",
-    "POST /json": "not a JSON content type: ''",
-    "POST /body": "a body of 5 bytes, where 4 are taken",
-    "POST /invalid": "Answer422 found errors in title, age",
-    "GET /canceled": "Cancels canceled the rest",
-    "GET /cancel raises": "LookupError: in it",
-    "GET /nothing": r"nothing built nothing and returned None: is a return missing\?",
-    "GET /get": None,
-    "GET /hook": "ValueError: the first",
+    "missing field": (lambda context: context.request.query["name"], "Missing field 'name'", {}),
+    "no message": (raiser(HttpException(403)), r"HttpException raised at test_webapp.py:\d+", {}),
+    "message": (raiser(HttpException(403, "wrong password")), "wrong password", {}),
+    "forged": (raiser(HttpException(400, "a\r\nFORGED\x1b")), r"a\\r\\nFORGED\\x1b", {}),
+    "long": (raiser(HttpException(400, "x" * 10**6)), r"x{197}\.\.\.", {}),
+    "exception": (raiser(PermissionError("not yours")), "PermissionError: not yours", {}),
+    "silent exception": (raiser(LookupError()), r"LookupError raised at test_webapp.py:\d+", {}),
+    "unprintable exception": (raiser(Unprintable()), None, {}),
+    "no route": (nothing, "no such route", {"path": "/nowhere/at/all"}),
+    "no path": (nothing, "the path is not UTF-8", {"path": "/%ff"}),
+    "no method": (nothing, "only for GET, HEAD, POST", {"method": "DELETE"}),
+    "no JSON": (lambda context: context.request.json, "not a JSON content type: ''", {"body": b"{", "method": "POST"}),
+    "body": (lambda context: context.request.body, "a body of 5 bytes, where 4 are taken", {"body": b"12345"}),
+    "invalid": (Answer422, "Answer422 found errors in title, age", {}),
+    "canceled": (canceling("Cancels"), "Cancels canceled the rest", {}),
+    "cancel raises": (canceling("A", on_cancel=raiser(LookupError("in it"))), "LookupError: in it", {}),
+    "nothing": (nothing, r"nothing built nothing and returned None: is a return missing\?", {}),
+    "an answer": (lambda context: "got", None, {}),
 }
 
 
-@pytest.mark.parametrize("asked", REASONS)
-def test_server_that_asks_for_it_is_told_the_reason_of_an_answer_and_nobody_else_is(asked, reason_app):
+@pytest.mark.parametrize("handler, reason, asked", REASONS.values(), ids=REASONS)
+def test_server_that_asks_for_it_is_told_the_reason_of_an_answer_and_nobody_else_is(handler, reason, asked):
     """Issue: behind the access line. On one printable line; nothing of it in the answer."""
-    method, path = asked.split(" ", 1)
-    sent = {"method": method, "path": path, "body": b"12345" if path == "/body" else b"{" if path == "/json" else None}
-    reasons = []
+    app, reasons = WebApp(max_body_size=4), []
+    app.get("/", handler)
+    app.post("/", handler)
+    app.error(raiser(KeyError("of a hook")))
+    request = {"method": "GET", "path": "/", **asked}
     with Log():
-        told = client(reason_app).request(environ={"webapp.reason": reasons}, **sent)
-        untold = client(reason_app).request(**sent)
+        told = client(app).request(environ={"webapp.reason": reasons}, **request)
+        untold = client(app).request(**request)
+        for no_place in (None, 5, "a str", ()):
+            assert client(app).request(environ={"webapp.reason": no_place}, **request).status == told.status
     assert (told.status, told.body, dict(told.headers)) == (untold.status, untold.body, dict(untold.headers))
-    if REASONS[asked] is None:
+    if reason is None:
         assert reasons == []
     else:
-        assert re.fullmatch(REASONS[asked], reasons[-1])
+        assert re.fullmatch(reason, reasons[-1])
         assert reasons[-1].isprintable()
         assert len(reasons[-1]) <= 200
 
 
-@pytest.mark.parametrize("reasons", [None, 5, "a str", ()], ids=repr)
-def test_place_for_reasons_that_is_none_costs_nobody_the_answer(reasons, reason_app):
-    with Log():
-        for path in ("/silent", "/message", "/nothing"):
-            assert client(reason_app).get(path, environ={"webapp.reason": reasons}).status in (500, 403, 204)
-
-
-def test_mounted_application_tells_its_reason_and_logs_a_stream_that_breaks_once(reason_app):
+def test_mounted_application_tells_its_reason_and_logs_a_stream_that_breaks_once():
     inner, app, reasons = WebApp(), WebApp(), []
     inner.get("/")(lambda context: Feed("a", ValueError("late")))
     app.mount("/stream", inner)
-    app.mount("/inner", reason_app)
+    app.mount("/inner", failing_app(HttpException(403, "wrong password")))
     with Log() as log, pytest.raises(ValueError):
         client(app).get("/stream", environ={"webapp.reason": reasons})
     with Log():
-        assert client(app).get("/inner/message", environ={"webapp.reason": reasons}).status == 403
+        assert client(app).get("/inner", environ={"webapp.reason": reasons}).status == 403
     assert (log.levels(), reasons) == (["ERROR"], ["ValueError: late", "wrong password"])
 
 
@@ -3039,9 +2993,11 @@ def test_plain_things_encode_sensibly(value, encoded):
     assert answer(lambda context: context.response.json([value])).body == f"[{encoded}]".encode()
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: float("nan"), lambda: {float("-inf")}, lambda: b"bytes", looped, lambda: nested(99_999)]
-)
+def deep():
+    return functools.reduce(lambda document, _: [document], range(99_999), [])
+
+
+@pytest.mark.parametrize("make", [lambda: float("nan"), lambda: {float("-inf")}, lambda: b"bytes", looped, deep])
 def test_what_json_cannot_hold_is_an_ordinary_failure_and_never_a_broken_document(make):
     response = answer(
         lambda context: context.response.header("X-A", "1").json("document", make()).send(), headers=ACCEPT_JSON
