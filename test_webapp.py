@@ -4314,7 +4314,11 @@ ANSWERS = {
     "304 alone has no content": (lambda c: c.response.code(304), {"status": 304, **NOTHING}),
     "a status is the number that it is": (lambda c: c.response.code(Lies(404)), {"status": 404}),
     "the length is the framework's": (lambda c: of_four(c) or "longer", {"Content-Length": "6"}),
-    "but for a stream": (lambda c: of_four(c) or iter(["four"]), {"Content-Length": "4"}),
+    "a stream has the type that it is given and no length": (
+        lambda c: c.response.stream(iter("ab"), "text/csv"),
+        {"body": b"ab", "Content-Type": "text/csv", "Content-Length": None},
+    ),
+    "but for that of a stream": (lambda c: of_four(c) or iter(["four"]), {"Content-Length": "4"}),
     "an own type goes before that of the body": (
         lambda c: c.response.header("content-type", "application/x+json").json({"a": 1}),
         {"Content-Type": "application/x+json"},
@@ -4736,10 +4740,8 @@ def test_iterator_that_has_ended_or_failed_is_never_asked_again_and_closed_once(
 
 @pytest.mark.parametrize("way", [*WAYS_TO_STREAM, "mount"])
 def test_client_asks_no_iterator_again(way):
-    for client_class, feed in itertools.product(
-        (TestClient, client), (Feed, lambda: Feed(b"" if way == "mount" else ""))
-    ):
-        feed = feed()
+    for client_class, chunks in itertools.product((TestClient, client), ([], [b"" if way == "mount" else ""])):
+        feed = Feed(*chunks)
         assert client_class(feeding_app(way, feed)).get("/").status == 200
         assert (feed.asked_again, feed.closed) == (0, 1)
 
