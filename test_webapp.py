@@ -3600,11 +3600,12 @@ def test_cookies_of_any_header_are_those_of_a_reader_that_goes_character_by_char
 # ---- the request: the body -------------------------------------------------------------------------------------------
 
 
-class Input(io.BytesIO):
+class Input:
     """A body that arrives in pieces, and may end with an exception."""
 
+    readline = readlines = __iter__ = None  # wsgiref.validate looks for them, and nobody calls them
+
     def __init__(self, *pieces):
-        super().__init__()
         self.pieces, self.asked = list(pieces), 0
 
     def read(self, size):
@@ -3696,6 +3697,25 @@ def test_failure_of_the_body_is_the_same_each_time(again):
     headers = {"Content-Type": JSON if again == "json" else MULTIPART}
     for piece, status in ((b"a", 400), (TimeoutError(), 408)):
         assert read(twice, environ=arriving(piece, length=2), headers=headers) == [status, status]
+
+
+def test_attributes_raise_what_the_table_of_the_readme_says():
+    kinds = [JSON, URLENCODED, MULTIPART, "text/plain; charset=klingon"]
+    broken = [lambda: {"CONTENT_LENGTH": "x"}, lambda: {"QUERY_STRING": "a=%ff"}, lambda: arriving(b"a", length=2)]
+    broken += [lambda: arriving(TimeoutError(), length=2), lambda: arriving(b"abc")]
+    limited = {"options": {"max_body_size": 2}, "unchecked": "it refuses such a Content-Length"}
+
+    def raised(name, kind, make):
+        def look(request):
+            value = getattr(request, name)
+            value.read() if name == "stream" else value
+
+        return read(look, environ={**make(), "CONTENT_TYPE": kind}, **limited)
+
+    for names, _, statuses in table(chapter("Request")):
+        for name in re.findall(r"``(\w+)``", names):
+            found = {raised(name, kind, make) for kind, make in itertools.product(kinds, broken)}
+            assert (name, found - {None}) == (name, set(map(int, statuses.split())))
 
 
 # Who reads first > who reads then; with a ! it is too late for the second.
