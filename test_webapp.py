@@ -38,6 +38,7 @@ import os
 import pathlib
 import pickle
 import posixpath
+import py_compile
 import re
 import runpy
 import secrets
@@ -8269,78 +8270,69 @@ def test_stream_without_length_is_sent_again_by_a_307():
 
 # ---- server: applications to be served -------------------------------------------------------------------------------
 
-SERVED = {}
-
-
-def served(function):
-    SERVED[function.__name__] = function
-    return function
-
 
 def application(environ, start_response):
     """Answer by the first segment of the path; what the tests need of an application."""
-    return SERVED[environ["PATH_INFO"].split("/")[1] or "hello"](environ, start_response)
+    return SERVED[environ["PATH_INFO"].split("/")[1]](environ, start_response)
 
 
-@served
-def hello(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    return [b"Hello World"]
+def gives(make, *headers, status="200 OK"):
+    """An application that answers with what `make` returns for the environment of a request."""
+
+    def app(environ, start_response):
+        result = make(environ)
+        start_response(status, list(headers))
+        return result
+
+    return app
 
 
-@served
-def echo(environ, start_response):
-    body = environ["wsgi.input"].read()
-    start_response("200 OK", [])
-    return [body]
+def writes(*blocks, then=()):
+    """An application that calls write() with blocks, and returns others."""
+
+    def app(environ, start_response):
+        write = start_response("200 OK", [("X-Mine", "1")])
+        for block in blocks:
+            write(block)
+        return then(environ) if callable(then) else then
+
+    return app
 
 
-@served
-def show(environ, start_response):
-    start_response("200 OK", [])
+def this_file(environ):
+    return environ["wsgi.file_wrapper"](open(__file__, "rb"))
+
+
+def piped(environ):
+    reading, writing = os.pipe()
+    with open(writing, "wb") as file:
+        file.write(b"from a pipe")
+    return environ["wsgi.file_wrapper"](open(reading, "rb"))
+
+
+def huge_file(environ):
+    file = tempfile.TemporaryFile()  # noqa: SIM115
+    file.truncate(8 * 2**20)
+    return environ["wsgi.file_wrapper"](file)
+
+
+def shown(environ):
     keys = sorted(k for k in environ if k.isupper() or k in ("wsgi.multithread", "wsgi.url_scheme"))
     return ["".join(f"{k}={environ[k]}\n" for k in keys).encode("latin-1")]
 
 
-@served
-def stream(environ, start_response):
-    start_response("200 OK", [])
-    return iter([b"one", b"", b"two"])
-
-
-@served
-def write(environ, start_response):
-    send = start_response("200 OK", [])
-    send(b"one")
-    return [b"two"]
-
-
-@served
-def early(environ, start_response):
-    start_response("413 Content Too Large", [])
-    return [b"too large"]
-
-
-@served
-def fail(environ, start_response):
-    raise RuntimeError("secret")
-
-
-@served
-def fail_logged(environ, start_response):
+def fail(environ, start_response, logged=False):
     error = RuntimeError("secret")
-    environ["webapp.errors"].append(error)
+    if logged:
+        environ["webapp.errors"].append(error)
     raise error
 
 
-@served
-def fail_later(environ, start_response):
-    start_response("200 OK", [])
+def fail_later(environ):
     yield b"begun"
     raise RuntimeError("secret")
 
 
-@served
 def replace(environ, start_response):
     start_response("200 OK", [("X-Wrong", "1")])
     try:
@@ -8350,61 +8342,8 @@ def replace(environ, start_response):
     return [b"replaced"]
 
 
-@served
-def short(environ, start_response):
-    start_response("200 OK", [("Content-Length", "10")])
-    return [b"short"]
-
-
-@served
-def long(environ, start_response):
-    start_response("200 OK", [("Content-Length", "1")])
-    return [b"long"]
-
-
-@served
-def inject(environ, start_response):
-    start_response("200 OK", [("X-A", "b\r\nSet-Cookie: c=d")])
-    return [b""]
-
-
-@served
 def empty(environ, start_response):
     start_response(environ["QUERY_STRING"] + " Whatever", [])
-    return []
-
-
-@served
-def file(environ, start_response):
-    start_response("200 OK", [])
-    return environ["wsgi.file_wrapper"](open(__file__, "rb"))
-
-
-@served
-def memory(environ, start_response):
-    start_response("200 OK", [])
-    return environ["wsgi.file_wrapper"](io.BytesIO(b"from memory"))
-
-
-@served
-def pipe(environ, start_response):
-    start_response("200 OK", [])
-    reading, writing = os.pipe()
-    with open(writing, "wb") as file:
-        file.write(b"from a pipe")
-    return environ["wsgi.file_wrapper"](open(reading, "rb"))
-
-
-@served
-def beginning(environ, start_response):
-    start_response("200 OK", [("Content-Length", "10000")])
-    kind = io.BytesIO if environ["QUERY_STRING"] == "memory" else open
-    return environ["wsgi.file_wrapper"](io.BytesIO(bytes(20_000)) if kind is io.BytesIO else open(__file__, "rb"))
-
-
-@served
-def own_fields(environ, start_response):
-    start_response("200 OK", [("DATE", "Mon, 01 Jan 2024 00:00:00 GMT"), ("server", "mine")])
     return []
 
 
@@ -8413,31 +8352,65 @@ class FailsToClose(list):
         raise RuntimeError("closing")
 
 
-@served
-def fails_to_close(environ, start_response):
-    start_response("200 OK", [("X-Mine", "1")])
-    return FailsToClose([b"whole"])
+def event_and_silence(environ):
+    yield b"data: 1\n\n"
+    NEVER.wait(20)
 
 
-@served
-def twice(environ, start_response):
-    write = start_response("200 OK", [("X-Mine", "1")])
-    write(b"one")
-    write(b"two")
+def late(environ, start_response):
+    """The framework tells the server that it draws the first chunk of a stream, which may take any time."""
+    environ["webapp.stream"]("text/event-stream")
+    NEVER.wait(20)
+    start_response("200 OK", [])
     return []
 
 
-@served
-def file_after_block(environ, start_response):
-    start_response("200 OK", [])(b"first, ")
-    return environ["wsgi.file_wrapper"](open(__file__, "rb"))
+NEVER = threading.Event()  # that nothing sets
+LARGE = bytes(4 * 2**20)
+TEN_THOUSAND = ("Content-Length", "10000")
 
-
-@served
-def big(environ, start_response):
-    start_response("200 OK", [])
-    for _ in range(1000):
-        yield bytes(64 * 1024)
+hello = gives(lambda environ: [b"Hello World"], TEXT)
+stream = gives(lambda environ: iter([b"one", b"", b"two"]))
+events = gives(event_and_silence, ("Content-Type", "text/event-stream"))
+SERVED = {
+    "": hello,
+    "echo": gives(lambda environ: [environ["wsgi.input"].read()]),
+    "sized": gives(lambda environ: [b"%d" % len(environ["wsgi.input"].read())]),
+    "show": gives(shown),
+    "early": gives(lambda environ: [b"too large"], status="413 Content Too Large"),
+    "nowhere": gives(lambda environ: [b"nowhere"], status="404 Not Found"),
+    "empty": empty,
+    "large": gives(lambda environ: [LARGE]),
+    "two_blocks": gives(lambda environ: [LARGE, LARGE]),
+    "short": gives(lambda environ: [b"short"], ("Content-Length", "10")),
+    "long": gives(lambda environ: [b"long"], ("Content-Length", "1")),
+    "inject": gives(lambda environ: [b""], ("X-A", "b\r\nSet-Cookie: c=d")),
+    "own_fields": gives(lambda environ: [], ("DATE", "Mon, 01 Jan 2024 00:00:00 GMT"), ("server", "mine")),
+    "fails_to_close": gives(lambda environ: FailsToClose([b"whole"]), ("X-Mine", "1")),
+    # Streams.
+    "stream": stream,
+    "some": gives(lambda environ: (bytes(64 * 1024) for _ in range(40))),
+    "big": gives(lambda environ: (bytes(64 * 1024) for _ in range(1000))),
+    "events": events,
+    "late": late,
+    # Files.
+    "file": gives(this_file),
+    "memory": gives(lambda environ: environ["wsgi.file_wrapper"](io.BytesIO(b"from memory"))),
+    "pipe": gives(piped),
+    "huge_file": gives(huge_file),
+    "beginning": gives(this_file, TEN_THOUSAND),
+    "beginning_of_memory": gives(lambda environ: environ["wsgi.file_wrapper"](io.BytesIO(bytes(20_000))), TEN_THOUSAND),
+    # write() of PEP 3333.
+    "write": writes(b"one", then=[b"two"]),
+    "write_much": writes(b"x", then=[LARGE]),
+    "twice": writes(b"one", b"two"),
+    "file_after_block": writes(b"first, ", then=this_file),
+    # Failures.
+    "fail": fail,
+    "fail_logged": functools.partial(fail, logged=True),
+    "fail_later": gives(fail_later),
+    "replace": replace,
+}
 
 
 @contextlib.contextmanager
@@ -8523,26 +8496,23 @@ def test_hello_has_length_date_and_server_without_version(server):
 
 
 @pytest.mark.parametrize(
-    "fields, version, stays",
+    "fields, version, said",
     [
-        ([], "1.1", True),
-        (["Connection: close"], "1.1", False),
-        (["Connection: foo, Close"], "1.1", False),
-        ([], "1.0", False),
-        (["Connection: Keep-Alive"], "1.0", True),
+        ([], "1.1", None),
+        (["Connection: close"], "1.1", "close"),
+        (["Connection: foo, Close"], "1.1", "close"),
+        ([], "1.0", "close"),
+        (["Connection: Keep-Alive"], "1.0", "keep-alive"),
     ],
 )
-def test_connection_stays_when_version_and_client_say_so(server, fields, version, stays):
+def test_connection_stays_when_version_and_client_say_so(server, fields, version, said):
     with Connection(server, get("/", *fields, version=version)) as connection:
-        headers = connection.response()[1]
-        assert headers.get("connection") == {("1.1", True): None, ("1.0", True): "keep-alive"}.get(
-            (version, stays), "close"
-        )
-        if stays:
+        assert connection.response()[1].get("connection") == said
+        if said == "close":
+            assert connection.closed()
+        else:
             connection.sock.sendall(get())
             assert connection.response()[0] == 200
-        else:
-            assert connection.closed()
 
 
 def test_pipelined_requests_are_answered_in_order(server):
@@ -8551,32 +8521,12 @@ def test_pipelined_requests_are_answered_in_order(server):
         assert [connection.response()[2] for _ in range(9)] == [b"%d" % n for n in range(9)]
 
 
-def test_request_may_arrive_byte_by_byte(server):
-    with Connection(server) as connection:
-        for byte in get("/echo", "Content-Length: 3", method="POST", body=b"abc"):
-            connection.sock.sendall(bytes([byte]))
-        assert connection.response()[2] == b"abc"
-
-
-@pytest.mark.parametrize("path, body", [("/stream", b"onetwo"), ("/write", b"onetwo")])
-def test_unknown_length_is_chunked_or_ends_with_the_connection(server, path, body):
-    code, headers, got = ask(server, get(path))
-    assert (code, headers["transfer-encoding"], got) == (200, "chunked", body)
-    code, headers, got = ask(server, get(path, "Connection: keep-alive", version="1.0"))
-    assert (code, headers["connection"], got) == (200, "close", body)
-
-
-@served
-def write_much(environ, start_response):
-    start_response("200 OK", [])(b"x")
-    return [LARGE]
-
-
-def test_the_end_of_the_chunks_comes_behind_a_last_block_that_is_taken_late(server):
-    with Connection(server, get("/write_much") + get()) as connection:
-        time.sleep(0.1)
-        assert connection.response()[2] == b"x" + LARGE
-        assert connection.response()[2] == b"Hello World"
+@pytest.mark.parametrize("path", ["/stream", "/write"])
+def test_unknown_length_is_chunked_or_ends_with_the_connection(server, path):
+    code, headers, body = ask(server, get(path))
+    assert (code, headers["transfer-encoding"], body) == (200, "chunked", b"onetwo")
+    code, headers, body = ask(server, get(path, "Connection: keep-alive", version="1.0"))
+    assert (code, headers["connection"], body) == (200, "close", b"onetwo")
 
 
 def test_start_response_with_exc_info_replaces_what_was_not_sent(server):
@@ -8584,19 +8534,20 @@ def test_start_response_with_exc_info_replaces_what_was_not_sent(server):
     assert (code, body, "x-wrong" in headers) == (503, b"replaced", False)
 
 
-@pytest.mark.parametrize("path", ["/", "/stream", "/big", "/file"])
-def test_head_has_no_body(server, path):
-    with Connection(server, get(path, method="HEAD") + get()) as connection:
-        assert connection.response(head=True)[0] == 200
-        assert connection.response()[2] == b"Hello World"
+def test_head_has_no_body(server):
+    with Connection(server) as connection:
+        for path in ("/", "/stream", "/big", "/file"):
+            connection.sock.sendall(get(path, method="HEAD") + get())
+            assert connection.response(head=True)[0] == 200
+            assert connection.response()[2] == b"Hello World"
 
 
-@pytest.mark.parametrize("code, length", [(204, None), (304, None), (200, "0"), (404, "0")])
-def test_response_without_body_is_framed_so(server, code, length):
-    with Connection(server, get(f"/empty?{code}") + get()) as connection:
-        got, headers, _ = connection.response()
-        assert (got, headers.get("content-length"), "transfer-encoding" in headers) == (code, length, False)
-        assert connection.response()[2] == b"Hello World"
+def test_response_without_body_is_framed_so(server):
+    with Connection(server) as connection:
+        for code, length in [(204, None), (304, None), (200, "0"), (404, "0")]:
+            connection.sock.sendall(get(f"/empty?{code}"))
+            got, headers, _ = connection.response()
+            assert (got, headers.get("content-length"), "transfer-encoding" in headers) == (code, length, False)
 
 
 def test_files_are_sent_whole_and_memory_files_are_read(server):
@@ -8611,7 +8562,7 @@ def test_files_are_sent_whole_and_memory_files_are_read(server):
 
 def test_file_ends_where_its_content_length_says(server):
     """PEP 3333: "until Content-Length bytes have been written"."""
-    with Connection(server, get("/beginning") + get("/beginning?memory") + get("/show")) as connection:
+    with Connection(server, get("/beginning") + get("/beginning_of_memory") + get("/show")) as connection:
         assert connection.response()[2] == pathlib.Path(__file__).read_bytes()[:10_000]
         assert connection.response()[2] == bytes(10_000)
         assert b"PATH_INFO=/show" in connection.response()[2]
@@ -8697,89 +8648,57 @@ def test_absolute_target_replaces_host(server):
     assert {"HTTP_HOST=other:1", "PATH_INFO=/show", "QUERY_STRING=q", "REQUEST_URI=/show?q"} <= set(lines)
 
 
-def test_options_asterisk_is_answered_by_the_server(server):
-    assert ask(server, get("*", method="OPTIONS"))[0] == 204
-
-
 CHUNKED = "Transfer-Encoding: chunked"
 
-MALFORMED_REQUESTS = {
-    "bare LF": (400, b"GET / HTTP/1.1\nHost: a\n\n"),
-    "one bare LF": (400, b"GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n"),
-    "bare CR": (400, get("/", "X: a\rb")),
-    "NUL": (400, get("/", "X: a\0b")),
-    "control": (400, get("/", "X: a\x1bb")),
-    "DEL": (400, get("/", "X: a\x7fb")),
-    "TLS hello": (400, b"\x16\x03\x01\x02\0\x01\0"),
-    "space before colon": (400, get("/", "X : y")),
-    "space before name": (400, get("/", " X: y")),
-    "obs-fold": (400, get("/", "X: y", "  z")),
-    "no colon": (400, get("/", "X")),
-    "empty name": (400, get("/", ": y")),
-    "no token": (400, get("/", "X(: y")),
-    "non-ASCII name": (400, get("/", "X\xe9: y")),
-    "method no token": (400, get("/", method="G(T")),
-    "two spaces": (400, b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n"),
-    "space at the start": (400, b" GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
-    "space in target": (400, get("/a b")),
-    "tab in line": (400, b"GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n"),
-    "fragment": (400, get("/a#b")),
-    "non-ASCII target": (400, get("/\xe9")),
-    "HTTP/0.9": (400, b"GET /\r\n\r\n"),
-    "lower-case version": (400, b"GET / http/1.1\r\nHost: a\r\n\r\n"),
-    "long version": (400, get(version="1.10")),
-    "HTTP/2": (505, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-    "HTTP/3": (505, get(version="3.0")),
-    "no Host": (400, b"GET / HTTP/1.1\r\n\r\n"),
-    "two Hosts": (400, get("/", "Host: localhost")),
-    "empty Host": (400, b"GET / HTTP/1.1\r\nHost: \r\n\r\n"),
-    "bad Host": (400, b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n"),
-    "Host with user": (400, b"GET / HTTP/1.1\r\nHost: u@a\r\n\r\n"),
-    "Host list": (400, b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n"),
-    "bad port": (400, b"GET / HTTP/1.1\r\nHost: a:b\r\n\r\n"),
-    "absolute without host": (400, get("http:///a")),
-    "absolute with user": (400, get("http://u@a/")),
-    "other scheme": (400, get("ftp://a/")),
-    "asterisk": (400, get("*")),
-    "relative target": (400, get("a")),
-    "CONNECT": (501, get("a:1", method="CONNECT")),
-    "length no number": (400, get("/", "Content-Length: abc")),
-    "length signed": (400, get("/", "Content-Length: +1")),
-    "length negative": (400, get("/", "Content-Length: -1")),
-    "length empty": (400, get("/", "Content-Length:")),
-    "length hexadecimal": (400, get("/", "Content-Length: 0x1")),
-    "length huge": (400, get("/", "Content-Length: 9999999999999999999")),
-    "length underscore": (400, get("/", "Content-Length: 1_0")),
-    "lengths differ": (400, get("/", "Content-Length: 1", "Content-Length: 2")),
-    "length list": (400, get("/", "Content-Length: 1, 1")),
-    "length and coding": (400, get("/", "Content-Length: 5", CHUNKED, body=b"0\r\n\r\n")),
-    "coding from 1.0": (400, get("/", CHUNKED, version="1.0", body=b"0\r\n\r\n")),
-    "gzip, chunked": (501, get("/", "Transfer-Encoding: gzip, chunked")),
-    "chunked twice": (501, get("/", CHUNKED, CHUNKED)),
-    "chunked, identity": (501, get("/", "Transfer-Encoding: chunked, identity")),
-    "xchunked": (501, get("/", "Transfer-Encoding: xchunked")),
-    "empty coding": (501, get("/", "Transfer-Encoding: ")),
-    "long line": (414, get("/" + "a" * 9000)),
-    "long line without end": (414, b"GET /" + b"a" * 9000),
-    "long field": (431, get("/", "X: " + "a" * 17000)),
-    "long header": (431, get("/", *["X: " + "a" * 9000] * 8)),
-    "long header without end": (431, get("/", *["X: " + "a" * 9000] * 8)[:-4]),
-    "many fields": (431, get("/", *["X: y"] * 129)),
-    **{
-        f"chunk {body!r}": (400, get("/echo", CHUNKED, method="POST", body=body))
-        for body in [
-            b"x\r\n", b"\r\n", b"-1\r\n", b"0x1\r\na\r\n", b"+1\r\na\r\n", b"1 \r\na\r\n0\r\n\r\n", b" 1\r\na\r\n",
-            b"1\na\r\n0\r\n\r\n", b"1\r\nab\r\n0\r\n\r\n", b"1\r\na\n0\r\n\r\n", b"1_0\r\n", b"1;\r\na\r\n0\r\n\r\n",
-            b"1;a\nb\r\na\r\n0\r\n\r\n", b"1;a\rb\r\na\r\n0\r\n\r\n", b"11111111111111111\r\n",
-            b"0\r\nX : y\r\n\r\n", b"0\r\n x\r\n\r\n", b"0\r\n x: y\r\n\r\n", b"1;a=" + b"b" * 5000,
-        ]
-    },
-}  # fmt: skip
+REFUSED_REQUESTS = [
+    (status, data)
+    for status, requests in {
+        400: [
+            # Line ends, controls, the request line.
+            b"GET / HTTP/1.1\nHost: a\n\n", b"GET / HTTP/1.1\nHost: a\r\nX: y\r\n\r\n", b"\x16\x03\x01\x02\0\x01\0",
+            b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", b" GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / http/1.1\r\nHost: a\r\n\r\n", b"GET /\r\n\r\n",
+            *(get("/", field) for field in ("X: a\rb", "X: a\0b", "X: a\x1bb", "X: a\x7fb")),
+            *(get(target) for target in ("/a b", "/a#b", "/\xe9", "http:///a", "http://u@a/", "ftp://a/", "*", "a")),
+            get(method="G(T"), get(version="1.10"),
+            # Fields.
+            *(get("/", field) for field in ("X : y", " X: y", "X", ": y", "X(: y", "X\xe9: y", "X: y\r\n  z")),
+            # Host.
+            *(b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host for host in (b"", b"a/b", b"u@a", b"a, b", b"a:b")),
+            b"GET / HTTP/1.1\r\n\r\n", get("/", "Host: localhost"),
+            # The length of the body.
+            *(get("/", f"Content-Length:{length}") for length in (
+                " abc", " +1", " -1", "", " 0x1", " 9999999999999999999", " 1_0", " 1\r\nContent-Length: 2", " 1, 1",
+            )),
+            get("/", "Content-Length: 5", CHUNKED, body=b"0\r\n\r\n"),
+            get("/", CHUNKED, version="1.0", body=b"0\r\n\r\n"),
+            *(get("/echo", CHUNKED, method="POST", body=body) for body in (
+                b"x\r\n", b"\r\n", b"-1\r\n", b"0x1\r\na\r\n", b"+1\r\na\r\n", b"1 \r\na\r\n0\r\n\r\n",
+                b" 1\r\na\r\n", b"1\na\r\n0\r\n\r\n", b"1\r\nab\r\n0\r\n\r\n", b"1\r\na\n0\r\n\r\n", b"1_0\r\n",
+                b"1;\r\na\r\n0\r\n\r\n", b"1;a\nb\r\na\r\n0\r\n\r\n", b"1;a\rb\r\na\r\n0\r\n\r\n",
+                b"11111111111111111\r\n", b"0\r\nX : y\r\n\r\n", b"0\r\n x\r\n\r\n", b"0\r\n x: y\r\n\r\n",
+                b"1;a=" + b"b" * 5000,
+            )),
+        ],
+        414: [get("/" + "a" * 9000), b"GET /" + b"a" * 9000],
+        431: [
+            get("/", "X: " + "a" * 17000), get("/", *["X: y"] * 129),
+            get("/", *["X: " + "a" * 9000] * 8), get("/", *["X: " + "a" * 9000] * 8)[:-4],
+        ],
+        501: [
+            get("a:1", method="CONNECT"), get("/", CHUNKED, CHUNKED),
+            *(get("/", f"Transfer-Encoding: {coding}") for coding in (
+                "gzip, chunked", "chunked, identity", "xchunked", "",
+            )),
+        ],
+        505: [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", get(version="3.0")],
+    }.items()
+    for data in requests
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MALFORMED_REQUESTS)
-def test_malformed_request_gets_a_complete_refusal_and_no_second_answer(server, name):
-    status, data = MALFORMED_REQUESTS[name]
+@pytest.mark.parametrize("status, data", REFUSED_REQUESTS, ids=lambda value: repr(value)[:60])
+def test_malformed_request_gets_a_complete_refusal_and_no_second_answer(server, status, data):
     with Log() as log, Connection(server, data) as connection:
         code, headers, body = connection.response()
         assert (code, headers["connection"]) == (status, "close")
@@ -8849,8 +8768,9 @@ def test_what_a_connection_knows_of_its_last_request_changes_nothing(heads):
         last = request or last
 
 
-def test_empty_line_before_a_request_is_skipped(server):
+def test_an_empty_line_before_a_request_is_skipped_and_an_asterisk_asks_the_server(server):
     assert ask(server, b"\r\n" + get())[0] == 200
+    assert ask(server, get("*", method="OPTIONS"))[0] == 204
 
 
 # ---- server: bodies --------------------------------------------------------------------------------------------------
@@ -8865,12 +8785,11 @@ def test_100_continue_comes_only_when_the_application_reads(server):
     with Connection(server, get("/early", *fields, method="POST")) as connection:
         code, headers, _ = connection.response()
         assert (code, headers["connection"]) == (413, "close")
-
-
-def test_http_1_0_knows_no_100_continue(server):
-    request = get("/echo", "Expect: 100-continue", "Content-Length: 2", method="POST", version="1.0")
-    with Connection(server, request) as connection:
-        time.sleep(0.1)
+    with Connection(server, post("/early", *fields, body=b"ok") + get()) as connection:
+        assert connection.response()[0] == 413
+        assert connection.response()[2] == b"Hello World"  # it was there already
+    with Connection(server, get("/echo", *fields, method="POST", version="1.0")) as connection:
+        time.sleep(0.1)  # it knows none
         connection.sock.sendall(b"ok")
         assert connection.response()[2] == b"ok"
 
@@ -8879,8 +8798,9 @@ def test_body_that_is_never_sent_after_an_early_answer_keeps_no_thread():
     fields = ("Expect: 100-continue", "Content-Length: 2")
     with serving(threads=1, body_timeout=60) as server, contextlib.ExitStack() as stack:
         for _ in range(8):
-            connection = stack.enter_context(Connection(server, get("/early", *fields, method="POST")))
-            assert connection.response()[0] == 413
+            connection = stack.enter_context(Connection(server, post("/early", *fields)))
+            # It is asked for where no thread may wait for it, as when the one before is not quite done.
+            assert connection.response()[0] in (413, 100)
         assert ask(server, get())[0] == 200
 
 
@@ -8941,10 +8861,10 @@ def test_application_reads_what_has_arrived_of_an_upload_that_takes_long():
             assert connection.response()[2] == body
 
 
-@pytest.mark.parametrize("size", [16, 100, 5000])
+@pytest.mark.parametrize("size", [16, 5000])
 def test_a_long_upload_of_short_chunks_is_read_by_one_thread(server, size):
     """What the leader has put off for others' sake must not go on when a thread has the body."""
-    body = os.urandom(5 * 2**20 // size * size)
+    body = os.urandom(3 * 2**20 // size * size)
     chunks = [b"%x\r\n%b\r\n" % (size, body[i : i + size]) for i in range(0, len(body), size)]
     with Log() as log:
         code, _, answer = ask(server, post("/echo", CHUNKED, body=b"".join(chunks) + b"0\r\n\r\n"))
@@ -9062,7 +8982,7 @@ def test_client_that_leaves_a_download_costs_one_line():
 
     def app(environ, start_response):
         try:
-            yield from big(environ, start_response)
+            yield from SERVED["big"](environ, start_response)
         finally:
             closed.set()
 
@@ -9074,28 +8994,41 @@ def test_client_that_leaves_a_download_costs_one_line():
         assert [(r.levelname, r.exc_info) for r in log.records] == [("INFO", None)]
 
 
-@pytest.mark.parametrize(
-    "step",
-    "_round _accept _welcome _readable _advance _take_back _sweep _time_out _stage_after".split(),
-)
-def test_fault_of_the_server_costs_a_connection_and_not_the_server(step, monkeypatch):
-    original, failed = getattr(Server, step), threading.Event()
+@pytest.mark.parametrize("step", ["accept", "setblocking", "recv", "send"])
+def test_fault_of_the_server_costs_a_connection_and_not_the_server(step):
+    """Where a socket does what no socket should do, the one that listens or one that it accepts."""
+    faults = []
 
-    def fail_once(self, *arguments):
-        if not failed.is_set():
-            failed.set()
-            raise ZeroDivisionError
-        return original(self, *arguments)
+    def pass_by(name):
+        if name == step and faults:
+            raise faults.pop()
 
-    monkeypatch.setattr(Server, step, fail_once)
-    with Log() as log, serving(idle_timeout=0.1) as server:
-        with contextlib.suppress(OSError), Connection(server, get("/", "Connection: close")) as connection:
-            connection.closed()
-        with Connection(server) as idle:
-            assert idle.closed()
-        log.wait()
-        assert log.records[0].exc_info[0] is ZeroDivisionError
-        assert ask(server, get())[0] == 200
+    class Faulty(socket.socket):
+        def accept(self):
+            pass_by("accept")
+            sock, address = super().accept()
+            return Faulty(fileno=sock.detach()), address
+
+        def setblocking(self, flag):
+            pass_by("setblocking")
+            super().setblocking(flag)
+
+        def recv(self, *arguments):
+            pass_by("recv")
+            return super().recv(*arguments)
+
+        def send(self, data):
+            pass_by("send")
+            return super().send(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as plain, Log() as log:
+        with serving(socket=Faulty(fileno=plain.detach())) as server:
+            faults.append(ZeroDivisionError())
+            with contextlib.suppress(OSError), Connection(server, get("/", "Connection: close")) as connection:
+                connection.closed()
+            log.wait()
+            assert log.records[0].exc_info[0] is ZeroDivisionError
+            assert ask(server, get())[0] == 200
 
 
 class Exhausted(socket.socket):
@@ -9167,7 +9100,7 @@ def test_idle_connection_is_closed_silently():
 
 
 def test_writing_to_a_client_that_stopped_reading_ends():
-    with serving(write_timeout=0.2) as server, Log() as log, Connection(server, get("/big")):
+    with serving(write_timeout=0.05) as server, Log() as log, Connection(server, get("/big")):
         log.wait()
         assert log.records[0].levelname == "INFO"
 
@@ -9181,34 +9114,6 @@ def test_200_dripping_and_500_idle_connections_cost_no_thread():
         assert ask(server, get())[0] == 200
         # On a busy machine the leader may be late, and then a thread more takes its place.
         assert threading.active_count() < before + 5
-
-
-@pytest.mark.parametrize(
-    "fields, begin",
-    [
-        (["Content-Length: 1000"], b""),
-        (["Content-Length: 1000000"], bytes(70_000)),
-        (["Content-Length: 1000", "Expect: 100-continue"], b""),
-        ([CHUNKED], b""),
-        ([CHUNKED, "Expect: 100-continue"], b""),
-    ],
-)
-def test_200_bodies_that_drip_leave_a_thread_for_the_next_request(fields, begin):
-    with serving(threads=64) as server, contextlib.ExitStack() as stack:
-        request = get("/echo", *fields, method="POST", body=begin)
-        connections = [stack.enter_context(Connection(server, request)) for _ in range(200)]
-        if "Expect: 100-continue" in fields:
-            assert all(connection.response()[0] == 100 for connection in connections)
-        for connection in connections:
-            connection.sock.sendall(b"3e8\r\n." if CHUNKED in fields else b".")
-        assert ask(server, get())[0] == 200
-
-
-def test_200_clients_that_stop_reading_leave_a_thread_for_the_next_request():
-    with serving(threads=64) as server, contextlib.ExitStack() as stack:
-        for _ in range(200):
-            stack.enter_context(Connection(server, get("/big"))).sock.recv(1)
-        assert ask(server, get())[0] == 200
 
 
 def test_unread_body_stays_failed():
@@ -9352,52 +9257,6 @@ def test_the_answer_to_a_byte_stream_does_not_depend_on_where_it_is_cut(server, 
 
 # ---- server: nobody starves anybody ----------------------------------------------------------------------------------
 
-NEVER = threading.Event()  # that nothing sets
-
-
-@served
-def sized(environ, start_response):
-    length = len(environ["wsgi.input"].read())
-    start_response("200 OK", [])
-    return [b"%d" % length]
-
-
-@served
-def large(environ, start_response):
-    start_response("200 OK", [])
-    return [LARGE]
-
-
-LARGE = bytes(4 * 2**20)
-
-
-@served
-def two_blocks(environ, start_response):
-    start_response("200 OK", [])
-    return [LARGE, LARGE]
-
-
-@served
-def nowhere(environ, start_response):
-    start_response("404 Not Found", [])
-    return [b"nowhere"]
-
-
-@served
-def events(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/event-stream")])
-    yield b"data: 1\n\n"
-    NEVER.wait(20)
-
-
-@served
-def late(environ, start_response):
-    """The framework tells the server that it draws the first chunk of a stream, which may take any time."""
-    environ["webapp.stream"]("text/event-stream")
-    NEVER.wait(20)
-    start_response("200 OK", [])
-    return []
-
 
 def post(path, *fields, body=b""):
     return get(path, *fields, method="POST", body=body)
@@ -9422,14 +9281,6 @@ STALLS = {
     "a stream of events": get("/events"),
     "a stream of events without a first one": get("/late"),
 }
-
-
-@served
-def huge_file(environ, start_response):
-    start_response("200 OK", [])
-    file = tempfile.TemporaryFile()  # noqa: SIM115
-    file.truncate(8 * 2**20)
-    return environ["wsgi.file_wrapper"](file)
 
 
 @pytest.mark.parametrize("stall", STALLS)
@@ -9472,7 +9323,7 @@ def test_an_upload_with_a_place_of_its_own_does_not_wait_behind_those_without():
 
     def app(environ, start_response):
         if environ["REQUEST_METHOD"] == "POST":
-            return sized(environ, start_response)
+            return SERVED["sized"](environ, start_response)
         begun.set()
         assert end.wait(8)
         return hello(environ, start_response)
@@ -9543,54 +9394,36 @@ def test_large_blocks_arrive_whole_and_in_order_however_they_are_taken(fields):
             assert connection.response()[2] == b"".join(blocks)
 
 
-@pytest.mark.parametrize("path", ["/large", "/huge_file"])
-def test_an_answer_that_is_taken_late_arrives_whole(path):
-    with serving(write_timeout=60) as server, Connection(server, get(path) + get()) as connection:
-        time.sleep(0.05)
-        assert len(connection.response()[2]) in (4 * 2**20, 8 * 2**20)
-        assert connection.response()[2] == b"Hello World"
+def test_an_answer_that_is_taken_late_arrives_whole():
+    """The end of chunks too, behind a last block that was left to the leader."""
+    with serving(write_timeout=60) as server, contextlib.ExitStack() as stack:
+        sizes = {"/large": len(LARGE), "/huge_file": 8 * 2**20, "/write_much": 1 + len(LARGE)}
+        connections = [stack.enter_context(Connection(server, get(path) + get())) for path in sizes]
+        time.sleep(0.1)
+        for connection, size in zip(connections, sizes.values()):
+            assert len(connection.response()[2]) == size
+            assert connection.response()[2] == b"Hello World"
 
 
 def test_answers_that_are_not_taken_are_kept_in_memory_up_to_a_bound(monkeypatch):
-    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", 2**20)
-    bodies = []
-
-    def app(environ, start_response):
-        bodies.append(os.urandom(3 * 2**20))
-        start_response("200 OK", [])
-        return [bodies[-1]]
-
-    with serving(app) as server, contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(Connection(server, get())) for _ in range(4)]
-        time.sleep(0.1)
-        assert sorted(connection.response()[2] for connection in connections) == sorted(bodies)
-
-
-def test_answers_that_are_in_temporary_files_are_not_in_memory_too(monkeypatch):
     tracemalloc = pytest.importorskip("tracemalloc")
     monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", 2**20)
+    digests = []
 
     def app(environ, start_response):
+        body = os.urandom(5 * 2**20)
+        digests.append(hashlib.sha256(body).digest())
         start_response("200 OK", [])
-        return [os.urandom(5 * 2**20)]
+        return [body]
 
     tracemalloc.start()
     try:
         with serving(app) as server, contextlib.ExitStack() as stack:
-            for _ in range(10):
-                stack.enter_context(Connection(server, get())).sock.recv(1)
-            assert comes_true(lambda: tracemalloc.get_traced_memory()[0] < 20 * 2**20)
+            connections = [stack.enter_context(Connection(server, get())) for _ in range(10)]
+            assert comes_true(lambda: len(digests) == 10 and tracemalloc.get_traced_memory()[0] < 20 * 2**20)
+            assert {hashlib.sha256(each.response()[2]).digest() for each in connections} == set(digests)
     finally:
         tracemalloc.stop()
-
-
-def test_bytes_that_several_clients_take_at_once_count_once(monkeypatch):
-    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", len(LARGE))
-    with mock.patch("tempfile.TemporaryFile") as spilled, serving() as server, contextlib.ExitStack() as stack:
-        for _ in range(2):
-            connections = [stack.enter_context(Connection(server, get("/large"))) for _ in range(3)]
-            assert [connection.response()[2] for connection in connections] == [LARGE] * 3
-    spilled.assert_not_called()
 
 
 def test_an_answer_for_which_the_disk_has_no_room_stays_in_memory(monkeypatch):
@@ -9602,34 +9435,24 @@ def test_an_answer_for_which_the_disk_has_no_room_stays_in_memory(monkeypatch):
 
 
 def test_a_slow_reader_that_is_faster_than_the_documented_pace_gets_everything():
-    """It takes 2 MiB in pieces, at 3 MiB a second, where 64 KiB in half a second are asked for."""
-    with serving(write_timeout=0.5) as server:
-        for path in ("/large", "/huge_file", "/some"):
-            sock = socket.socket()
+    """It takes what it gets in small pieces, at 5 MiB a second, where 64 KiB in half a second are asked for."""
+    paths, taken = ("/large", "/huge_file", "/some"), []
+
+    def take(number):
+        with socket.socket() as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            with sock:
-                sock.connect((server.host, server.port))
-                sock.sendall(get(path, "Connection: close"))
-                sock.settimeout(8)
-                got = 0
-                while piece := sock.recv(2**16):
-                    got += len(piece)
-                    time.sleep(len(piece) / (3 * 2**20))
-            assert got > 2 * 2**20
+            sock.settimeout(8)
+            sock.connect((server.host, server.port))
+            sock.sendall(get(paths[number], "Connection: close"))
+            got = 0
+            while piece := sock.recv(2**16):
+                got += len(piece)
+                time.sleep(len(piece) / (5 * 2**20))
+            taken.append(got)
 
-
-@served
-def some(environ, start_response):
-    start_response("200 OK", [])
-    for _ in range(40):
-        yield bytes(64 * 1024)
-
-
-def test_a_body_that_is_there_already_needs_no_100_continue_and_keeps_the_connection(server):
-    request = post("/early", "Expect: 100-continue", "Content-Length: 2", body=b"ok")
-    with Connection(server, request + get()) as connection:
-        assert connection.response()[0] == 413
-        assert connection.response()[2] == b"Hello World"
+    with serving(write_timeout=0.5) as server:
+        in_threads(3, take)
+    assert [got // 2**19 for got in sorted(taken)] == [5, 8, 16]
 
 
 def test_slow_answers_do_not_hold_up_quick_ones():
@@ -9760,26 +9583,6 @@ def test_streams_of_events_end_at_once_when_the_server_stops(first):
     assert [record.getMessage() for record in log.records if record.levelno >= logging.ERROR] == []
 
 
-def test_a_stream_of_events_that_waits_for_its_client_is_closed_when_the_server_stops():
-    app, ended = WebApp(), threading.Event()
-
-    @app.get("/")
-    def feed(context):
-        def draw():
-            try:
-                while True:
-                    yield "x" * 100_000
-            finally:
-                ended.set()
-
-        context.response.events(draw())
-
-    with Log(), serving(app, stop_timeout=60) as server, Connection(server, get()) as connection:
-        assert connection.sock.recv(100)
-        assert stop_in_a_while(server) < 5
-        assert ended.wait(5)
-
-
 def test_a_download_has_stop_timeout_to_end():
     with serving(stop_timeout=20) as server, Connection(server, get("/large")) as connection:
         assert connection.sock.recv(1)
@@ -9793,51 +9596,39 @@ def test_a_download_has_stop_timeout_to_end():
         assert not stopper.is_alive()
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["bytes", "a file"])
-def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_sends_it(wrapped, tmp_path):
-    path = tmp_path / "large"
-    path.write_bytes(bytes(20 * 2**20))
+@pytest.mark.parametrize("what", ["bytes", "a file", "events that are not taken", "events that do not come"])
+def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_sends_it(what, tmp_path):
+    """Events at once, everything else after stop_timeout; whatever close() raises."""
     closed = threading.Event()
 
-    class File(io.FileIO):
-        def close(self):
-            super().close()
-            closed.set()
-
-    class Blocks(list):
+    class Closing:
         def close(self):
             closed.set()
             raise SystemExit
 
-    def app(environ, start_response):
-        start_response("200 OK", [])
-        return environ["wsgi.file_wrapper"](File(path)) if wrapped else Blocks([path.read_bytes()])
+    class Blocks(Closing, list):
+        pass
 
-    with serving(app, stop_timeout=0.1) as server, Log(), Connection(server, get()) as connection:
-        assert connection.sock.recv(1)
-        server.stop()
-        assert closed.is_set()
-
-
-def test_stop_returns_whatever_a_stream_raises_that_it_closes():
-    class Feed:
+    class Events(Closing):
         def __iter__(self):
-            yield b"data: 1\n\n"
-            NEVER.wait(5)
+            yield from [b"data: 1\n\n"] if what.endswith("come") else [bytes(100_000)] * 200
+            NEVER.wait(20)
 
-        def close(self):
-            raise SystemExit
+    class File(Closing, io.FileIO):
+        pass
 
     def app(environ, start_response):
-        start_response("200 OK", [("Content-Type", "text/event-stream")])
-        return Feed()
+        start_response("200 OK", [("Content-Type", "text/event-stream" if "events" in what else OCTETS)])
+        if what == "a file":
+            return environ["wsgi.file_wrapper"](File(tmp_path / "large"))
+        return Events() if "events" in what else Blocks([bytes(20 * 2**20)])
 
-    with serving(app) as server, Log(), Connection(server, get()) as connection:
-        assert connection.sock.recv(1)
-        stopper = threading.Thread(target=server.stop, daemon=True)
-        stopper.start()
-        stopper.join(5)
-        assert not stopper.is_alive()
+    (tmp_path / "large").write_bytes(bytes(20 * 2**20))
+    with serving(app, stop_timeout=60 if "events" in what else 0.1) as server, Log():
+        with Connection(server, get()) as connection:
+            assert connection.sock.recv(1)
+            assert stop_in_a_while(server) < 5
+            assert closed.wait(5)
 
 
 def test_a_server_that_cannot_be_made_leaves_nothing_open():
@@ -9908,23 +9699,28 @@ def test_a_server_takes_a_listening_socket_that_is_there_already(tmp_path):
     assert b"REMOTE_ADDR=\n" in data and b"SERVER_NAME=localhost\n" in data
 
 
-def test_taken_port_is_an_oserror(server):
-    with pytest.raises(OSError):
-        Server(application, port=server.port)
-
-
-def test_subinterpreter_serves_no_port_and_says_why():
-    interpreters = pytest.importorskip("concurrent.interpreters", reason="no subinterpreters", exc_type=ImportError)
+def test_subinterpreter_serves_no_port_and_says_why(tmp_path):
+    interpreters = None
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        with contextlib.suppress(ImportError):
+            interpreters = interpreters or importlib.import_module(name)
+    if interpreters is None:
+        pytest.skip("no subinterpreters")
     inner = interpreters.create()
-    inner.prepare_main(path=str(ROOT))
-    try:
-        with pytest.raises(interpreters.ExecutionFailed) as failed:
-            inner.exec("import sys; sys.path.insert(0, path); from webapp import *\nServer(WebApp(), port=-1)")
-        assert failed.value.excinfo.type.__name__ == "RuntimeError"
-        assert "in the main interpreter" in failed.value.excinfo.msg
-        inner.exec("assert TestClient(WebApp()).get('/').status == 404")
-    finally:
-        inner.close()
+    interpreters.run_string(
+        inner,
+        "import sys\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "from webapp import *\n"
+        "try:\n    Server(WebApp()).start()\n"
+        "except RuntimeError as error:\n    said = str(error)\n"
+        f"with open({str(tmp_path / 'said')!r}, 'w') as file:\n"
+        "    file.write(f'{TestClient(WebApp()).get(\"/\").status} {said}')\n",
+    )
+    interpreters.destroy(inner)
+    said = (tmp_path / "said").read_text()
+    assert said.startswith("404 ") and "subinterpreter" in said
+    assert "in the main interpreter" in said or sys.version_info < (3, 12)
 
 
 def test_ipv6_has_a_url_in_brackets():
@@ -9959,11 +9755,16 @@ def certificate(tmp_path_factory):
     return str(path)
 
 
-def test_tls_and_a_client_that_never_shakes_hands(certificate):
+@pytest.fixture
+def secured(certificate):
+    """What a server and a client need of TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    trust = ssl.create_default_context(cafile=certificate)
-    trust.check_hostname = False
+    return context, ssl.create_default_context(cafile=certificate)
+
+
+def test_tls_and_a_client_that_never_shakes_hands(secured):
+    context, trust = secured
     body = os.urandom(2**20)
     with serving(ssl_context=context) as server, Connection(server), Connection(server, b"GET / HTTP/1.1\r\n"):
         with Connection(server, get("/echo", f"Content-Length: {len(body)}", method="POST"), trust) as connection:
@@ -9972,7 +9773,7 @@ def test_tls_and_a_client_that_never_shakes_hands(certificate):
             connection.sock.sendall(get("/file") + get("/show"))
             assert connection.response()[0] == 200
             assert b"wsgi.url_scheme=https" in connection.response()[2]
-            connection.sock.sendall(get("/twice", method="HEAD") + get("/beginning") + get("/beginning?memory"))
+            connection.sock.sendall(get("/twice", method="HEAD") + get("/beginning") + get("/beginning_of_memory"))
             assert connection.response(head=True)[1]["x-mine"] == "1"
             assert [len(connection.response()[2]) for _ in "12"] == [10_000, 10_000]
 
@@ -9981,11 +9782,9 @@ def test_tls_and_a_client_that_never_shakes_hands(certificate):
     "path, fields",
     [("/stream", ["Connection: close"]), ("/stream", []), ("/early", ["Content-Length: 99999"]), ("/fail_later", [])],
 )
-def test_tls_tells_a_complete_answer_from_one_that_was_cut(certificate, path, fields):
+def test_tls_tells_a_complete_answer_from_one_that_was_cut(secured, path, fields):
     """RFC 9112 section 9.8."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    trust = ssl.create_default_context(cafile=certificate)
+    context, trust = secured
     with serving(ssl_context=context) as server, Log():
         plain = socket.create_connection((server.host, server.port), timeout=8)
         with trust.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False) as sock:
@@ -9999,10 +9798,8 @@ def test_tls_tells_a_complete_answer_from_one_that_was_cut(certificate, path, fi
                 assert path != "/fail_later"
 
 
-def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(certificate):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    with serving(ssl_context=context) as server, Log() as log:
+def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(secured):
+    with serving(ssl_context=secured[0]) as server, Log() as log:
         for data in (b"", b"\x16\x03"):
             for _ in range(20):
                 with Connection(server, data) as connection:
@@ -10049,6 +9846,7 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path):
         (get("/forbidden"), "not for you\\x1b[31m"),
         (get("/", "Host: b"), "malformed Host"),
         (get("/a b"), "malformed request line"),
+        (b"GET / 200 11 0.1 ms\r\n\r\n", "malformed request line"),  # which cannot imitate an access line
         (post("/sign", CHUNKED, "Content-Length: 1"), "Transfer-Encoding beside Content-Length"),
     ],
 )
@@ -10060,18 +9858,9 @@ def test_the_access_line_of_an_error_ends_with_the_reason(capsys, request_, reas
     with serving(app, quiet=False) as server:
         _, _, body = ask(server, request_)
     line = capsys.readouterr().err
-    assert re.fullmatch(r"\d\d:\d\d:\d\d 127\.0\.0\.1 \S+ \S+ 4\d\d \d+ \d+\.\d ms(  .*)?\n", line)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d 127\.0\.0\.1 \S+ \S+ 4\d\d \d+ \d+\.\d ms(  .*)?\n", line), line
     assert line.endswith(f" ms  {reason}\n") or not reason
     assert not reason or reason.encode() not in body
-
-
-def test_a_refused_request_line_cannot_imitate_an_access_line(capsys):
-    with serving(quiet=False) as server:
-        ask(server, b"GET / 200 11 0.1 ms\r\n\r\n")
-    assert re.fullmatch(
-        r"\S+ 127\.0\.0\.1 - GET\\x20/\\x20200\\x2011\\x200\.1\\x20ms 400 15 \d+\.\d ms  malformed request line\n",
-        capsys.readouterr().err,
-    )
 
 
 def test_access_lines_are_whole_and_in_order_and_there_when_the_server_waits(capsys):
@@ -10155,31 +9944,32 @@ def test_log_handler_that_fails_costs_no_client_its_answer():
 
 
 def test_thread_that_cannot_be_started_is_tried_again(monkeypatch):
-    real, started, again = threading.Thread.start, [], threading.Event()
+    allowed, again, release = threading.Event(), threading.Event(), threading.Event()
+    others, real = set(threading.enumerate()), threading.Thread.start
 
     def start(thread):
-        started.append(thread)
-        if len(started) == 2:
+        if not allowed.is_set() and any(each.name.startswith("webapp-") for each in {*threading.enumerate()} - others):
             raise RuntimeError("can't start new thread")
         real(thread)
-        if len(started) == 3:
+        if allowed.is_set():
             again.set()
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    release = threading.Event()
 
     def app(environ, start_response):
         if environ["PATH_INFO"] == "/slow":
             release.wait(20)
         return hello(environ, start_response)
 
+    monkeypatch.setattr(threading.Thread, "start", start)
     with Log() as log, serving(app, idle_timeout=0.2) as server:
+        log.wait()
+        assert ask(server, get())[0] == 200
+        allowed.set()
         assert again.wait(10)
         with Connection(server, get("/slow")) as slow:
             assert ask(server, get())[0] == 200
             release.set()
             assert slow.response()[0] == 200
-    assert [level for level in log.levels() if level != "INFO"] == ["WARNING"]
+    assert {level for level in log.levels() if level != "INFO"} == {"WARNING"}
 
 
 # ---- command line ----------------------------------------------------------------------------------------------------
@@ -10288,33 +10078,13 @@ def test_second_ctrl_c_ends_at_once(number, tmp_path):
 
 
 IN_USE = "" if WINDOWS else "Address already in use; choose another"  # there in the language of the system
-
-
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["nowhere"], "No module named"),
-        (["nowhere.py"], "no file"),
-        (["site1:nothing"], "nothing"),
-        (["broken"], "broken.py"),
-        (["raising"], "division by zero ({folder}raising.py:1)\n"),
-        (["misspelt"], "not <a> ({folder}misspelt.py:3)\n"),
-        (["site1", "--port", "{taken}"], f"127.0.0.1 port {{taken}}: {IN_USE}"),
-        (["site1", "--host", "192.0.2.1"], "192.0.2.1 port 8000: "),
-        (["site1", "--port", "99999"], "99999"),
-    ],
-)
-def test_what_cannot_start_says_so_on_one_line(program, server, arguments, words):
-    (program.parent / "broken.py").write_text("def\n")
-    (program.parent / "raising.py").write_text("1 / 0\n")
-    (program.parent / "misspelt.py").write_text("import webapp\napp = webapp.WebApp()\napp.get('/<a>')\n")
-    process = start(*[a.format(taken=server.port) for a in arguments], cwd=program.parent)
-    _, errors = process.communicate(timeout=10)
-    assert (process.returncode, errors.count("\n")) == (1, 1)
-    assert words.format(taken=server.port, folder=os.path.join(program.parent, "")) in errors
-
-
-NO_APPLICATION = """
+MODULES = {
+    "site1.py": PROGRAM,
+    "broken.py": "def\n",
+    "raising.py": "1 / 0\n",
+    "misspelt.py": "import webapp\napp = webapp.WebApp()\napp.get('/<a>')\n",
+    "other.py": "x = 1\n",
+    "shop.py": """
 from webapp import WebApp
 class Shop(WebApp):
     pass
@@ -10326,19 +10096,30 @@ async def arrive(scope, receive, send):
     pass
 main = Shop()
 text = "main"
-"""
+""",
+}
 
 
 @pytest.mark.parametrize(
-    "target, words",
+    "arguments, words",
     [
+        ("nowhere", "No module named"),
+        ("nowhere.py", "no file"),
+        ("site1:nothing", "nothing"),
+        ("broken", "broken.py"),
+        ("raising", "division by zero ({folder}raising.py:1)\n"),
+        ("misspelt", "not <a> ({folder}misspelt.py:3)\n"),
+        ("site1 --port {taken}", f"127.0.0.1 port {{taken}}: {IN_USE}"),
+        ("site1 --host 192.0.2.1", "192.0.2.1 port 8000: "),
+        ("site1 --port 99999", "99999"),
+        # What is no application is told with what to write.
         (
             "shop:Shop",
             "Shop is a class: give an application made of it, Shop(); write app = Shop() into the file, and na",
         ),
         (
             "shop",
-            "app takes no arguments: give the application that it makes, app(); write application = app() into the ",
+            "app takes no arguments: give the application that it makes, app(); write application = app() into the",
         ),
         ("shop:app()", "app() is a call: write app = app() into the file, and name shop:app"),
         ("shop.py:page", "page takes no (environ, start_response), as a WSGI application does"),
@@ -10346,20 +10127,20 @@ text = "main"
         ("shop.py:text", "'main' is no WSGI application"),
         ("shop.py:shop", "it has no 'shop': name shop.py:main"),
         ("other", "it has no 'app': name what the application is called, file.py:name"),
-        (".", "it is a directory: name the file that makes the application, shop.py"),
+        (".", "it is a directory: name the file that makes the application, misspelt.py or shop.py"),
         ("empty", "it is a directory: name the file that makes the application, such as hello.py"),
         ("./shop", "a file is named with its ending: ./shop.py"),
     ],
 )
-def test_what_is_no_application_is_told_on_one_line_with_what_to_write(tmp_path, target, words):
-    (tmp_path / "shop.py").write_text(NO_APPLICATION)
-    (tmp_path / "other.py").write_text("x = 1\n")
+def test_what_cannot_start_says_so_on_one_line(tmp_path, server, arguments, words):
+    for name, text in MODULES.items():
+        (tmp_path / name).write_text(text)
     (tmp_path / "webapp.py").write_bytes(pathlib.Path(webapp.__file__).read_bytes())  # makes no application
     (tmp_path / "empty").mkdir()
-    process = start(target, "--routes", cwd=tmp_path)
+    process = start(*arguments.format(taken=server.port).split(), cwd=tmp_path)
     output, errors = process.communicate(timeout=10)
     assert (process.returncode, output, errors.count("\n")) == (1, "", 1)
-    assert errors.startswith(f"webapp: cannot load {target}: ") and words in errors
+    assert words.format(taken=server.port, folder=os.path.join(tmp_path, "")) in errors
 
 
 @pytest.mark.parametrize("host, own", [("0.0.0.0", "127.0.0.1"), ("", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")])
@@ -10379,32 +10160,19 @@ def test_banner_shows_what_another_machine_in_the_network_can_open(program, host
         assert ask(type("At", (), {"host": address.hostname, "port": address.port}), get())[2] == b"one"
 
 
-def test_version_tells_the_digest_of_the_file(tmp_path):
-    output, _ = start("--version", cwd=tmp_path).communicate(timeout=5)
-    with open(webapp.__file__, "rb") as file:
-        assert hashlib.sha256(file.read()).hexdigest() in output
-
-
-def test_version_of_a_copy_in_an_archive_has_the_same_digest(tmp_path, monkeypatch):
-    with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
-        archive.write(webapp.__file__, "__main__.py")
-    command = [sys.executable, "program.pyz", "--version"]
-    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30).stdout
-    assert output.splitlines() == [
-        f"webapp {webapp.__version__}",
-        f"SHA-256 {hashlib.sha256(pathlib.Path(webapp.__file__).read_bytes()).hexdigest()}",
-    ]
-
-
-@pytest.mark.parametrize("file", [None, "{}/nowhere.py", "{}/nowhere.pyc", "{}"])
-def test_version_without_the_source_says_so(file, tmp_path, monkeypatch):
-    """As where a tool has frozen the program, with or without a __file__ for its modules."""
-    (tmp_path / "nowhere.pyc").write_bytes(b"compiled")
-    monkeypatch.delattr(webapp, "__file__")
-    if file:
-        monkeypatch.setattr(webapp, "__file__", file.format(tmp_path), raising=False)
-    version, digest = webapp._version().splitlines()
-    assert (version, digest[:16]) == (f"webapp {webapp.__version__}", "SHA-256 unknown:")
+@pytest.mark.parametrize("name", [None, "__main__.py", "__main__.pyc"])
+def test_version_tells_the_digest_of_the_source_where_there_is_some(name, tmp_path):
+    """In an archive there may be none, as where a tool has frozen the program."""
+    source, command = webapp.__file__, ("-m", "webapp")
+    if name:
+        command = ("program.pyz",)
+        with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
+            archive.write(py_compile.compile(source, str(tmp_path / "c")) if name.endswith("c") else source, name)
+    output, _ = start("--version", cwd=tmp_path, command=command).communicate(timeout=10)
+    digest = hashlib.sha256(pathlib.Path(source).read_bytes()).hexdigest()
+    if name == "__main__.pyc":
+        digest = "unknown: this program holds no source of it"
+    assert output.splitlines() == [f"webapp {webapp.__version__}", f"SHA-256 {digest}"]
 
 
 def test_application_cannot_frame_its_answer_under_python_o_either(program, monkeypatch):
@@ -10449,12 +10217,17 @@ def test_routes_that_the_console_has_no_characters_for_are_printed_escaped(progr
     assert process.returncode == 0
 
 
-def test_ctrl_c_before_the_server_handles_it_is_no_traceback(monkeypatch):
-    for name, run in (("Server", WebApp().run), ("_load", lambda: webapp._main(["site1"]))):
-        monkeypatch.setattr(webapp, name, mock.Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(SystemExit) as raised:
-            run()
-        assert raised.value.code == 130
+def test_ctrl_c_before_the_server_handles_it_is_no_traceback(tmp_path):
+    (tmp_path / "early.py").write_text("raise KeyboardInterrupt")
+    (tmp_path / "late.py").write_text(
+        "import socket, webapp\n"
+        "def interrupt(*arguments, **options):\n    raise KeyboardInterrupt\n"
+        "socket.create_server = interrupt\napp = webapp.WebApp()\nif __name__ == '__main__':\n    app.run()\n"
+    )
+    for command in (("-m", "webapp", "early"), ("-m", "webapp", "late"), ("late.py",)):
+        process = start(cwd=tmp_path, command=command)
+        assert process.communicate(timeout=10)[1] == ""
+        assert process.returncode == 130
 
 
 # What stands between a program and whoever started it, as the python.exe of a virtual environment does on Windows.
