@@ -156,9 +156,9 @@ def raiser(error):
     return fail
 
 
-def failing_app(error, **options):
+def failing_app(error):
     """Return an application whose one route, GET /, raises `error`."""
-    app = WebApp(**options)
+    app = WebApp()
     app.get("/")(raiser(error))
     return app
 
