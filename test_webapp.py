@@ -2883,8 +2883,9 @@ def test_json_values_are_counted_before_they_are_made_and_what_stands_in_a_text_
     long = character * (size // len(json.dumps(character)[1:-1]))
     body = json.dumps([long, document, document], indent=indent, ensure_ascii=ensure_ascii)[:-1]
     left = 2**17 - count_values([long, document, document])
-    assert read_json(f"!{body}{',0' * left}]") == 400  # no JSON, which is seen when the values were counted
-    assert read_json(f"!{body}{',0' * (left + 1)}]") == 413
+    # No JSON, which is seen when the values were counted: in front of each value but the first stands a comma.
+    assert read_json(f"!{body}{',' * left}]") == 400
+    assert read_json(f"!{body}{',' * (left + 1)}]") == 413
 
 
 @pytest.mark.parametrize(
@@ -2892,11 +2893,10 @@ def test_json_values_are_counted_before_they_are_made_and_what_stands_in_a_text_
     [
         (100, b'"' + b"x" * 98 + b'"', 200),
         (100, b'"' + b"x" * 99 + b'"', 413),
-        (2**20, b"[" + b"[]," * (2**17 - 2) + b"[]]", 200),
         (2**21, b"[" + b"0," * (2**18 - 2) + b"0]", 200),
         (2**21, b"[" + b"0," * (2**18 - 1) + b"0]", 413),
     ],
-    ids=["bytes", "a byte more", "arrays", "more values", "a value more"],
+    ids=["bytes", "a byte more", "values", "a value more"],
 )
 def test_json_is_bounded_in_bytes_by_max_form_memory_and_in_values(limit, body, status):
     found = read_json([body], options={"max_form_memory": limit})  # chunked
