@@ -1108,12 +1108,7 @@ _READ_SIZE = 128 * 2**10
 
 
 def _parse_multipart(
-    read: Callable[[int], bytes],
-    boundary: bytes,
-    *,
-    max_fields: int,
-    max_form_memory: int,
-    spool_size: int = _SPOOL_SIZE,
+    read: Callable[[int], bytes], boundary: bytes, *, max_fields: int, max_form_memory: int
 ) -> tuple[list[tuple[str, str]], list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
 
@@ -1139,7 +1134,7 @@ def _parse_multipart(
                 if name == "_charset_":  # RFC 7578, 4.6
                     form_charset = fields[-1][1]
             else:
-                spool = _Spool(spool_size)
+                spool = _Spool(_SPOOL_SIZE)
                 temporary_files.callback(spool.close)
                 for piece in reader.content():
                     spool.add(piece)
@@ -1419,7 +1414,7 @@ def _without_texts(body: bytes) -> bytearray:
     return plain
 
 
-def _parse_json(body: bytes, max_values: int = _MAX_JSON_VALUES) -> Any:
+def _parse_json(body: bytes, max_values: int) -> Any:
     """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259).
 
     HttpException 413 if it has more than `max_values`, counted before any of them is made.
@@ -1809,11 +1804,8 @@ _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 
 
-def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(fields, Fields):
-        return fields
-    found = {name: fields.getall(name) for name in fields}
-    return {name: values if len(values) > 1 else values[0] for name, values in found.items()}
+def _flat(fields: Fields[Any]) -> dict[str, Any]:
+    return {name: values.copy() if len(values) > 1 else values[0] for name, values in fields._values.items()}
 
 
 # One request, one path: what is below says which, and the router, static, mount and Request.url go by it.
@@ -2309,17 +2301,15 @@ class Request:
         """
         return self._all_input()
 
-    @property
-    def _json_members(self) -> dict[str, Any]:
-        document = self.json if self._is_json() else None
-        return document if isinstance(document, dict) else {}
-
     def _all_input(self, *, skip_broken: bool = False) -> dict[str, Any]:
         """Return what `body_all` does; with `skip_broken` without the parts that cannot be read."""
         found: dict[str, Any] = {}
-        for part in ("query", "form", "_json_members"):
+        for part in ("query", "form", "json"):
             with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
-                found.update(_flat(getattr(self, part)))
+                if part != "json":
+                    found.update(_flat(getattr(self, part)))
+                elif self._is_json() and isinstance(self.json, dict):
+                    found.update(self.json)
         return found
 
 
@@ -2379,11 +2369,6 @@ class _Document(_Content):
         if response._form and isinstance(document, dict):
             document = {**response._form, **document}
         return _encode_json(document, giver)
-
-
-def _object_so_far(content: _Content) -> dict[str, Any]:
-    """Return the members of the JSON object built so far, none if it is another document or content."""
-    return content.document if isinstance(content, _Document) and isinstance(content.document, dict) else {}
 
 
 class _Stream(_Content):
@@ -2992,8 +2977,9 @@ class Response:
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
                 raise TypeError(f"json(name, value) takes a str as the name, not {document!r:.80}")
+            so_far = self._content.document if isinstance(self._content, _Document) else None
             # A new object, like the headers: the old one may be the application's, or what a failed hook goes back to.
-            document = {**_object_so_far(self._content), document: value}
+            document = {**(so_far if isinstance(so_far, dict) else {}), document: value}
         return self._build(_Document(document))
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
@@ -3001,9 +2987,10 @@ class Response:
 
         A member that the document has itself goes before one of the form.
         """
-        self._refuse_if_sent()
-        self._form = {**(self._form or {}), **members}
-        return self._build(_Document(self._content.document if isinstance(self._content, _Document) else {}))
+        form = {**(self._form or {}), **members}
+        self._build(_Document(self._content.document if isinstance(self._content, _Document) else {}))
+        self._form = form
+        return self
 
     def redirect(self, location: str, status: int = 303) -> Response:
         """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays.
@@ -3340,7 +3327,7 @@ class ValidationExecutor(Executor):
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
-        if self._errors:  # also one that was put into the dict by hand
+        if self._errors and not self.canceled:  # one that was put into the dict by hand
             self.cancel()
         if self.canceled or value is None or value is context.response:
             return value
@@ -3377,7 +3364,7 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
     context._halted = _CANCELED
     _give_reason(context.request.environ, _why_canceled, executor)
     response, dropped = context.response, True
-    if hasattr(executor, "add_error") and not response.sent:
+    if hasattr(executor, "add_error") and response._state == _OPEN:
         response.code(422)
     before = response._content, response._state
     try:
