@@ -10367,6 +10367,20 @@ print(sorted(set({unwanted!r}) & (set(sys.modules) - before)))
     assert done.stdout == "[]\n", done.stderr
 
 
+def test_serving_imports_nothing_that_only_a_mistake_needs():
+    code = """
+import sys
+before = set(sys.modules)
+import webapp
+app = webapp.WebApp()
+app.get("/")(lambda context: "x")
+with webapp.Server(app, quiet=True):
+    print(sorted({"inspect", "encodings.idna", "email"} & (set(sys.modules) - before)))
+"""
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
+
+
 # ---- mistakes: what their author sees --------------------------------------------------------------------------------
 
 

@@ -117,22 +117,24 @@ def upload(count: int, size: int) -> list[Request]:
     return post("/upload", str(count * size), "multipart/form-data; boundary=limit", body)
 
 
-def table() -> Iterator[tuple[str, str]]:
-    """Yield method and pattern of 200 routes, as a large API has them."""
+def table(brackets: str) -> Iterator[tuple[str, str, str]]:
+    """Yield method, pattern and answer of 200 routes, as a large API has them."""
     nouns = "issues pulls commits branches labels releases hooks keys teams forks events gists orgs feeds tags trees"
+    shapes = {"": "GET POST", "/latest": "GET", "/<id>": "GET PUT DELETE", "/<id>/comments/<number>": "GET"}
     for noun in [*nouns.split(), "blobs", "refs", "notes", "stars"]:
-        yield from (("GET", f"/{noun}"), ("POST", f"/{noun}"), ("GET", f"/{noun}/latest"))
-        yield from ((method, f"/{noun}/{{id}}") for method in ("GET", "PUT", "DELETE"))
-        yield from (("GET", f"/{noun}/{{id}}/comments/{{number}}"), ("GET", f"/users/{{user}}/{noun}"))
-        yield from ((method, f"/users/{{user}}/{noun}/{{id}}") for method in ("GET", "DELETE"))
+        paths = {f"/{noun}{shape}": methods for shape, methods in shapes.items()}
+        paths.update({f"/users/<user>/{noun}": "GET", f"/users/<user>/{noun}/<id>": "GET DELETE"})
+        for path, methods in paths.items():
+            for method in methods.split():
+                yield method, path.replace("<", brackets[:1]).replace(">", brackets[1:]), f"{method} {path}"
+
+
+FORM = "application/x-www-form-urlencoded"
 
 
 def cases() -> list[Case]:
     """List what is timed."""
-    routes = [
-        Request(pattern.replace("{", "").replace("}", ""), f"{method} {pattern}", fields={"REQUEST_METHOD": method})
-        for method, pattern in table()
-    ]
+    routes = [Request(path, answer, fields={"REQUEST_METHOD": method}) for method, path, answer in table("")]
     form = b"name=Ada+Lovelace&city=Grand+Rapids%2C+MI&mail=ada%40example.org&age=36&newsletter=on"
     people = [{"id": i, "name": f"person {i}", "tags": ["x", "y"], "score": i / 8} for i in range(15)]
     document = json.dumps({"name": "Ada", "people": people}).encode()
@@ -145,15 +147,9 @@ def cases() -> list[Case]:
         Case("404", "404 as JSON", 0.5, [json_404]),
         Case("405", "405", 0.4, [Request("/hello", None, 405, fields={"REQUEST_METHOD": "DELETE"})], "falcon"),
         Case("hook", "an exception, answered by a hook", 0.8, [Request("/taken", "taken", 409)]),
-        Case("logged", "the same, a 5xx, which webapp logs", None, [Request("/busy", "busy", 503)]),
+        Case("logged", "a 5xx, answered by a hook, logged", 1.0, [Request("/busy", "busy", 503)]),
         Case("crash", "an exception, default body, logged", 1.0, [Request("/crash", None, 500)]),
-        Case(
-            "form",
-            "a form of five fields",
-            1.1,
-            post("/form", "36", "application/x-www-form-urlencoded", form),
-            "falcon",
-        ),
+        Case("form", "a form of five fields", 1.1, post("/form", "36", FORM, form), "falcon"),
         Case("body", "a JSON body of 1 KiB", 0.95, post("/json", "Ada", "application/json", document), "falcon"),
         # The others keep it in memory, where they can be told to; webapp puts files beyond 256 KiB on a disk.
         Case("upload-4", "an upload of 1 MiB, in four files", 1.0, upload(4, 2**18), "falcon"),
@@ -165,12 +161,7 @@ def cases() -> list[Case]:
 # ---- who answers: each as its documentation says, in its fastest reasonable configuration ----------------------------
 
 
-class Taken(Exception):
-    """What an application wants answered with a 409."""
-
-
-class Busy(Exception):
-    """What it wants answered with a 503."""
+Taken, Busy = (type(name, (Exception,), {}) for name in ("Taken", "Busy"))  # which are a 409 and a 503
 
 
 def throw(kind: Any) -> Any:
@@ -186,17 +177,13 @@ def item(number: int, sought: str | None) -> dict[str, Any]:
     return {"number": number, "sought": sought, "items": [1, 2, 3]}
 
 
+def log(error: Any) -> None:
+    """Do what webapp.py does for a 5xx; the others leave it to the application."""
+    logging.getLogger("application").error("busy", exc_info=error)
+
+
 def count(*_: Any) -> None:
     next(TALLY)
-
-
-def count_and_pass(response: Any) -> Any:
-    next(TALLY)
-    return response
-
-
-def angled(pattern: str) -> str:
-    return pattern.replace("{", "<").replace("}", ">")
 
 
 def size_of(file: Any) -> int:
@@ -217,8 +204,8 @@ def webapp_app(hooked: bool = False) -> Any:
         return lambda context: throw(kind)
 
     app = Application()
-    for method, pattern in table():
-        app.route(method, pattern, saying(f"{method} {pattern}"))
+    for method, pattern, text in table("{}"):
+        app.route(method, pattern, saying(text))
     app.get("/hello", lambda context: HELLO)
     app.get("/json", lambda context: DOCUMENT)
     app.get("/people/{name}", lambda context, name: name)
@@ -256,8 +243,8 @@ def bottle_app(hooked: bool = False) -> Any:
     bottle.BaseRequest.MEMFILE_MAX = 2**21
     asked = bottle.request
     app = bottle.Bottle()
-    for method, pattern in table():
-        app.route(angled(pattern), method, lambda text=f"{method} {pattern}", **_: text)
+    for method, pattern, text in table("<>"):
+        app.route(pattern, method, lambda text=text, **_: text)
     app.get("/hello", callback=lambda: HELLO)
     app.get("/json", callback=lambda: DOCUMENT)
     app.get("/people/<name>", callback=lambda name: name)
@@ -265,8 +252,9 @@ def bottle_app(hooked: bool = False) -> Any:
     app.post("/form", callback=lambda: asked.forms["age"])
     app.post("/json", callback=lambda: asked.json["name"])
     app.post("/upload", callback=lambda: str(sum(size_of(part.file) for part in asked.files.getall("file"))))
+    app.error(409, lambda error: "taken")
+    app.error(503, lambda error: log(error) or "busy")
     for name, status in (("taken", 409), ("busy", 503)):
-        app.error(status, lambda error, name=name: name)
         app.get("/" + name, callback=lambda status=status: throw(lambda *_: bottle.HTTPError(status)))
     for status in (404, 405):
         app.error(status, json_error)
@@ -289,8 +277,8 @@ def flask_app(hooked: bool = False) -> Any:
     def add(method: str, pattern: str, view: Callable[..., Any]) -> None:
         app.add_url_rule(pattern, f"{method} {pattern}", view, methods=[method])
 
-    for method, pattern in table():
-        add(method, angled(pattern), lambda text=f"{method} {pattern}", **_: text)
+    for method, pattern, text in table("<>"):
+        add(method, pattern, lambda text=text, **_: text)
     add("GET", "/hello", lambda: HELLO)
     add("GET", "/json", lambda: DOCUMENT)
     add("GET", "/people/<name>", lambda name: name)
@@ -298,16 +286,16 @@ def flask_app(hooked: bool = False) -> Any:
     add("POST", "/form", lambda: asked.form["age"])
     add("POST", "/json", lambda: asked.get_json()["name"])
     add("POST", "/upload", lambda: str(sum(size_of(part.stream) for part in asked.files.getlist("file"))))
-    for kind, status in ((Taken, 409), (Busy, 503)):
-        answer = kind.__name__.lower(), status
-        app.register_error_handler(kind, lambda error, answer=answer: answer)
-        add("GET", "/" + answer[0], lambda kind=kind: throw(kind))
+    app.register_error_handler(Taken, lambda error: ("taken", 409))
+    app.register_error_handler(Busy, lambda error: (log(error) or "busy", 503))
+    add("GET", "/taken", lambda: throw(Taken))
+    add("GET", "/busy", lambda: throw(Busy))
     app.register_error_handler(404, lambda error: ({"error": error.name}, 404))
     a, b, c = (flask.Blueprint(name, "benchmark", url_prefix="/" + name) for name in "abc")
     c.add_url_rule("/hello", "hello", lambda: HELLO)
     for parent, blueprint in ((b, c), (a, b), (app, a)):
         blueprint.before_request(count)
-        blueprint.after_request(count_and_pass)
+        blueprint.after_request(lambda response: count() or response)
         parent.register_blueprint(blueprint)
     return app
 
@@ -343,18 +331,18 @@ def falcon_app(hooked: bool = False) -> Any:
 
     app = falcon.App(media_type=falcon.MEDIA_TEXT, middleware=[Hooks() for _ in range(3 if hooked else 0)])
     routes: dict[str, dict[str, Callable[..., None]]] = {}
-    for method, pattern in table():
-        routes.setdefault(pattern, {})["on_" + method.lower()] = saying(lambda req, text=f"{method} {pattern}": text)
+    for method, pattern, text in table("{}"):
+        routes.setdefault(pattern, {})["on_" + method.lower()] = saying(lambda req, text=text: text)
     routes["/hello"] = routes["/a/b/c/hello"] = {"on_get": hello}
     routes["/people/{name}"] = {"on_get": person}
     routes["/json"] = {"on_get": document, "on_post": saying(lambda req: req.get_media()["name"])}
     routes["/crash"] = {"on_get": saying(lambda req: throw(RuntimeError))}
     routes["/form"] = {"on_post": saying(lambda req: req.get_media()["age"])}
     routes["/upload"] = {"on_post": saying(lambda req: str(sum(len(part.stream.read()) for part in req.get_media())))}
-    for kind, status in ((Taken, falcon.HTTP_409), (Busy, falcon.HTTP_503)):
-        name = kind.__name__.lower()
-        app.add_error_handler(kind, saying(lambda req, name=name: name, status))
-        routes["/" + name] = {"on_get": saying(lambda req, kind=kind: throw(kind))}
+    app.add_error_handler(Taken, saying(lambda req: "taken", falcon.HTTP_409))
+    app.add_error_handler(Busy, saying(lambda req: log(True) or "busy", falcon.HTTP_503))
+    routes["/taken"] = {"on_get": saying(lambda req: throw(Taken))}
+    routes["/busy"] = {"on_get": saying(lambda req: throw(Busy))}
     routes["/items/{number:int}"] = {"on_get": numbered}
     routes["/slow"] = {"on_get": saying(lambda req: sleep())}
     routes["/body"] = {"on_post": saying(lambda req: str(len(req.bounded_stream.read())))}
@@ -659,14 +647,16 @@ def loop(port: int) -> None:
             if not data:
                 selector.unregister(connection)
                 connection.close()
-                continue
-            if connection in bodies:
+            elif connection in bodies:
                 bodies[connection] -= len(data)
+                if not bodies[connection]:
+                    del bodies[connection]
+                    connection.send(answer)
             elif (end := data.find(b"\r\n\r\n")) >= 0:
-                bodies[connection] = end + 4 - len(data) + (2**20 if data[:1] == b"P" else 0)
-            if bodies.get(connection) == 0:
-                del bodies[connection]
-                connection.send(answer)
+                if data[:1] == b"P":
+                    bodies[connection] = end + 4 - len(data) + 2**20
+                else:
+                    connection.send(answer)
 
 
 def log_of(name: str) -> Any:
