@@ -8427,6 +8427,20 @@ def serving(app=application, **options):
         yield server
 
 
+class Gate:
+    """An application that answers /slow when it is released, and everything else at once."""
+
+    def __init__(self, pause=0):
+        self.pause, self.begun, self.release = pause, threading.Semaphore(0), threading.Event()
+
+    def __call__(self, environ, start_response):
+        time.sleep(self.pause)
+        if environ["PATH_INFO"] == "/slow":
+            self.begun.release()
+            self.release.wait(20)
+        return hello(environ, start_response)
+
+
 @pytest.fixture(scope="module")
 def server():
     with serving(body_timeout=2, idle_timeout=5) as one:
@@ -9141,44 +9155,29 @@ def test_unread_body_stays_failed():
 
 
 def test_slow_handlers_stop_nobody_and_threads_are_bounded():
-    release, started = threading.Event(), threading.Semaphore(0)
-
-    def app(environ, start_response):
-        if environ["PATH_INFO"] == "/slow":
-            started.release()
-            release.wait(5)
-        return hello(environ, start_response)
-
-    with serving(app, threads=4) as server, contextlib.ExitStack() as stack:
+    gate = Gate()
+    with serving(gate, threads=4) as server, contextlib.ExitStack() as stack:
         connections = [stack.enter_context(Connection(server, get("/slow"))) for _ in range(3)]
-        assert all(started.acquire(timeout=5) for _ in range(3))
+        assert all(gate.begun.acquire(timeout=5) for _ in range(3))
         assert ask(server, get())[0] == 200
         connections += [stack.enter_context(Connection(server, get("/slow"))) for _ in range(9)]
-        assert started.acquire(timeout=5)
-        assert not started.acquire(timeout=0.1)
-        release.set()
+        assert gate.begun.acquire(timeout=5)
+        assert not gate.begun.acquire(timeout=0.1)
+        gate.release.set()
         assert [connection.response()[0] for connection in connections] == [200] * 12
 
 
 def test_a_slow_answer_behind_others_of_some_milliseconds_stops_nobody():
     """What takes long need not be what the leader begins with."""
-    release = threading.Event()
-
-    def app(environ, start_response):
-        time.sleep(0.003)
-        if environ["PATH_INFO"] == "/slow":
-            release.wait(20)
-        return hello(environ, start_response)
-
     for _ in range(5):
-        with serving(app) as server, contextlib.ExitStack() as stack:
+        gate = Gate(pause=0.003)
+        with serving(gate) as server, contextlib.ExitStack() as stack:
             connections = [stack.enter_context(Connection(server)) for _ in range(5)]
             for connection, path in zip(connections, ["/", "/", "/", "/", "/slow"]):
                 connection.sock.sendall(get(path))
             assert ask(server, get())[0] == 200
-            release.set()
+            gate.release.set()
             assert [connection.response()[0] for connection in connections] == [200] * 5
-        release.clear()
 
 
 @pytest.mark.skipif(getattr(sys, "_is_gil_enabled", lambda: True)(), reason="one thread at a time runs here")
@@ -9479,7 +9478,7 @@ def test_slow_answers_do_not_hold_up_quick_ones():
             for _ in range(10):
                 quick.sock.sendall(get())
                 quick.response()
-            assert time.monotonic() - started < 0.5 * 10 * 0.05 * 10
+            assert time.monotonic() - started < 5  # of 15
         assert [connection.response()[0] for connection in slow for _ in range(10)] == [200] * 300
 
 
@@ -9493,32 +9492,24 @@ def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
         for _ in range(20):
             connection.sock.sendall(get())
             connection.response()
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 5  # of 10
 
 
 # ---- server: starting and stopping -----------------------------------------------------------------------------------
 
 
 def test_stop_lets_a_running_request_end_and_frees_the_port():
-    started, release = threading.Event(), threading.Event()
-
-    def app(environ, start_response):
-        started.set()
-        release.wait(5)
-        return hello(environ, start_response)
-
-    with serving(app) as server, Connection(server, get()) as connection:
-        started.wait(5)
+    gate = Gate()
+    with serving(gate) as server, Connection(server, get("/slow")) as connection:
+        assert gate.begun.acquire(timeout=5)
         stopper = threading.Thread(target=server.stop)
         stopper.start()
-        while not server.stopping:
-            pass
-        release.set()
+        assert comes_true(lambda: server.stopping)
+        gate.release.set()
         assert connection.response()[2] == b"Hello World"
         assert connection.closed()
         stopper.join(5)
-        again = Server(application, port=server.port)
-        again.stop()
+        Server(application, port=server.port).stop()
 
 
 def test_handler_may_stop_the_server():
@@ -9528,23 +9519,15 @@ def test_handler_may_stop_the_server():
 
     with serving(app) as server:
         assert ask(server, get())[1]["connection"] == "close"
-        assert server._finished.wait(5)
+    Server(application, port=server.port).stop()
 
 
 def test_stop_waits_no_longer_than_it_is_told():
-    release, started = threading.Event(), threading.Event()
-
-    def app(environ, start_response):
-        started.set()
-        release.wait(20)
-        return hello(environ, start_response)
-
-    with serving(app, stop_timeout=0.1) as server, Connection(server, get()):
-        started.wait(5)
-        begun = time.monotonic()
-        server.stop()
-        assert time.monotonic() - begun < 3
-        release.set()
+    gate = Gate()
+    with serving(gate, stop_timeout=0.1) as server, Connection(server, get("/slow")):
+        assert gate.begun.acquire(timeout=5)
+        assert stop_in_a_while(server) < 3
+        gate.release.set()
 
 
 def test_stopping_leaves_no_thread_and_no_descriptor():
@@ -9565,7 +9548,7 @@ def stop_in_a_while(server):
 
 @pytest.mark.parametrize("first", [True, False], ids=["after an event", "before the first event"])
 def test_streams_of_events_end_at_once_when_the_server_stops(first):
-    app, told, completed = WebApp(), threading.Event(), []
+    told, completed = threading.Event(), []
 
     class Site(WebApp):
         def on_complete(self, context):
@@ -9875,15 +9858,16 @@ def test_the_access_line_of_an_error_ends_with_the_reason(capsys, request_, reas
 
 
 def test_access_lines_are_whole_and_in_order_and_there_when_the_server_waits(capsys):
+    """In the order of one connection, that is: a thread may be late with its line when the next one leads already."""
+    said = []
     with serving(quiet=False) as server:
         with Connection(server, b"".join(get(f"/?{n}") for n in range(500))) as connection:
             for _ in range(500):
                 connection.response()
         ask(server, get("/?last"))
-        ask(server, get("/?behind"))
-        lines = capsys.readouterr().err.splitlines()
-    targets = [line.split()[3] for line in lines]
-    assert targets[:501] == [*(f"/?{n}" for n in range(500)), "/?last"]
+        assert comes_true(lambda: said.append(capsys.readouterr().err) or "".join(said).count("\n") == 501)
+    targets = [line.split()[3] for line in "".join(said).splitlines()]
+    assert [target for target in targets if target != "/?last"] == [f"/?{n}" for n in range(500)]
 
 
 def test_a_file_of_the_root_logger_gets_the_access_lines_too(tmp_path):
@@ -9955,7 +9939,7 @@ def test_log_handler_that_fails_costs_no_client_its_answer():
 
 
 def test_thread_that_cannot_be_started_is_tried_again(monkeypatch):
-    allowed, again, release = threading.Event(), threading.Event(), threading.Event()
+    allowed, again, gate = threading.Event(), threading.Event(), Gate()
     others, real = set(threading.enumerate()), threading.Thread.start
 
     def start(thread):
@@ -9965,20 +9949,15 @@ def test_thread_that_cannot_be_started_is_tried_again(monkeypatch):
         if allowed.is_set():
             again.set()
 
-    def app(environ, start_response):
-        if environ["PATH_INFO"] == "/slow":
-            release.wait(20)
-        return hello(environ, start_response)
-
     monkeypatch.setattr(threading.Thread, "start", start)
-    with Log() as log, serving(app, idle_timeout=0.2) as server:
+    with Log() as log, serving(gate, idle_timeout=0.2) as server:
         log.wait()
         assert ask(server, get())[0] == 200
         allowed.set()
         assert again.wait(10)
         with Connection(server, get("/slow")) as slow:
             assert ask(server, get())[0] == 200
-            release.set()
+            gate.release.set()
             assert slow.response()[0] == 200
     assert {level for level in log.levels() if level != "INFO"} == {"WARNING"}
 
@@ -10064,8 +10043,10 @@ def messages(process):
     return (line for line in iter(process.stderr.readline, "") if not re.match(r"\d\d:\d\d:\d\d ", line))
 
 
-@pytest.mark.parametrize("number", STOP_SIGNALS)
-@pytest.mark.parametrize("target", ["site1", "site1:app", "site1.py", "{}/site1.py:app"])
+@pytest.mark.parametrize(
+    "target, number",
+    [*zip(["site1", "site1:app", "site1.py", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))],
+)
 def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number, target):
     process = start(target.format(program.parent), "--port", "0", cwd=program.parent)
     assert ask(port_of(process), get())[2] == b"one"
@@ -10202,29 +10183,21 @@ def test_application_cannot_frame_its_answer_under_python_o_either(program, monk
     assert codes == [500, 500, 200]
 
 
-def test_routes_are_printed(program):
-    program.with_name("table.py").write_text(
+def test_routes_are_printed_and_escaped_where_the_console_has_no_characters_for_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
+    (tmp_path / "table.py").write_text(
         "from webapp import WebApp\napp = WebApp()\n@app.error\ndef oops(context, cause, status_code): pass\n"
         "with app.path('/admin') as admin:\n    @admin.before\n    def staff(context): pass\n"
         "    @admin.get('/{id:int}')\n    def user(context, id): pass\n"
-        "@app.post('/')\ndef make(context): pass\n"
+        "@app.post('/\u00e9/\u65e5')\ndef make(context): pass\n",
+        "utf-8",
     )
-    process = start("table", "--routes", cwd=program.parent)
+    process = start("table", "--routes", cwd=tmp_path, encoding="cp1252")
     assert process.communicate(timeout=5)[0].splitlines() == [
         "METHOD  PATTERN          HANDLERS  BLOCK   BEFORE  ERROR  AFTER",
-        "POST    /                make      /       -       oops   -",
         "GET     /admin/{id:int}  user      /admin  staff   oops   -",
+        "POST    /\u00e9/\\u65e5             make      /       -       oops   -",
     ]
-
-
-def test_routes_that_the_console_has_no_characters_for_are_printed_escaped(program, monkeypatch):
-    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
-    program.with_name("table.py").write_text(
-        "from webapp import WebApp\napp = WebApp()\n@app.get('/\u00e9/\u65e5\u672c')\ndef f(context): pass\n", "utf-8"
-    )
-    process = start("table", "--routes", cwd=program.parent, encoding="cp1252")
-    lines = process.communicate(timeout=5)[0].splitlines()
-    assert lines[1].split()[:3] == ["GET", "/\u00e9/\\u65e5\\u672c", "f"]
     assert process.returncode == 0
 
 
