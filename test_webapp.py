@@ -3636,7 +3636,7 @@ READERS = {
 }
 
 FAILURES = {OSError("reset"): 400, ConnectionResetError(): 400, TimeoutError(): 408, ValueError("bad chunk"): 400}
-BODIES = {
+ARRIVALS = {
     "of a known length": (lambda: arriving(b"first\nsecond", b"third", length=8), b"first\nse"),
     "of no length": (lambda: arriving(b"first", length=0), b""),
     "that the server ends": (lambda: arriving(b"fir", b"st\nsec", b"ond"), b"first\nsecond"),
@@ -3648,7 +3648,7 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("make, expected", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("make, expected", ARRIVALS.values(), ids=ARRIVALS)
 def test_body_ends_where_its_length_or_the_server_says_and_is_a_4xx_if_it_does_not(make, expected):
     assert {name: read(reader, environ=make()) for name, reader in READERS.items()} == dict.fromkeys(READERS, expected)
 
@@ -5665,7 +5665,7 @@ LINES = st.lists(st.tuples(SOME_HOOKS, SOME_HOOKS, SOME_HOOKS), min_size=1, max_
     lambda line: [Block(f"scope {number}", *hooks) for number, hooks in enumerate(line)]
 )
 KINDS = st.sampled_from(["handler", "handler", "adds", "cancels", "invalid"])
-PARTS = st.builds(
+CHAINS_OF_PARTS = st.builds(
     lambda parts, last: [(f"part {number}", part) for number, part in enumerate([*parts, Part(last)])],
     st.lists(st.builds(Part, st.just("nothing") | ACTIONS, KINDS, ACTIONS), max_size=2),
     ACTIONS,
@@ -5899,7 +5899,7 @@ def build_app(line, parts, on_request):
     return app, calls, feeds
 
 
-@given(LINES, PARTS, ACTIONS, st.sampled_from([None, None, None, 404, 405]))
+@given(LINES, CHAINS_OF_PARTS, ACTIONS, st.sampled_from([None, None, None, 404, 405]))
 def test_order_of_everything_is_that_of_a_model_of_the_dispatcher(line, parts, on_request, miss):
     """Contract 7.2 to 7.4 and 7.6."""
     app, calls, feeds = build_app(line, parts, on_request)
