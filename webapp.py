@@ -1050,13 +1050,13 @@ class _Spool:
         if self.size > self.limit:
             import tempfile
 
-            self._move(cast(BinaryIO, tempfile.TemporaryFile()))  # noqa: SIM115
+            self._pour(cast(BinaryIO, tempfile.TemporaryFile()))  # noqa: SIM115
             self.in_memory = 0
 
     def reserve(self, size: int) -> None:
         """Have the last `size` bytes read into place: an upload of 1 MiB takes half the time of one in pieces."""
         file = io.BytesIO(bytes(self.size + size))
-        self._move(file)
+        self._pour(file)
         self._space = file.getbuffer()
         self.in_memory = len(self._space)
 
@@ -1073,7 +1073,7 @@ class _Spool:
         self.size += moved
         return moved
 
-    def _move(self, file: BinaryIO) -> None:
+    def _pour(self, file: BinaryIO) -> None:
         self._file = file
         file.writelines(self._pieces)
         self._pieces.clear()
@@ -5583,7 +5583,7 @@ class _Connection:
         "rest",  # what the client has not taken of the answer
         "held",  # bytes in memory that the leader has counted for it
         "observed",  # the leader was asked to see whether the client leaves
-        "left",  # the client has ended its side, or sends more than anybody looks at now
+        "hung_up",  # the client has ended its side, or sends more than anybody looks at now
         "lost",  # the client went away, as the first failing operation noticed
     )
 
@@ -5606,7 +5606,7 @@ class _Connection:
         self.run: _RunMixin | None = None
         self.rest: _Rest | None = None
         self.held = 0
-        self.observed = self.left = self.lost = False
+        self.observed = self.hung_up = self.lost = False
 
     # What the thread does that answers.
 
@@ -6432,7 +6432,7 @@ class _Crew:
     def forsake(self, connection: _Connection) -> None:
         """Note that the client of a stream has left, as far as can be seen."""
         with self._lock:
-            connection.left = True
+            connection.hung_up = True
             if connection.place == _STREAMING:
                 self._move(connection, _FORSAKEN)
 
@@ -6449,7 +6449,7 @@ class _Crew:
         with self._lock:
             if connection.place in (_STREAMING, _FORSAKEN):
                 return True
-            moved = connection.left and self._move(connection, _FORSAKEN) or self._move(connection, _STREAMING)
+            moved = connection.hung_up and self._move(connection, _FORSAKEN) or self._move(connection, _STREAMING)
             if moved and long and self.leads:
                 self._depose()
             return moved
@@ -7062,7 +7062,7 @@ class Server:
     def _fits_in_place(self, connection: _Connection, body: _Body) -> bool:
         """Say whether the rest of a body is worth its memory before it has arrived."""
         # Not over TLS: what is left of a record would stay in OpenSSL, where no selector sees it.
-        known = _IN_PLACE and not (body.chunked or connection.secure) and body.left >= _RECEIVE
+        known = _IN_PLACE and not (body.chunked or body.expected or connection.secure) and body.left >= _RECEIVE
         return known and body.size + body.left <= _IN_MEMORY and self._in_memory + body.left < _ALL_IN_MEMORY // 2
 
     def _continue(self, connection: _Connection, body: _Body) -> bool:
@@ -7158,7 +7158,7 @@ class Server:
     def _wake(self) -> None:
         """Make the leader look at what was returned, or at `stopping`."""
         if self._finished.is_set():
-            self._close_left(self._crew.returned)
+            self._close_remaining(self._crew.returned)
         elif not self._woken:
             self._woken = True
             # When the server has ended, nobody listens any more.
@@ -7172,7 +7172,7 @@ class Server:
         if connection.stage == _CLOSED:  # it was dropped meanwhile
             self._abandon(connection)
             return
-        connection.left = False
+        connection.hung_up = False
         connection.stage = connection.follows
         if connection.stage == _SENDING:
             self._begin_rest(connection)
@@ -7239,7 +7239,7 @@ class Server:
 
     def _observe(self, connection: _Connection) -> None:
         """Look out for the client of a stream: it may leave while the application has nothing to say."""
-        if connection.stage == _ANSWERING and not connection.left:
+        if connection.stage == _ANSWERING and not connection.hung_up:
             self._select(connection, _READ)
         connection.observed = False
 
@@ -7371,10 +7371,10 @@ class Server:
         if _servers is not None:
             _servers.discard(self)
         self._finished.set()
-        self._close_left(self._crew.waiting)
-        self._close_left(self._crew.returned)
+        self._close_remaining(self._crew.waiting)
+        self._close_remaining(self._crew.returned)
 
-    def _close_left(self, connections: deque[_Connection]) -> None:
+    def _close_remaining(self, connections: deque[_Connection]) -> None:
         """Close what waits after the end, or is given back then."""
         with contextlib.suppress(IndexError):
             while True:
