@@ -4801,10 +4801,11 @@ class WebApp(Scope):
         try:
             self._release(context)
         finally:  # also when KeyboardInterrupt passes through
-            try:
-                self._call_safely(context, "on_complete", self.on_complete, context)
-            finally:
-                self._release(context)  # of what on_complete itself has opened
+            if self._has_on_complete:
+                try:
+                    self._call_safely(context, "on_complete", self.on_complete, context)
+                finally:
+                    self._release(context)  # of what on_complete itself has opened
 
     def _release(self, context: WebContext) -> None:
         """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
