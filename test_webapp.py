@@ -4357,6 +4357,7 @@ ANSWERS = {
         for number, event in enumerate(NO_EVENTS)
     },
     "text takes a lone surrogate": (lambda c: "a\ud800b", {"body": b"a?b"}),
+    "text() takes a lone surrogate": (lambda c: c.response.text("a\ud800b"), {"body": b"a?b"}),
     "html takes a lone surrogate": (lambda c: c.response.html("{x}", x="a\ud800b"), {"body": b"a?b"}),
     "html without values is the page as it is": (lambda c: c.response.html("{x} {{ }}"), {"text": "{x} {{ }}"}),
     "nothing negotiated is no Vary": (lambda c: "x", {"Vary": None}),
@@ -5900,6 +5901,11 @@ def build_app(line, parts, on_request):
 
 
 @given(LINES, CHAINS_OF_PARTS, ACTIONS, st.sampled_from([None, None, None, 404, 405]))
+@example([Block("scope 0", [], [], [])], [("part 0", Part("return stream", "cancels", "build"))], "nothing", None)
+@example([Block("scope 0", [], [], [])], [("part 0", Part("return stream", "cancels", "code"))], "nothing", None)
+@example([Block("scope 0", [], [], [])], [("part 0", Part("return stream", "cancels", "send"))], "nothing", None)
+@example([Block("scope 0", [], [], [])], [("part 0", Part("return stream", "cancels", "raise"))], "nothing", None)
+@example([Block("scope 0", [], [], [])], [("part 0", Part("return stream", "invalid"))], "nothing", None)
 def test_order_of_everything_is_that_of_a_model_of_the_dispatcher(line, parts, on_request, miss):
     """Contract 7.2 to 7.4 and 7.6."""
     app, calls, feeds = build_app(line, parts, on_request)
