@@ -8633,13 +8633,13 @@ def test_what_comes_after_the_last_request_does_not_destroy_its_answer(later):
 
     def app(environ, start_response):
         begun.set()
-        told.wait(5)
+        told.wait(10)
         start_response("200 OK", [])
         return [body]
 
     with serving(app, quiet=False) as server, Log("webapp.access") as log:
         with Connection(server, get("/", "Connection: close")) as connection:
-            begun.wait(5)
+            begun.wait(10)
             connection.sock.sendall(later)
             told.set()
             log.wait()
@@ -9017,7 +9017,7 @@ def test_client_that_leaves_a_download_costs_one_line():
     with serving(app) as server, Log() as log:
         with Connection(server, get()) as connection:
             connection.file.read(1000)
-        assert closed.wait(5)
+        assert closed.wait(10)
         log.wait()
         assert [(r.levelname, r.exc_info) for r in log.records] == [("INFO", None)]
 
@@ -9164,10 +9164,10 @@ def test_slow_handlers_stop_nobody_and_threads_are_bounded():
     gate = Gate()
     with serving(gate, threads=4) as server, contextlib.ExitStack() as stack:
         connections = [stack.enter_context(Connection(server, get("/slow"))) for _ in range(3)]
-        assert all(gate.begun.acquire(timeout=5) for _ in range(3))
+        assert all(gate.begun.acquire(timeout=10) for _ in range(3))
         assert ask(server, get())[0] == 200
         connections += [stack.enter_context(Connection(server, get("/slow"))) for _ in range(9)]
-        assert gate.begun.acquire(timeout=5)
+        assert gate.begun.acquire(timeout=10)
         assert not gate.begun.acquire(timeout=0.1)
         gate.release.set()
         assert [connection.response()[0] for connection in connections] == [200] * 12
@@ -9507,7 +9507,7 @@ def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
 def test_stop_lets_a_running_request_end_and_frees_the_port():
     gate = Gate()
     with serving(gate) as server, Connection(server, get("/slow")) as connection:
-        assert gate.begun.acquire(timeout=5)
+        assert gate.begun.acquire(timeout=10)
         stopper = threading.Thread(target=server.stop)
         stopper.start()
         assert comes_true(lambda: server.stopping)
@@ -9531,7 +9531,7 @@ def test_handler_may_stop_the_server():
 def test_stop_waits_no_longer_than_it_is_told():
     gate = Gate()
     with serving(gate, stop_timeout=0.1) as server, Connection(server, get("/slow")):
-        assert gate.begun.acquire(timeout=5)
+        assert gate.begun.acquire(timeout=10)
         assert stop_in_a_while(server) < 3
         gate.release.set()
 
@@ -9575,7 +9575,7 @@ def test_streams_of_events_end_at_once_when_the_server_stops(first):
 
     with Log() as log, Log("webapp.access") as lines, serving(app, stop_timeout=60, quiet=False) as server:
         with Connection(server, get()):
-            assert told.wait(5)
+            assert told.wait(10)
             assert stop_in_a_while(server) < 5
     assert len(lines.records) == 1
     # A generator that is running cannot be closed: its finally does not run, and that is no failure of anybody.
@@ -9628,7 +9628,7 @@ def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_
         with Connection(server, get()) as connection:
             assert connection.sock.recv(1)
             assert stop_in_a_while(server) < 5
-            assert closed.wait(5)
+            assert closed.wait(10)
 
 
 def test_a_server_that_cannot_be_made_leaves_nothing_open():
@@ -10057,7 +10057,7 @@ def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number
     process = start(target.format(program.parent), "--port", "0", cwd=program.parent)
     assert ask(port_of(process), get())[2] == b"one"
     tell(process, number)
-    process.communicate(timeout=5)
+    process.communicate(timeout=30)
     assert process.returncode == 0
 
 
@@ -10071,7 +10071,7 @@ def test_first_ctrl_c_says_after_a_second_what_it_waits_for_and_a_second_one_end
         waits = "webapp: waiting up to 10 seconds for answers to end: GET / (Ctrl-C again ends at once)\n"
         assert next(messages(process)) == waits
         tell(process, number)
-        _, errors = process.communicate(timeout=5)
+        _, errors = process.communicate(timeout=30)
         assert process.returncode == 128 + number and "Traceback" not in errors
 
 
@@ -10136,7 +10136,7 @@ def test_what_cannot_start_says_so_on_one_line(tmp_path, server, arguments, word
     (tmp_path / "webapp.py").write_bytes(pathlib.Path(webapp.__file__).read_bytes())  # makes no application
     (tmp_path / "empty").mkdir()
     process = start(*arguments.format(taken=server.port).split(), cwd=tmp_path)
-    output, errors = process.communicate(timeout=10)
+    output, errors = process.communicate(timeout=30)
     assert (process.returncode, output, errors.count("\n")) == (1, "", 1)
     assert words.format(taken=server.port, folder=os.path.join(tmp_path, "")) in errors
 
@@ -10166,7 +10166,7 @@ def test_version_tells_the_digest_of_the_source_where_there_is_some(name, tmp_pa
         command = ("program.pyz",)
         with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
             archive.write(py_compile.compile(source, str(tmp_path / "c")) if name.endswith("c") else source, name)
-    output, _ = start("--version", cwd=tmp_path, command=command).communicate(timeout=10)
+    output, _ = start("--version", cwd=tmp_path, command=command).communicate(timeout=30)
     digest = hashlib.sha256(pathlib.Path(source).read_bytes()).hexdigest()
     if name == "__main__.pyc":
         digest = "unknown: this program holds no source of it"
@@ -10185,7 +10185,7 @@ def test_application_cannot_frame_its_answer_under_python_o_either(program, monk
     at = port_of(process)
     codes = [ask(at, get(f"/{name}"))[0] for name in ("Transfer-Encoding", "connection", "X-Mine")]
     tell(process, signal.SIGTERM)
-    process.communicate(timeout=5)
+    process.communicate(timeout=30)
     assert codes == [500, 500, 200]
 
 
@@ -10199,7 +10199,7 @@ def test_routes_are_printed_and_escaped_where_the_console_has_no_characters_for_
         "utf-8",
     )
     process = start("table", "--routes", cwd=tmp_path, encoding="cp1252")
-    assert process.communicate(timeout=5)[0].splitlines() == [
+    assert process.communicate(timeout=30)[0].splitlines() == [
         "METHOD  PATTERN          HANDLERS  BLOCK   BEFORE  ERROR  AFTER",
         "GET     /admin/{id:int}  user      /admin  staff   oops   -",
         "POST    /\u00e9/\\u65e5             make      /       -       oops   -",
@@ -10216,7 +10216,7 @@ def test_ctrl_c_before_the_server_handles_it_is_no_traceback(tmp_path):
     )
     for command in (("-m", "webapp", "early"), ("-m", "webapp", "late"), ("late.py",)):
         process = start(cwd=tmp_path, command=command)
-        assert process.communicate(timeout=10)[1] == ""
+        assert process.communicate(timeout=30)[1] == ""
         assert process.returncode == 130
 
 
@@ -10248,7 +10248,7 @@ def test_reload_follows_changes_and_waits_a_syntax_error_out(command, program):
     assert "serving" in next(lines)
     assert ask(at, get())[2] == b"three"
     tell(process, signal.SIGINT)
-    process.communicate(timeout=5)
+    process.communicate(timeout=30)
     assert process.returncode == 0
     with pytest.raises(OSError):
         ask(at, get())
@@ -10267,7 +10267,7 @@ def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_pa
         else:
             os.killpg(process.pid, signal.SIGINT)
         assert connection.response()[2] == b"done"
-    _, errors = process.communicate(timeout=5)
+    _, errors = process.communicate(timeout=30)
     assert process.returncode == 0 and "Traceback" not in errors
 
 
@@ -10279,7 +10279,7 @@ def test_no_child_outlives_its_parent(command, program):
         assert connection.response()[0] == 200
         process.kill()
         assert connection.closed()
-    process.communicate(timeout=5)  # ends when the child, too, has closed its pipes
+    process.communicate(timeout=30)  # ends when the child, too, has closed its pipes
 
 
 @pytest.mark.parametrize("value", ["", "x", "99999 1.0", "-1 1.0", "{file} 1.0", "{pipe}", "{pipe} x"])
