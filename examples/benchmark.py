@@ -435,16 +435,15 @@ def timed(app: App, requests: list[Request], repeats: int) -> float:
     return time.process_time() - started
 
 
-def work(framework: str) -> None:
-    """Answer every line, the name of a case and seconds, with microseconds per request, or what went wrong."""
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
-    sys.stdout = ENVIRON["wsgi.errors"] = Sink()
+def timer_of(framework: str) -> Callable[[str, float], float]:
+    """Return what times a case for so many seconds, in microseconds per request."""
     logging.basicConfig(stream=Sink())  # formats records, which is what costs
+    ENVIRON["wsgi.errors"] = Sink()
     apps = [BUILDERS[framework](hooked) for hooked in (False, True)]
     chosen = {case.name: case for case in cases()}
     repeats: dict[str, int] = {}
 
-    def answer(name: str, seconds: float) -> float:
+    def timer(name: str, seconds: float) -> float:
         case = chosen[name]
         app = apps[case.hooks > 0]
         if name not in repeats:
@@ -458,12 +457,7 @@ def work(framework: str) -> None:
         gc.freeze()
         return timed(app, case.requests, repeats[name]) / repeats[name] / len(case.requests) * 1e6
 
-    for line in sys.stdin:
-        try:
-            reply: Any = answer(*json.loads(line))
-        except Exception as error:
-            reply = repr(error)
-        replies.write(json.dumps(reply) + "\n")
+    return timer
 
 
 # ---- what is asked through sockets -----------------------------------------------------------------------------------
@@ -579,7 +573,7 @@ def ask(port: int, number: int, seconds: float) -> dict[str, float]:
     first = f"{'POST' if load.body else 'GET'} {load.target} HTTP/1.1"
     payload = "\r\n".join([first, *fields, "", ""]).encode() + bytes(load.body)
     connections = [connect(port, payload, load.status) for _ in range(load.clients)]
-    clients = [(*each, payload, [], 0.0) for each in connections]
+    clients: list[Any] = [(*each, payload, [], 0.0) for each in connections]
     if load.beside:
         clients.append((*connect(port, beside, 200), beside, [], 0.01))
     end = (began := time.perf_counter()) + seconds
@@ -610,6 +604,8 @@ def ask(port: int, number: int, seconds: float) -> dict[str, float]:
     else:
         in_turn(clients[0][3])
     elapsed = time.perf_counter() - began
+    for connection, *_ in clients:
+        connection.close()
     waits = sorted(wait for each in clients if not each[4] for wait in each[3]) or [0.0]
     return {
         "answers": len(waits) + load.clients,
@@ -619,13 +615,6 @@ def ask(port: int, number: int, seconds: float) -> dict[str, float]:
         "beside": statistics.median(clients[-1][3] or [0.0]) if load.beside else 0.0,
         "rounds": waits[-1] / SLOW / 1e3,
     }
-
-
-def serve(name: str, port: int) -> None:
-    """Be a server."""
-    if name == "loop":
-        loop(port)
-    webapp_app().run(port=port, quiet=name == "quiet")
 
 
 def loop(port: int) -> None:
@@ -676,9 +665,43 @@ def log_of(name: str) -> Any:
     return open(writer, "wb", 0)
 
 
-def be(function: str, *arguments: Any) -> list[str]:
-    """Return the arguments of an interpreter that calls a function of this file, and prints what it returns."""
-    return [__file__, "--be", function, json.dumps(arguments)]
+def be(*part: Any) -> list[str]:
+    """Return the arguments of an interpreter that takes a part in this: see `play`."""
+    return [__file__, "--be", json.dumps(part)]
+
+
+def play(part: str, *given: Any) -> None:
+    """Be a server until somebody kills it; or a worker, which answers each line of input with a line of output."""
+    if part == "loop":
+        loop(*given)
+    if part != "worker":
+        webapp_app().run(port=given[0], quiet=part == "quiet")
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    sys.stdout = Sink()
+    answer: Callable[..., Any] = ask if given[0] == "clients" else timer_of(*given)
+    for line in sys.stdin:
+        try:
+            reply: Any = answer(*json.loads(line))
+        except Exception as error:
+            reply = repr(error)
+        replies.write(json.dumps(reply) + "\n")
+
+
+@contextlib.contextmanager
+def worker(name: str, core: int = 0) -> Iterator[Callable[..., Any]]:
+    """Start a worker; yield what asks it a question, and says why there is no answer, which is None then."""
+    process = start(core, be("worker", name), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+
+    def question(whose: str, title: str, *arguments: Any) -> Any:
+        process.stdin.write(json.dumps(arguments) + "\n")
+        reply = json.loads(process.stdout.readline())
+        if isinstance(reply, str):
+            print(f"{whose} is out of {title}: {reply}", file=sys.stderr)
+        return None if isinstance(reply, str) else reply
+
+    with process:
+        yield question
+        process.stdin.close()
 
 
 def start(core: int, arguments: list[str], **options: Any) -> Any:
@@ -724,7 +747,7 @@ def served(arguments: list[str], port: int, log: Any = None) -> Iterator[int]:
 def serving(name: str, stack: contextlib.ExitStack) -> tuple[int, int]:
     """Have a server run until the stack ends; return its port and its session."""
     port = free_port()
-    arguments = [part.replace("PORT", str(port)) for part in PEERS.get(name, be("serve", name, port))]
+    arguments = [part.replace("PORT", str(port)) for part in PEERS.get(name, be(name, port))]
     return port, stack.enter_context(served(arguments, port, log_of(name)))
 
 
@@ -738,37 +761,24 @@ def spent(session: int) -> float:
     return ticks and ticks / os.sysconf("SC_CLK_TCK") * 1e6
 
 
-def measure_load(number: int, running: dict[str, tuple[int, int]], rounds: int, seconds: float) -> dict[str, Rounds]:
-    """Ask every server for a load; return their figures, round by round."""
-    load = LOADS[number]
-    figures: dict[str, Rounds] = {}
-    asked = {name: server for name, server in running.items() if name in load.servers or load.peers and name in PEERS}
-    for _, (name, (port, session)) in itertools.product(range(rounds), asked.items()):
-        before = spent(session)
-        client = start(-1, be("ask", port, number, seconds), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        printed, trouble = client.communicate()
-        if client.returncode:
-            print(f"{name} is out of {load.title}: {trouble.decode().splitlines()[-1:]}", file=sys.stderr)
-            continue
-        figure = json.loads(printed)
-        figure["µs"] = (spent(session) - before) / max(1, figure["answers"])
-        for key, value in figure.items():
-            figures.setdefault(name, {}).setdefault(key, []).append(value)
-    return figures
-
-
 def print_loads(chosen: list[int], rounds: int, seconds: float) -> None:
-    """Start the servers, measure loads, and print them as they are measured."""
+    """Start the servers, measure loads round by round, and print them as they are measured."""
     peers = [name for name in PEERS if all(map(importlib.util.find_spec, (name, "falcon")))]
-    names = {name for number in chosen for name in LOADS[number].servers + ("peers",) * LOADS[number].peers}
+    wanted = {number: (*LOADS[number].servers, *(peers if LOADS[number].peers else ())) for number in chosen}
     measured: dict[str, dict[str, Rounds]] = {}
     with contextlib.ExitStack() as stack:
-        running = {}
-        for name in ("loop", "quiet", *LOGS, *peers):
-            if name in names or name in peers and "peers" in names:
-                running[name] = serving(name, stack)
-        for number in chosen:
-            measured[LOADS[number].name] = measure_load(number, running, rounds, seconds)
+        running = {name: serving(name, stack) for name in dict.fromkeys(itertools.chain(*wanted.values()))}
+        question = stack.enter_context(worker("clients", -1))
+        for number, names in wanted.items():
+            figures = measured[LOADS[number].name] = {}
+            for _, name in itertools.product(range(rounds), names):
+                port, session = running[name]
+                before = spent(session)
+                reply = question(name, LOADS[number].title, port, number, seconds)
+                if reply is not None:
+                    reply["µs"] = (spent(session) - before) / max(1, reply["answers"])
+                    for key, value in reply.items():
+                        figures.setdefault(name, {}).setdefault(key, []).append(value)
             print_load(LOADS[number], measured)
 
 
@@ -821,21 +831,13 @@ def print_load(load: Load, measured: dict[str, dict[str, Rounds]]) -> None:
 def print_cases(names: list[str], chosen: list[Case], rounds: int, seconds: float) -> None:
     """Time cases, and print them as they are timed."""
     with contextlib.ExitStack() as stack:
-        workers = {}
-        for name in names:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            workers[name] = stack.enter_context(start(0, be("work", name), **pipes, text=True, bufsize=1))
-            stack.callback(workers[name].stdin.close)
+        questions = {name: stack.enter_context(worker(name)) for name in names if chosen}
         for case in chosen:
-            timed_rounds: Rounds = {name: [] for name in names}
+            taken: Rounds = {name: [] for name in names}
             for _, name in itertools.product(range(rounds), names):
-                workers[name].stdin.write(json.dumps([case.name, seconds]) + "\n")
-                reply = json.loads(workers[name].stdout.readline())
-                if isinstance(reply, str):
-                    print(f"{name} is out of {case.title}: {reply}", file=sys.stderr)
-                else:
-                    timed_rounds[name].append(reply)
-            print_case(case.title, "µs", timed_rounds, case.goal, case.against)
+                reply = questions[name](name, case.title, case.name, seconds)
+                taken[name] += [] if reply is None else [reply]
+            print_case(case.title, "µs", taken, case.goal, case.against)
 
 
 def print_programs(names: list[str], wanted: Callable[[str], bool], directory: str, rounds: int) -> None:
@@ -897,6 +899,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--be"]:
-        print(json.dumps(globals()[sys.argv[2]](*json.loads(sys.argv[3]))))
+        play(*json.loads(sys.argv[2]))
     else:
         main()
