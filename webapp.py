@@ -440,6 +440,9 @@ class _Headers(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         return self._fields[name.lower()][0][1]
 
+    def __setitem__(self, name: str, value: str) -> None:
+        raise TypeError(f"headers can be read only: response.header({name!r}, {value!r}) sets one")
+
     def __iter__(self) -> Iterator[str]:
         return (pairs[0][0] for pairs in self._fields.values())
 
@@ -581,8 +584,8 @@ def _http_date(seconds: float) -> str:
 def _seconds(max_age: Any) -> int:
     try:
         return int(max_age)
-    except TypeError:
-        raise TypeError(f"max_age is a number of seconds, not {_shown(max_age)}") from None
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise type(error)(f"max_age is a number of seconds, not {_shown(max_age)}") from None
 
 
 def _time_stamp(moment: datetime) -> float:
@@ -872,6 +875,8 @@ class Fields(Mapping[str, _T]):
         any other value that cannot be converted, this raises a ValueError that is also an HttpException of status
         400; its attribute `field` is `name`. If the field is missing, it is a KeyError too.
         """
+        if not callable(convert):  # also when a client has sent no such field
+            raise TypeError(f"parse({_shown(name)}, {_shown(convert)}): a name, then a function that converts, as int")
         if default is not ... and name not in self._values:
             return default
         value = self[name]
@@ -901,7 +906,20 @@ class Fields(Mapping[str, _T]):
         return f"Fields({[(name, value) for name, values in self._values.items() for value in values]!r})"
 
 
-_NO_FIELDS: Fields[Any] = Fields()
+class _NoFields(Fields[Any]):
+    """The fields of a body that holds none: where one is asked for, it says why."""
+
+    __slots__ = ("_why",)
+
+    def __init__(self, why: str) -> None:
+        super().__init__()
+        self._why = why
+
+    def __getitem__(self, name: str) -> Any:
+        raise _MissingField(name, f"Missing field {name!r}: {self._why}")
+
+
+_NO_FILES = _NoFields("files come in a form with enctype='multipart/form-data'")
 
 
 def _wsgi_text(text: str, errors: str = "strict") -> str:
@@ -1907,6 +1925,14 @@ class _Cookies(_Given):
     __slots__ = ()
     _kind = "cookie"
 
+    def __setitem__(self, name: str, value: str) -> None:
+        raise TypeError(f"request.cookies is what came: response.cookie({name!r}, ...) sets one")
+
+
+class _AllInput(_Given):
+    __slots__ = ()
+    _kind = "input"
+
 
 class _RequestHeaders(Mapping[str, str]):
     """The header fields of a WSGI environment under their own names, in any case."""
@@ -2273,10 +2299,12 @@ class Request:
     @_once
     def _parts(self) -> tuple[Fields[str], Fields[UploadedFile]]:
         if self.content_type == "application/x-www-form-urlencoded":
-            return _parse_urlencoded(self._small_body().decode("latin-1"), self._app._max_fields, 413), _NO_FIELDS
+            return _parse_urlencoded(self._small_body().decode("latin-1"), self._app._max_fields, 413), _NO_FILES
         if self.content_type == "multipart/form-data":
             return self._multipart()
-        return _NO_FIELDS, _NO_FIELDS
+        sent = f"the body is {self.content_type[:80]}" if self.content_type else "there is no body with a Content-Type"
+        nothing = _NoFields(f"{sent}, so no form")
+        return nothing, nothing
 
     def _multipart(self) -> tuple[Fields[str], Fields[UploadedFile]]:
         boundary = self._content_parameter("boundary", "").encode("latin-1", "replace")
@@ -2297,14 +2325,15 @@ class Request:
     def body_all(self) -> dict[str, Any]:
         """Return all input as one dict: query, then form, then the members of a JSON object; a later one wins.
 
-        A repeated field is a list, any other its value. Files and path parameters are not in it. Raises what `query`,
-        `form` and `json` raise.
+        A repeated field is a list, any other its value. Files and path parameters are not in it, and a JSON document
+        that is no object has no members. Raises what `query`, `form` and `json` raise; `body_all()[name]` without such
+        input is a 400, as it is for a form.
         """
         return self._all_input()
 
     def _all_input(self, *, skip_broken: bool = False) -> dict[str, Any]:
         """Return what `body_all` does; with `skip_broken` without the parts that cannot be read."""
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = _AllInput()
         for part in ("query", "form", "json"):
             with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
                 if part != "json":
@@ -2397,7 +2426,12 @@ class _Stream(_Content):
             chunks, self._chunks = self._chunks, None
             if chunks is None:
                 raise RuntimeError("the stream has failed already: build another body")
-            self._first = next(chunks, b"")
+            try:
+                self._first = next(chunks, b"")
+            except (TypeError, ValueError) as error:
+                if giver is not None and _below(error.__traceback__) is None:  # about the chunk, not of the application
+                    _explain(error, f"the stream{_of(giver)}")
+                raise
             self._chunks = chunks
         return self
 
@@ -2674,7 +2708,8 @@ def _signing_keys(secret_key: str | bytes | Sequence[str | bytes] | None, cookie
     if secret_key is None:
         return []
     secrets = [secret_key] if isinstance(secret_key, (str, bytes)) else secret_key
-    keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
+    listed = secrets if isinstance(secrets, Iterable) else ()
+    keys = [secret.encode() if isinstance(secret, str) else secret for secret in listed]
     if not keys or not all(isinstance(key, bytes) for key in keys):
         raise ValueError("secret_key is a str or bytes, or a list of them")
     for key in keys:
@@ -2784,6 +2819,14 @@ _PLAIN_TEXT = _Bytes(b"", _TEXT)  # stands for whatever str is returned: what is
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 
 
+def _rather(value: object) -> str:
+    """Say what else was meant by a value that is no response, if that can be guessed."""
+    kind = value if isinstance(value, type) else type(value)
+    if issubclass(kind, BaseException):
+        return f"; an exception is raised: raise {_name(kind)}(...)"
+    return f"; or call it: {_name(value)}()" if callable(value) else ""
+
+
 class Response:
     """What the client will get. Every method that builds returns the response, so that calls can be chained.
 
@@ -2821,6 +2864,10 @@ class Response:
     def status(self) -> int:
         """The status as it stands; 200 until one is set."""
         return self._status or 200
+
+    @status.setter
+    def status(self, status: object) -> None:
+        raise AttributeError(f"response.status can be read only: code({status!r:.80}) sets it")
 
     @property
     def sent(self) -> bool:
@@ -3025,8 +3072,11 @@ class Response:
     def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
         # Before anything can fail: whoever gave a stream away does not close it.
         self._close_later(iterable)
-        if isinstance(iterable, Mapping):  # would be iterated over by its keys
-            raise TypeError(f"a stream is an iterable of its chunks or events, not {_shown(iterable)}")
+        # One event, or its data, would be iterated over by its keys, numbers or letters.
+        whole: tuple[type, ...] = (Mapping, bytes, bytearray, memoryview, *((str,) if write is _encode_event else ()))
+        if isinstance(iterable, whole) or not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
+            call = ": call it" if callable(iterable) else ""
+            raise TypeError(f"a stream is an iterable of its chunks or events, not {_shown(iterable)}{call}")
         chunks = iter(iterable)
         if chunks is not iterable:
             self._close_later(chunks)
@@ -3048,8 +3098,10 @@ class Response:
         without descriptors or memory to open it.
         """
         self._refuse_if_sent()
+        if filename is not None:
+            _check_text("the filename of a download", filename)
         checked = _check_content_type(content_type) if content_type else None
-        return self._build_file(_open_file(path), checked, filename)
+        return self._build_file(_open_file(os.fsdecode(path)), checked, filename)
 
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._request._close_with(file.close)
@@ -3103,7 +3155,7 @@ class Response:
             raise TypeError(
                 f"{_whereabouts(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, "
                 "Markup or an iterator, or use context.response (code(404) for a status, json(document) for any other "
-                "document)"
+                f"document){_rather(value)}"
             )
 
     def _return(self, value: Any, giver: object) -> None:
@@ -3273,6 +3325,7 @@ class Executor:
 
     def execute(self, context: WebContext) -> object:
         """Do the work. What it returns is sent, unless it is None, or `on_cancel` builds an answer instead."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no execute(context)")
 
     def cancel(self) -> None:
         """Drop the executors behind this one, and have `on_cancel` run once `execute` has returned."""
@@ -3297,10 +3350,15 @@ class ValidationExecutor(Executor):
     _called = (*Executor._called, "validate")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for `secret_fields` that are one str, which is easily written for a tuple of one."""
+        """Raise TypeError for `secret_fields` that are one str, which is easily written for a tuple of one.
+
+        And for what holds no names, or an iterator, which would hold them for one request.
+        """
         super().__init_subclass__(**kwargs)
-        if isinstance(cls.secret_fields, str):
-            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: ({cls.secret_fields!r},) ({_place()})")
+        fields: object = cls.secret_fields
+        if isinstance(fields, (str, bytes)) or not (hasattr(fields, "__contains__") or hasattr(fields, "__get__")):
+            wanted = f"({fields!r},)" if isinstance(fields, str) else f"names of fields, not {_shown(fields)}"
+            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: {wanted} ({_place()})")
 
     _errors: dict[str, list[str]] | None = None  # not made in __init__, which a subclass may write without super()
 
@@ -3312,14 +3370,21 @@ class ValidationExecutor(Executor):
         return self._errors
 
     def add_error(self, field: str, message: str) -> None:
-        """Say what is wrong with an input field, in words for the person who filled it in."""
+        """Say what is wrong with an input field, in words for the person who filled it in.
+
+        TypeError for anything but two str: of an exception, the client would be given the stack trace.
+        """
+        _check_text("the field of add_error()", field)
+        _check_text(f"the message of add_error({field!r:.80})", message, ": str(message) is its text")
         self.errors.setdefault(field, []).append(message)
         self.cancel()
 
     def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
         """Add the messages of a mapping of field to message, or messages."""
+        if not isinstance(errors, Mapping):
+            raise TypeError(f"add_errors() takes a mapping of field to messages, not {_shown(errors)}")
         for field, messages in errors.items():
-            for message in [messages] if isinstance(messages, str) else messages:
+            for message in messages if isinstance(messages, Iterable) and not isinstance(messages, str) else [messages]:
                 self.add_error(field, message)
 
     def validate(self, context: WebContext) -> object:
@@ -3621,6 +3686,7 @@ _NO_HOOKS = _Hooks(())
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}").fullmatch
 _INTEGER = re.compile(r"-?[0-9]{1,18}").fullmatch  # fits 64 bits, which is what a database's key does
+_FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+").fullmatch  # as other frameworks write them
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -3637,8 +3703,9 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
 
 
 def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
-    if text[0] == "<" and text[-1] == ">":
-        raise ValueError(f"{pattern!r}: a parameter is written {{name}}, not {text} ({_place()})")
+    if _FOREIGN_PARAMETER(text):
+        wanted = "{name:path}" if text[0] == "*" else "{name}"
+        raise ValueError(f"{pattern!r}: a parameter is written {wanted}, not {text} ({_place()})")
     if "{" not in text and "}" not in text:
         return _LITERAL, text
     match = _SEGMENT(text)
@@ -3879,7 +3946,8 @@ def _refuse_other_case(context: WebContext, segments: Sequence[str]) -> None:
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
     root = os.path.realpath(directory)
     if not os.path.isdir(root):
-        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory ({_place()})")
+        where = "" if os.path.isabs(directory) else f" in {os.getcwd()}"
+        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_place()})")
     with contextlib.suppress(OSError):  # Windows opens no directory, and this one need not be readable
         descriptor = os.open(root, os.O_RDONLY)
         try:
@@ -4027,7 +4095,7 @@ def _mistaken(app: object) -> str:
 
 
 def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
-    mistake = _mistaken(wsgi_app)
+    mistake = "an application cannot be mounted in itself" if wsgi_app is scope._app else _mistaken(wsgi_app)
     if mistake:
         raise TypeError(f"mount(): {mistake} ({_place()})")
     depth = len(scope._whole(prefix)[0])
@@ -4475,6 +4543,7 @@ class WebApp(Scope):
     ) -> None:
         _refuse_overrides(type(self))  # again, as a mixin's __init_subclass__ can keep WebApp's from being called
         super().__init__(self, None, "")
+        _check_text("session_cookie", session_cookie)
         if not _TOKEN(session_cookie):
             raise ValueError(f"session_cookie is a token, not {session_cookie!r}")
         self._session_keys = _signing_keys(secret_key, session_cookie)
@@ -4857,6 +4926,10 @@ def _refuse_overrides(app_class: type) -> None:
     for name in _OVERRIDABLE:
         if not callable(getattr(app_class, name)):
             raise TypeError(f"{app_class.__qualname__}.{name} is no method")
+        method = next(vars(base)[name] for base in app_class.__mro__ if name in vars(base))
+        if isinstance(method, _FUNCTION) and not _takes_count(method, 2):
+            argument = "cause" if name == "resolve_status_code" else "context"
+            raise TypeError(f"{app_class.__qualname__}.{name} must take (self, {argument}) ({_place()})")
 
 
 def _refuse_shadows(app: WebApp) -> None:
