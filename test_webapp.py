@@ -9309,6 +9309,32 @@ def test_a_crowd_that_stalls_keeps_nobody_from_being_answered(stall):
                 assert ask(server, post("/sized", "Content-Length: 3", body=b"abc"))[2] == b"3"
 
 
+def test_long_heads_are_not_kept_while_a_connection_is_idle():
+    """A thousand of 64 KiB each would be 170 MiB."""
+    with serving() as server, contextlib.ExitStack() as stack:
+        for length in (10, 10_000):
+            connection = stack.enter_context(Connection(server, get("/", "X: " + "x" * length)))
+            assert connection.response()[0] == 200
+        kept = [len(each.last.text) for each in server._connections if each.last is not None]
+    assert kept == [len(get("/", "X: " + "x" * 10)) - 4]
+
+
+AT_EASE = {"nothing": b"", "one request": get(), "an answer that was a refusal": b"nothing that HTTP knows\r\n\r\n"}
+
+
+@pytest.mark.parametrize("stall", [*STALLS, *AT_EASE])
+def test_a_crowd_makes_room_where_no_more_connections_can_be_open(stall, monkeypatch):
+    """Descriptors run out long before threads do; what is idle is no more than one way to take them."""
+    monkeypatch.setattr(webapp, "_most_connections", lambda: 40)
+    limits = {"threads": 4, "body_timeout": 60, "header_timeout": 60}
+    with serving(**limits) as server, contextlib.ExitStack() as stack, Log() as log:
+        for _ in range(60):
+            stack.enter_context(Connection(server, {**STALLS, **AT_EASE}[stall]))
+        for _ in range(5):
+            assert ask(server, get())[0] == 200
+    assert not [record for record in log.records if "the server failed" in record.getMessage()]
+
+
 @pytest.mark.parametrize("behind", [b"", get()], ids=["nothing", "a request"])
 @pytest.mark.parametrize("path", ["/events", "/late"])
 def test_the_place_of_a_stream_whose_client_left_is_given_back(monkeypatch, path, behind):
@@ -9799,6 +9825,20 @@ def test_tls_tells_a_complete_answer_from_one_that_was_cut(secured, path, fields
                 assert path != "/fail_later"
 
 
+@pytest.mark.parametrize(
+    "server_has, words", [("", "NO_SHARED_CIPHER|no shared cipher"), ("all", "HTTP_REQUEST|http req")]
+)
+def test_handshake_that_fails_has_an_access_line_with_the_reason(secured, server_has, words):
+    context = secured[0] if server_has else ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with serving(ssl_context=context, quiet=False) as server, Log("webapp.access") as log:
+        with contextlib.suppress(OSError), Connection(server, get() if server_has else b"") as connection:
+            if not server_has:
+                secured[1].wrap_socket(connection.sock, server_hostname="localhost")
+            connection.closed()
+        log.wait()
+    assert re.fullmatch(rf"127\.0\.0\.1 - - 0 0 0\.0 ms  .*({words}).*", log.records[0].getMessage())
+
+
 def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(secured):
     with serving(ssl_context=secured[0]) as server, Log() as log:
         for data in (b"", b"\x16\x03"):
@@ -9969,6 +10009,24 @@ def test_thread_that_cannot_be_started_is_tried_again(monkeypatch):
     assert {level for level in log.levels() if level != "INFO"} == {"WARNING"}
 
 
+UNREAD = """
+from webapp import WebApp
+app = WebApp()
+app.get("/{name}")(lambda context, name: "x")
+"""
+
+
+@pytest.mark.skipif(WINDOWS, reason="there nobody can tell whether a pipe is full")
+def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(tmp_path):
+    write_program(tmp_path / "unread.py", UNREAD)
+    process = start("unread", "--port", "0", cwd=tmp_path)
+    at = port_of(process)
+    for _ in range(40):
+        assert ask(at, get("/" + "x" * 8000))[0] == 200
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 0
+
+
 # ---- command line ----------------------------------------------------------------------------------------------------
 
 
@@ -10082,6 +10140,7 @@ MODULES = {
     "broken.py": "def\n",
     "raising.py": "1 / 0\n",
     "misspelt.py": "import webapp\napp = webapp.WebApp()\napp.get('/<a>')\n",
+    "runs.py": "import webapp\nwebapp.WebApp().run(port=0)\n",
     "other.py": "x = 1\n",
     "shop.py": """
 from webapp import WebApp
@@ -10108,6 +10167,7 @@ text = "main"
         ("broken", "broken.py"),
         ("raising", "division by zero ({folder}raising.py:1)\n"),
         ("misspelt", "not <a> ({folder}misspelt.py:3)\n"),
+        ("runs", 'when it is imported: write `if __name__ == "__main__":` above that ({folder}runs.py:2)\n'),
         ("site1 --port {taken}", f"127.0.0.1 port {{taken}}: {IN_USE}"),
         ("site1 --host 192.0.2.1", "192.0.2.1 port 8000: "),
         ("site1 --port 99999", "99999"),
@@ -10126,7 +10186,7 @@ text = "main"
         ("shop.py:text", "'main' is no WSGI application"),
         ("shop.py:shop", "it has no 'shop': name shop.py:main"),
         ("other", "it has no 'app': name what the application is called, file.py:name"),
-        (".", "it is a directory: name the file that makes the application, misspelt.py or shop.py"),
+        (".", "it is a directory: name the file that makes the application, misspelt.py or runs.py or shop.py"),
         ("empty", "it is a directory: name the file that makes the application, such as hello.py"),
         ("./shop", "a file is named with its ending: ./shop.py"),
     ],
@@ -10387,6 +10447,14 @@ def checking(**members):
     return type("NewItem", (ValidationExecutor,), members)
 
 
+def overriding(**members):
+    return type("Site", (WebApp,), members)
+
+
+async def arrive_with(self, context):
+    """What a hook looks like where everything is async."""
+
+
 # Each is a piece of code that its author believes in: the exception, and the words in it that say what was found and
 # what to write. Where the place is asked for, no frame of the traceback need be read to find it.
 DECLARED = [
@@ -10406,9 +10474,23 @@ DECLARED = [
     (lambda app: checking(secret_fields="password"), TypeError, "NewItem.secret_fields is a tuple: ('password',)"),
     (lambda app: app.get("/", checking()()), TypeError, "an instance of NewItem would carry one request's state"),
     (lambda app: app.get("/<name>"), ValueError, "a parameter is written {name}, not <name>"),
+    (lambda app: app.get("/<id>.json"), ValueError, "a parameter is written {name}, not <id>.json"),
+    (lambda app: app.get("/users/:id"), ValueError, "a parameter is written {name}, not :id"),
+    (lambda app: app.get("/files/*"), ValueError, "a parameter is written {name:path}, not *"),
+    (lambda app: app.mount("/in", app), TypeError, "an application cannot be mounted in itself"),
+    (lambda app: checking(secret_fields=None), TypeError, "NewItem.secret_fields is a tuple: names of fields, not Non"),
+    (lambda app: checking(secret_fields=iter("a")), TypeError, "NewItem.secret_fields is a tuple: names of fields, no"),
+    (lambda app: overriding(on_request=lambda self: None), TypeError, "Site.on_request must take (self, context)"),
+    (lambda app: overriding(on_complete=lambda: None), TypeError, "Site.on_complete must take (self, context)"),
+    (lambda app: overriding(on_request=arrive_with), TypeError, "arrive_with is async, and WSGI is not"),
+    (
+        lambda app: overriding(resolve_status_code=lambda self: 4),
+        TypeError,
+        "resolve_status_code must take (self, cause)",
+    ),
     (lambda app: app.get("/")(lambda: ""), TypeError, "must take (context)"),
-    (lambda app: app.static("/static", "nowhere"), ValueError, "'nowhere' is no directory"),
-    (lambda app: app.static("/static", __file__), ValueError, "py' is no directory"),
+    (lambda app: app.static("/static", "nowhere"), ValueError, f"'nowhere' is no directory in {os.getcwd()}"),
+    (lambda app: app.static("/static", __file__), ValueError, "py' is no directory ("),
 ]
 
 AT_THE_START = [
@@ -10418,6 +10500,16 @@ AT_THE_START = [
     (lambda app: app.run(port=0, threads="4"), TypeError, "threads is a number, not '4'"),
     (lambda app: app.run(port=0, threads=0), ValueError, "threads is 1 or more"),
     (lambda app: Server(app, header_timeout="10"), TypeError, "header_timeout is a number, not '10'"),
+    (lambda app: Server(app, idle_timeout=-1), ValueError, "idle_timeout is a number from 0 up, not -1"),
+    (lambda app: Server(app, body_timeout=math.nan), ValueError, "body_timeout is a number from 0 up, not nan"),
+    (lambda app: Server(app, threads=1.5), TypeError, "threads is a whole number, not 1.5"),
+    (lambda app: Server(app, port=True), TypeError, "port is a number, not True"),
+    (lambda app: Server(app, port=-1), OverflowError, "a port is a number from 0 to 65535"),
+    (lambda app: Server(app, ssl_context="adhoc"), TypeError, "ssl_context is an ssl.SSLContext, not 'adhoc': make it"),
+    (lambda app: Server(app, ssl_context=ssl.create_default_context()), ValueError, "is one for clients: make it by "),
+    (lambda app: Server(app, socket="/run/x"), TypeError, "socket is a listening socket.socket, not '/run/x'"),
+    (lambda app: WebApp(session_cookie=None), TypeError, "session_cookie is a str, not None"),
+    (lambda app: WebApp(secret_key=5), ValueError, "secret_key is a str or bytes, or a list of them"),
     (lambda app: Server(WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
     (lambda app: Server("shop:app"), TypeError, "'shop:app' is no WSGI application"),
     (lambda app: TestClient(WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
@@ -10440,6 +10532,14 @@ def test_mistake_is_told_when_it_is_made(mistake, error, words):
 
 def session_of(**members):
     return lambda context: context.session.update(members)
+
+
+def adding(*error):
+    return lambda context: ValidationExecutor().add_error(*error)
+
+
+def letters():
+    yield "a"
 
 
 TODAY = datetime.date(2026, 3, 1)
@@ -10488,6 +10588,39 @@ ASKED = [
     (lambda c: 404, TypeError, f"gave int as a response; {GAVE}"),
     (lambda c: c.response.send(404), TypeError, f"Response.send gave int as a response; {GAVE}"),
     (lambda c: c.add_executor(checking), TypeError, "(context)"),
+    (
+        lambda c: HttpException(404),
+        TypeError,
+        f"{GAVE}, json(document) for any other document); an exception is raised: raise HttpException(...)",
+    ),
+    (lambda c: NotFoundException, TypeError, "an exception is raised: raise NotFoundException(...)"),
+    (lambda c: c.response.json, TypeError, "gave method as a response; give str, bytes"),
+    (lambda c: letters, TypeError, "for any other document); or call it: letters()"),
+    (lambda c: c.response.stream(letters), TypeError, "an iterable of its chunks or events, not letters: call it"),
+    (lambda c: c.response.stream(b"ab"), TypeError, "an iterable of its chunks or events, not b'ab'"),
+    (lambda c: c.response.stream(None), TypeError, "an iterable of its chunks or events, not None"),
+    (lambda c: c.response.events("now"), TypeError, "an iterable of its chunks or events, not 'now'"),
+    (lambda c: iter([1]), TypeError, f"the stream {OF_LAMBDA}"),
+    (lambda c: iter([1]), TypeError, "a chunk of a stream is str or bytes, not int"),
+    (lambda c: setattr(c.response, "status", 404), AttributeError, "can be read only: code(404) sets it"),
+    (lambda c: c.response.headers.update if c.response.headers.__setitem__("X", "a") else "", TypeError, "header('X'"),
+    (lambda c: c.request.cookies.__setitem__("a", "b"), TypeError, "response.cookie('a', ...) sets one"),
+    (lambda c: c.response.cookie("a", "b", max_age="1h"), ValueError, "max_age is a number of seconds, not '1h'"),
+    (lambda c: c.response.cookie("a", "b", max_age=math.inf), OverflowError, "max_age is a number of seconds, not inf"),
+    (lambda c: c.response.file(__file__, filename=True), TypeError, "the filename of a download is a str, not True"),
+    (lambda c: c.response.file(None), TypeError, "expected str, bytes or os.PathLike object, not NoneType"),
+    (lambda c: c.request.query.parse(int, "page"), TypeError, "parse(int, 'page'): a name, then a function that con"),
+    (lambda c: c.request.query.parse("page", "int"), TypeError, "parse('page', 'int'): a name, then a function"),
+    (lambda c: c.add_executor(type("Check", (Executor,), {"run": lost})), NotImplementedError, "Check has no execute("),
+    (
+        adding("age", ValueError("x")),
+        TypeError,
+        "add_error('age') is a str, not ValueError('x'): str(message) is its t",
+    ),
+    (adding("age", ["x"]), TypeError, "the message of add_error('age') is a str, not ['x']"),
+    (adding(None, "x"), TypeError, "the field of add_error() is a str, not None"),
+    (lambda c: ValidationExecutor().add_errors([("a", "b")]), TypeError, "a mapping of field to messages, not [('a',"),
+    (lambda c: ValidationExecutor().add_errors({"a": None}), TypeError, "of add_error('a') is a str, not None"),
     (lambda c: c.request.accepts(["text/html"]), TypeError, "that accepts() offers is a str, not ['text/html']"),
 ]
 SINCE_3_10 = [
@@ -10526,6 +10659,17 @@ SENT = [
     (lambda c: c.request.headers["X-Token"], {}, "Missing header 'X-Token'"),
     (lambda c: c.request.cookies["theme"], {}, "Missing cookie 'theme'"),
     (lambda c: c.request.json, {"body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON"),
+    (lambda c: c.request.form["name"], {"json": {"name": 1}}, "field 'name': the body is application/json, so no form"),
+    (lambda c: c.request.form.parse("age", int), {"json": {}}, "field 'age': the body is application/json, so no form"),
+    (lambda c: c.request.form["name"], {"body": b"name=a"}, "'name': there is no body with a Content-Type, so no form"),
+    (
+        lambda c: c.request.files["f"],
+        {"form": {"f": "a.txt"}},
+        "files come in a form with enctype='multipart/form-data'",
+    ),
+    (lambda c: c.request.body_all()["name"], {"query": {"nam": 1}}, "Missing input 'name'"),
+    (lambda c: c.request.body_all()["name"], {"json": ["name"]}, "Missing input 'name'"),
+    (lambda c: c.request.body_all()["name"], {"json": None}, "Missing input 'name'"),
 ]
 
 

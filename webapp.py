@@ -5264,6 +5264,7 @@ _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024
+_MAX_KEPT_HEAD = 4 * 1024  # of one that is kept for the next: it takes three times its memory, for each idle connection
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])").fullmatch
 _FIELD_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*").fullmatch
@@ -5737,7 +5738,9 @@ class _Connection:
 
         if blocked.__class__ is not BlockingIOError:  # TLS may have to read for a write, and the other way round
             event = _READ if blocked.__class__ is self.would_block[1] else _WRITE
-        self.crew.wait_for_client(self, place)
+        if not self.crew.wait_for_client(self, place):
+            self.lost = True
+            raise TimeoutError("too many clients are slow at a time")
         started = time.monotonic()
         # Not by settimeout: the leader may look at this very socket, and must not wait for anybody.
         with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
@@ -5962,7 +5965,9 @@ class _BodyReader(io.RawIOBase):
 # about to wait. Where the application has set up logging, each line is a record of the logger webapp.access.
 
 _access = logging.getLogger("webapp.access")
-_lines: deque[str] = deque()  # those that wait to be written
+_lines: deque[str] = deque()  # those that wait to be written, each with its end
+_AT_ONCE = 1024  # characters that are written at a time: what a pipe takes if it takes anything, in any encoding
+_MOST_LINES = 1000  # that wait while nobody takes them; older ones are lost
 
 
 class _AccessHandler(logging.Handler):
@@ -5994,7 +5999,7 @@ def _log_access(*facts: object) -> None:
     """Write a line of address, method, target, status, bytes of body, milliseconds, and why it was no success."""
     if _access.handlers == [_own_access_handler] and not (_access.propagate or _access.filters):
         if _access.isEnabledFor(logging.INFO):
-            _lines.append(f"{_clock(int(time.time()))} {_ACCESS_LINE % facts}")
+            _lines.append(f"{_clock(int(time.time()))} {_ACCESS_LINE % facts}\n")
         return
     with contextlib.suppress(Exception):  # of a handler that the application has set up
         _access.info(_ACCESS_LINE, *facts)
@@ -6004,13 +6009,36 @@ _ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
 
 
 def _write_lines() -> None:
-    """Write the access lines that wait, at once."""
-    lines = []
+    """Write the access lines that wait, unless that would make the server wait: a pipe may have no reader."""
     with contextlib.suppress(IndexError):  # another server writes them too
-        while True:
-            lines.append(_lines.popleft())
-    if lines:
-        _say("\n".join(lines))
+        while _lines and _takes_more(sys.stderr):
+            text = _lines.popleft()
+            while _lines and len(text) < _AT_ONCE:
+                text += _lines.popleft()
+            if len(text) > _AT_ONCE:
+                _lines.appendleft(text[_AT_ONCE:])
+            _write_text(text[:_AT_ONCE], sys.stderr)
+        while len(_lines) > _MOST_LINES:
+            _lines.popleft()
+
+
+def _takes_more(stream: TextIO | None) -> bool:
+    """Tell whether a stream takes some KiB at once; where nobody can tell, it does."""
+    try:
+        return bool(_poll_of(cast(TextIO, stream).fileno()).poll(0))
+    except RuntimeError:  # the thread of another server asks just now, and writes these lines too
+        return False
+    except (AttributeError, OSError, ValueError):  # Windows has no poll, and not everything is a file
+        return True
+
+
+@functools.lru_cache(maxsize=1)
+def _poll_of(descriptor: int) -> Any:
+    import select
+
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return poll
 
 
 def _say(text: str) -> None:
@@ -6019,13 +6047,18 @@ def _say(text: str) -> None:
 
 
 def _write_line(text: str, stream: TextIO | None) -> None:
-    """Write a line, if there is a stream and still is; escape what a terminal or file has no character for."""
+    """Write a line, if there is a stream and still is."""
+    _write_text(text + "\n", stream)
+
+
+def _write_text(text: str, stream: TextIO | None) -> None:
+    """Write, and escape what a terminal or file has no character for."""
     if stream is not None:
         if not text.isascii():
             encoding = getattr(stream, "encoding", None) or "utf-8"
             text = text.encode(encoding, "backslashreplace").decode(encoding)
         with contextlib.suppress(OSError, ValueError):
-            stream.write(text + "\n")
+            stream.write(text)
             stream.flush()
 
 
@@ -6409,6 +6442,7 @@ def _run_class() -> type[_RunMixin]:
 #     FORSAKEN    a stream whose client has left, and whose iterator has not returned yet: as many again
 
 _STREAMS = 1000
+_THREADLESS = 24  # of the connections that can be open: one of them makes room for the next
 _PATIENCE = 0.005  # seconds that a leader may take for one answer; the interpreter's switch interval
 _LONG_ROUND = 0.02  # seconds that it may take for all that it has collected
 # When so many answers have taken too long in so many seconds, whoever gave them, the leader leaves answers to others
@@ -6439,6 +6473,7 @@ class _Crew:
         answer: Callable[[_Connection], None],
         ring: Callable[[], None],
         threads: int,
+        connections: float,
     ) -> None:
         self._collect = collect
         self._answer = answer
@@ -6448,8 +6483,11 @@ class _Crew:
         self.waiting: deque[_Connection] = deque()
         self.returned: deque[_Connection] = deque()
         self.threads: set[threading.Thread] = set()
+        # Where few connections can be open, all that have a thread leave some to everything else.
+        connections = max(connections - 2 * threads - _THREADLESS, connections // 2)
+        streams = min(_STREAMS, connections)
         # How many connections each kind of place still has room for.
-        self._room: list[float] = [_NEVER, threads, threads, _STREAMS, _STREAMS]
+        self._room: list[float] = [_NEVER, threads, threads, streams, min(streams, connections - streams)]
         # The identifier of the thread that leads, 0 if none does.
         self._leader = 0
         # Since when it answers, _NEVER while it collects; and since when it answers the present request.
@@ -6510,13 +6548,14 @@ class _Crew:
             if connection.place == _STREAMING:
                 self._move(connection, _FORSAKEN)
 
-    def wait_for_client(self, connection: _Connection, place: int) -> None:
-        """Let others work while this thread waits for its client, in a place that says for what."""
+    def wait_for_client(self, connection: _Connection, place: int) -> bool:
+        """Let others work while this thread waits for its client, in a place that says for what; False without one."""
         with self._lock:
             if connection.place in (_ANSWERS, _WAITS) and not self._move(connection, place):
                 self._move(connection, _WAITS)
             if self.leads:
                 self._depose()
+            return connection.place != _ANSWERS
 
     def begin_stream(self, connection: _Connection, long: bool) -> bool:
         """Give a connection a place among the streams; with `long`, others need not wait for its next block."""
@@ -6783,6 +6822,10 @@ class Server:
             write_timeout=write_timeout,
             stop_timeout=stop_timeout,
         )
+        if ssl_context is not None:
+            _check_ssl_context(ssl_context)
+        if socket is not None:
+            _check_listener(socket)
         self.app = app
         self.host = host
         self.quiet = quiet
@@ -6797,7 +6840,8 @@ class Server:
         self._would_block = _would_block(ssl_context is not None)
         self._run_class = _run_class()
         _check_threads()
-        self._crew = _Crew(self._round, self._answer, self._wake, threads)
+        self._most = _most_connections()
+        self._crew = _Crew(self._round, self._answer, self._wake, threads, self._most)
         self._connections: set[_Connection] = set()
         # Steps that other threads ask the leader to take, and whether it has been woken for them.
         self._asked: deque[tuple[Callable[[_Connection], None], _Connection]] = deque()
@@ -6820,8 +6864,11 @@ class Server:
 
     def _open(self, opened: contextlib.ExitStack, listener: socket.socket | None, port: int) -> None:
         """Get everything that must be closed again."""
+        # Some of it is needed when there is no descriptor left that an import could open a file with.
+        import datetime  # noqa: F401
         import selectors
         import socket
+        import struct  # noqa: F401
 
         self._listener = opened.enter_context(_listen(self.host, port) if listener is None else listener)
         self._listener.setblocking(False)
@@ -6842,7 +6889,6 @@ class Server:
         self._selector = opened.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
         self._selector.register(self._bell, _READ)
-        self._most = _most_connections()
         self.template = self._make_template(opened)
 
     @property
@@ -6986,7 +7032,9 @@ class Server:
         tries, self._tries = self._tries, _BURST
         for accepted in range(tries):
             try:
-                if len(self._connections) >= self._most and not self._make_room():
+                # Closed when there is another in its place, and not before.
+                leaving = self._least_needed() if len(self._connections) >= self._most else None
+                if leaving is None and len(self._connections) >= self._most:
                     raise OSError("too many are open")
                 sock, address = self._listener.accept()
             except BlockingIOError:
@@ -7004,6 +7052,8 @@ class Server:
                         _report(logging.WARNING, "cannot accept a connection: %s", error)
                     self._selector.unregister(self._listener)
                 return
+            if leaving is not None:
+                self._dismiss(leaving)
             connection = _Connection(sock, address[0] if address else "", self._crew, self._would_block)
             connection.deadline = self._now + self.idle_timeout
             self._connections.add(connection)
@@ -7012,14 +7062,34 @@ class Server:
                 return
 
     def _make_room(self) -> bool:
-        """Close the connection that has been idle for the longest time, as RFC 9112 section 9.5 allows.
+        """Close the connection that is needed least; False if there are none but those that threads are at work on."""
+        found = self._least_needed()
+        if found is not None:
+            self._dismiss(found)
+        return found is not None
 
-        Rather one that was answered before than one whose first request may be on its way.
+    def _least_needed(self) -> _Connection | None:
+        """Return the connection to close when no more can be open, None without one.
+
+        First one whose answer was sent, then one that is idle, as RFC 9112 section 9.5 allows: rather one that was
+        answered before than one whose first request may be on its way. Then whoever is sending a body, and at last
+        whoever takes an answer. Of several the one that has been so for the longest time.
         """
-        idle = [each for each in self._connections if each.stage == _COLLECTING and each.request is None]
-        if idle:
-            self._drop(min(idle, key=lambda each: (each.last is None, bool(each.buffer), each.deadline)))
-        return bool(idle)
+        order = (_LINGERING, _COLLECTING, _SENDING)
+
+        def need(each: _Connection) -> tuple[float, ...]:
+            # A head may take less time than silence.
+            limit = 0 if each.request else self.header_timeout if each.buffer else self.idle_timeout
+            return order.index(each.stage), each.request is not None, each.last is None, each.deadline - limit
+
+        return min((each for each in self._connections if each.stage in order), key=need, default=None)
+
+    def _dismiss(self, connection: _Connection) -> None:
+        if connection.stage == _SENDING:
+            self._give_up(connection)
+            connection.socket.close()
+        else:
+            self._drop(connection)
 
     def _welcome(self, connection: _Connection) -> None:
         connection.socket.setblocking(False)
@@ -7052,8 +7122,11 @@ class Server:
                 moved = len(data)
         except connection.would_block:
             return
-        except OSError:
+        except OSError as error:
             moved = 0
+            if connection.shaking and getattr(error, "reason", None) and not self.quiet:
+                # No certificate, a client that speaks plain HTTP or distrusts us: nothing else would tell.
+                _log_access(connection.address or "-", "-", "-", 0, 0, 0, f"  {_printable(str(error))}")
         if not moved:
             if connection.stage == _COLLECTING and (connection.request or connection.buffer):
                 _report(logging.INFO, "%s went away in the middle of a request", connection.address)
@@ -7094,12 +7167,13 @@ class Server:
             return False
         connection.line = connection.seen = 0
         try:
-            connection.request = connection.last = request = _parse_head(
+            connection.request = request = _parse_head(
                 data[: end - 2].decode("latin-1"), connection.last, self.template
             )
         except HttpException:
             _check_lines(data[:end], 0, 0)
             raise
+        connection.last = request if end <= _MAX_KEPT_HEAD else None
         connection.buffer = data[end + 2 :]
         if request.has_body:
             connection.body = _Body(request, self.body_timeout)
@@ -7278,6 +7352,8 @@ class Server:
 
     def _writable(self, connection: _Connection) -> None:
         """Send more of the rest of an answer."""
+        if connection.stage != _SENDING:  # it was given up in this very round
+            return
         rest, run = connection.rest, connection.run
         assert rest is not None and run is not None
         try:
@@ -7298,6 +7374,12 @@ class Server:
         self._select(connection, 0)
         self._uncount(connection)
         self._give_to_crew(connection)
+
+    def _give_up(self, connection: _Connection) -> None:
+        """End an answer that its client does not take."""
+        connection.lost = True
+        connection.cut()  # the system would go on trying
+        self._end_rest(connection)
 
     def _uncount(self, connection: _Connection) -> None:
         """Count no longer what a connection has kept in memory."""
@@ -7382,9 +7464,7 @@ class Server:
 
     def _time_out(self, connection: _Connection) -> None:
         if connection.stage == _SENDING:
-            connection.lost = True
-            connection.cut()  # the system would go on trying
-            self._end_rest(connection)
+            self._give_up(connection)
         elif connection.body is not None:
             connection.body.failure = HttpException(408, _TOO_SLOW)
             self._give_to_crew(connection)
@@ -7421,9 +7501,9 @@ class Server:
         requests = [request for each in running if (request := each.request) is not None]
         names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in requests[:5])
         more = f" and {len(requests) - 5} more" if len(requests) > 5 else ""
-        _say(
+        _lines.append(
             f"webapp: waiting up to {self.stop_timeout:g} seconds for answers to end: {names}{more} "
-            "(Ctrl-C again ends at once)"
+            "(Ctrl-C again ends at once)\n"
         )
 
     def _close(self) -> None:
@@ -7491,10 +7571,40 @@ def _check_options(app: object, host: object, port: object, **limits: Any) -> No
         raise TypeError(f"Server(): {mistake}")
     _check_text("host", host, "; for a port write port=8000")
     for name, value in {"port": port, **limits}.items():
-        if not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise TypeError(f"{name} is a number, not {_shown(value)}")
+        if name in ("port", "threads") and not isinstance(value, int):
+            raise TypeError(f"{name} is a whole number, not {value}")
+        if name == "port" and not 0 <= value <= 65535:
+            raise OverflowError("a port is a number from 0 to 65535")
+        if not value >= 0:  # nor a NaN, which is passed at no time
+            raise ValueError(f"{name} is a number from 0 up, not {value}")
     if limits["threads"] < 1:
         raise ValueError("threads is 1 or more, or nobody would answer")
+
+
+def _check_ssl_context(context: Any) -> None:
+    """Raise TypeError, or ValueError, for what no connection could be made secure with."""
+    import ssl
+
+    if not hasattr(context, "wrap_socket"):
+        raise TypeError(f"ssl_context is an ssl.SSLContext, not {_shown(context)}: {_MAKE_SSL_CONTEXT}")
+    if getattr(context, "protocol", None) == ssl.PROTOCOL_TLS_CLIENT:
+        raise ValueError(f"ssl_context is one for clients: {_MAKE_SSL_CONTEXT}")
+
+
+_MAKE_SSL_CONTEXT = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
+
+
+def _check_listener(listener: Any) -> None:
+    """Raise TypeError, or ValueError, for a socket that nobody can connect to."""
+    import socket
+
+    if not isinstance(listener, socket.socket):
+        raise TypeError(f"socket is a listening socket.socket, not {_shown(listener)}")
+    with contextlib.suppress(AttributeError, OSError):  # not every system tells
+        if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise ValueError("socket does not listen: call its listen() first")
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -7605,6 +7715,9 @@ _LIFELINE = "_WEBAPP_RELOAD"
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
 
 
+_loading = False  # the module that holds the application, for the command line
+
+
 @contextlib.contextmanager
 def _without_traceback() -> Iterator[None]:
     """End the process quietly by a Ctrl-C that comes before the server handles it, or after."""
@@ -7623,11 +7736,13 @@ def _run(
     for name in options:
         if name not in known:
             raise TypeError(f"run() takes no {name}; it takes host, port, reload, {', '.join(known)}")
+    if _loading:
+        raise RuntimeError('it calls run() when it is imported: write `if __name__ == "__main__":` above that')
     if reload and _lifeline() is None:
         sys.exit(_supervise())
     try:
         server = Server(app, host, port, quiet=quiet, **options)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         # The socket module repeats the address: "Address already in use (while attempting to bind on address ...)".
         reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
         _say(f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port")
@@ -7872,7 +7987,12 @@ def _load(target: str) -> Any:
         path, name = target, "app"
     folder, module = _find(path)
     sys.path.insert(0, folder)
-    namespace = vars(importlib.import_module(module))
+    global _loading
+    _loading = True
+    try:
+        namespace = vars(importlib.import_module(module))
+    finally:
+        _loading = False
     if name not in namespace:
         others = [f"{path}:{other}" for other, value in namespace.items() if isinstance(value, WebApp)]
         raise TypeError(
@@ -7917,7 +8037,8 @@ def _one_line(error: BaseException) -> str:
     trace, place = error.__traceback__, ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if trace.tb_frame.f_globals is not globals() and not file.startswith("<frozen"):
+        between = trace.tb_frame.f_globals is globals() or file == contextlib.__file__
+        if not between and not file.startswith("<frozen"):
             place = f" ({file}:{trace.tb_lineno})"
         trace = trace.tb_next
     if isinstance(error, (SyntaxError, ImportError)) or place in text:
