@@ -2490,6 +2490,17 @@ def test_uploaded_file_arrives_whole_in_memory_or_on_disk(size):
     assert with_upload(lambda upload: (upload.file.tell(), upload.file.read()), content) == (0, content)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no disk is full here")
+@pytest.mark.parametrize("excess", [1, 100_000])
+def test_upload_that_the_disk_has_no_room_for_is_a_503(monkeypatch, excess):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: open("/dev/full", "w+b"))  # noqa: SIM115
+    app = WebApp()
+    app.post("/")(lambda context: str(context.request.files["f"].size))
+    with Log() as log:
+        assert client(app).post("/", files={"f": bytes(256 * 1024 + excess)}).status == 503
+    assert log.levels() == ["ERROR"]
+
+
 @pytest.mark.parametrize("size", [10, 300_000])
 def test_uploaded_file_can_be_handed_to_the_standard_library(size):
     archive = io.BytesIO()

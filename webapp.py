@@ -1055,21 +1055,32 @@ class _Spool:
         self._space: memoryview | None = None
 
     def add(self, data: bytes) -> None:
-        """Append bytes; OSError if the disk has no room for them."""
+        """Append bytes; HttpException 503 if the disk has no room for them."""
         self.size += len(data)
-        if self._file is not None:
-            self._file.write(data)
-            return
-        self.in_memory = self.size
-        if self._pieces and len(self._pieces[-1]) < 1024:  # byte by byte, each would cost 40 more
-            self._pieces[-1] += data
-        else:
-            self._pieces.append(data)
-        if self.size > self.limit:
+        if self._file is None:
+            self.in_memory = self.size
+            if self._pieces and len(self._pieces[-1]) < 1024:  # byte by byte, each would cost 40 more
+                self._pieces[-1] += data
+            else:
+                self._pieces.append(data)
+            if self.size <= self.limit:
+                return
+        try:
+            self._write(data)
+        except OSError as error:
+            raise HttpException(503, f"what was sent could not be kept: {error}") from error
+
+    def _write(self, data: bytes) -> None:
+        """Write to the temporary file; the first time, all pieces."""
+        if self._file is None:
             import tempfile
 
             self._pour(cast(BinaryIO, tempfile.TemporaryFile()))  # noqa: SIM115
             self.in_memory = 0
+        else:
+            self._file.write(data)
+        # What is still in a buffer would fail when the file is read.
+        cast(BinaryIO, self._file).flush()
 
     def reserve(self, size: int) -> None:
         """Have the last `size` bytes read into place: an upload of 1 MiB takes half the time of one in pieces."""
@@ -5564,11 +5575,8 @@ class _Body:
         self.size += len(data)
         if self._framing > _MAX_FRAMING + 8 * self.size:
             raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
-        try:
-            if data:
-                self.kept.add(data)
-        except OSError as error:
-            raise HttpException(503, f"the body could not be kept: {error}") from error
+        if data:
+            self.kept.add(data)
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its end, which must be CRLF; b"" if it has not arrived completely."""
