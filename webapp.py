@@ -1122,7 +1122,8 @@ class _Spool:
         if self._space is not None:
             self._space.release()
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # of bytes that could not be written
+                self._file.close()
 
 
 # Larger files go to disk. Thumbnails and documents stay in memory, a large upload costs none.
@@ -7595,9 +7596,10 @@ def _check_ssl_context(context: Any) -> None:
     """Raise TypeError, or ValueError, for what no connection could be made secure with."""
     import ssl
 
-    if not hasattr(context, "wrap_socket"):
+    if not isinstance(context, ssl.SSLContext):
         raise TypeError(f"ssl_context is an ssl.SSLContext, not {_shown(context)}: {_MAKE_SSL_CONTEXT}")
-    if getattr(context, "protocol", None) == ssl.PROTOCOL_TLS_CLIENT:
+    # Before Python 3.10 a context for clients had no protocol of its own.
+    if context.protocol == ssl.PROTOCOL_TLS_CLIENT or context.check_hostname:
         raise ValueError(f"ssl_context is one for clients: {_MAKE_SSL_CONTEXT}")
 
 
