@@ -9071,6 +9071,14 @@ def test_fault_of_the_server_costs_a_connection_and_not_the_server(step):
             assert ask(server, get())[0] == 200
 
 
+def test_stream_that_ends_with_its_connection_is_no_failure_of_the_server():
+    app = WebApp()
+    app.get("/")(lambda context: iter("ab"))
+    with Log() as log, serving(app) as server:
+        assert [ask(server, get("/", "Connection: close"))[2] for _ in range(8)] == [b"ab"] * 8
+    assert log.records == []
+
+
 class Exhausted(socket.socket):
     """A listening socket for which the system has no descriptor as often as it is told."""
 
