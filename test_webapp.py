@@ -9584,7 +9584,8 @@ def test_stop_waits_no_longer_than_it_is_told():
 
 def test_stopping_leaves_no_thread_and_no_descriptor():
     gc.collect()  # what earlier tests have left
-    descriptors = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    # Not on Windows: Wine shows this, and has descriptors of its own.
+    descriptors = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") and not WINDOWS else 0
     threads = threading.active_count()
     with serving() as server, Connection(server, get()) as connection:
         connection.response()
@@ -9660,8 +9661,10 @@ def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_
             yield from [b"data: 1\n\n"] if what.endswith("come") else [bytes(100_000)] * 200
             NEVER.wait(20)
 
-    class File(Closing, io.FileIO):
-        pass
+    class File(io.FileIO):
+        def close(self):
+            super().close()
+            closed.set()
 
     def app(environ, start_response):
         start_response("200 OK", [("Content-Type", "text/event-stream" if "events" in what else OCTETS)])
@@ -10428,8 +10431,10 @@ print(sorted(set({unwanted!r}) & (set(sys.modules) - before)))
 
 def test_serving_imports_nothing_that_only_a_mistake_needs():
     code = """
-import logging, sys  # which has inspect with it since Python 3.14
-before = set(sys.modules)
+import contextlib, logging, sys
+with contextlib.ExitStack() as stack:
+    stack.enter_context(contextlib.nullcontext())
+before = set(sys.modules)  # logging imports inspect on Python 3.14, and ExitStack on 3.15
 import webapp
 app = webapp.WebApp()
 app.get("/")(lambda context: "x")
@@ -10735,7 +10740,7 @@ def test_failure_while_a_document_is_written_keeps_what_the_application_raised()
         yield 1
         raise SoldOut("as it was")
 
-    with pytest.raises(SoldOut, match="^as it was$"):
+    with pytest.raises(SoldOut, match="^as it was"):  # newer versions add a note
         answer(lambda context: {"rows": rows()}, raise_errors=True)
 
 

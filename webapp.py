@@ -7728,16 +7728,23 @@ _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2",
 _loading = False  # the module that holds the application, for the command line
 
 
-@contextlib.contextmanager
-def _without_traceback() -> Iterator[None]:
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+def _without_traceback(command: _Command) -> _Command:
     """End the process quietly by a Ctrl-C that comes before the server handles it, or after."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.exit(130)
+
+    @functools.wraps(command)
+    def quiet(*arguments: Any, **options: Any) -> Any:
+        try:
+            return command(*arguments, **options)
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+    return cast(_Command, quiet)
 
 
-@_without_traceback()
+@_without_traceback
 def _run(
     app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
 ) -> None:
@@ -7912,7 +7919,7 @@ def _modification_times() -> dict[str, float]:
     return times
 
 
-@_without_traceback()
+@_without_traceback
 def _main(argv: list[str] | None = None) -> int:
     """Run `python -m webapp`; return the exit status."""
     import argparse
