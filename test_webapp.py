@@ -10370,7 +10370,8 @@ def test_a_program_that_a_reloaded_one_starts_is_no_child_of_ours(value, tmp_pat
     """It may have the variable in its environment, but not the pipe."""
     with (tmp_path / "file").open("wb") as file, contextlib.ExitStack() as pipe:
         ends = [pipe.enter_context(open(end, mode)) for end, mode in zip(os.pipe(), ("rb", "wb"))]
-        value = value.format(file=file.fileno(), pipe=ends[0].fileno())
+        number = importlib.import_module("msvcrt").get_osfhandle if WINDOWS else int  # what it is to other programs
+        value = value.format(file=number(file.fileno()), pipe=number(ends[0].fileno()))
         monkeypatch.setenv(webapp._LIFELINE, value)
         assert webapp._lifeline.__wrapped__() is None
         assert webapp._LIFELINE not in os.environ
