@@ -10415,7 +10415,12 @@ def test_idle_connections_make_room_and_leave_descriptors_to_the_application(tmp
     with contextlib.ExitStack() as stack:
         crowd = [stack.enter_context(Connection(at)) for _ in range(600 if WINDOWS else 100)]
         assert [ask(at, get())[2] for _ in range(9)] == [b"opened"] * 9
-        assert crowd[0].closed()
+        closed = 0
+        for connection in crowd:
+            connection.sock.settimeout(0)
+            with contextlib.suppress(BlockingIOError):
+                closed += connection.closed()
+        assert closed > 50
 
 
 def test_importing_imports_nothing_that_only_a_server_needs():
