@@ -523,7 +523,7 @@ PEERS = {
 bjoern -c 'import bjoern, benchmark; bjoern.run(benchmark.falcon, "127.0.0.1", PORT)'
 fastwsgi -c 'import fastwsgi, benchmark; fastwsgi.run(benchmark.falcon, "127.0.0.1", PORT)'
 uwsgidecorators -c 'import os, sys; os.execv(os.path.join(os.path.dirname(sys.executable), "uwsgi"), sys.argv)' \
- --http11-socket 127.0.0.1:PORT --threads 64 --disable-logging --eval 'import benchmark as b; application = b.falcon'
+ --http11-socket 127.0.0.1:PORT --threads 72 --disable-logging --eval 'import benchmark as b; application = b.falcon'
 granian -m granian --interface wsgi --port PORT --blocking-threads 64 benchmark:falcon
 uvicorn -m uvicorn --interface wsgi --port PORT --no-access-log benchmark:falcon
 waitress -m waitress --listen 127.0.0.1:PORT --threads 64 benchmark:falcon
@@ -608,7 +608,7 @@ def ask(port: int, number: int, seconds: float) -> dict[str, float]:
         connection.close()
     waits = sorted(wait for each in clients if not each[4] for wait in each[3]) or [0.0]
     return {
-        "answers": len(waits) + load.clients,
+        "answers": sum(len(each[3]) + 1 for each in clients),
         "1/s": len(waits) / elapsed,
         "50 %": waits[len(waits) // 2],
         "99 %": waits[len(waits) * 99 // 100],
