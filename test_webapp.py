@@ -9939,6 +9939,37 @@ def test_access_lines_are_whole_and_in_order_and_there_when_the_server_waits(cap
     assert [target for target in targets if target != "/?last"] == [f"/?{n}" for n in range(500)]
 
 
+WRITTEN = f"""
+import socket, sys, time
+sys.path.insert(0, {str(ROOT)!r})
+import webapp
+
+class Written(list):
+    write = list.append
+    flush = staticmethod(lambda: None)
+
+def app(environ, start_response):
+    time.sleep(0.001)
+    start_response("200 OK", [])
+    return [b"x"]
+
+sys.stderr = Written()
+with webapp.Server(app) as server:
+    clients = [socket.create_connection((server.host, server.port)) for _ in range(30)]
+    for client in clients:
+        client.sendall(b"GET /?" + b"x" * 150 + b" HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
+    for client in clients:
+        client.recv(1000)
+print(sys.stderr)
+"""
+
+
+def test_access_lines_are_written_whole_where_others_write_too():
+    done = subprocess.run([sys.executable, "-c", WRITTEN], capture_output=True, text=True, check=True)
+    written = ast.literal_eval(done.stdout)
+    assert "".join(written).count(" GET ") == 30 and all(text.endswith("\n") for text in written)
+
+
 def test_a_file_of_the_root_logger_gets_the_access_lines_too(tmp_path):
     program = tmp_path / "site.py"
     program.write_text(
@@ -10039,13 +10070,18 @@ app.get("/{name}")(lambda context, name: "x")
 
 
 @pytest.mark.skipif(WINDOWS, reason="there nobody can tell whether a pipe is full")
-def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(tmp_path):
+@pytest.mark.parametrize("read", [False, True])
+def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp_path):
+    """And one that is read late loses nothing."""
     write_program(tmp_path / "unread.py", UNREAD)
     process = start("unread", "--port", "0", cwd=tmp_path)
     at = port_of(process)
-    for _ in range(40):
-        assert ask(at, get("/" + "x" * 8000))[0] == 200
+    targets = [f"/{number}{'x' * 8000}" for number in range(40)]
+    for target in targets:
+        assert ask(at, get(target))[0] == 200
     process.send_signal(signal.SIGINT)
+    if read:
+        assert [line.split()[3] for line in process.stderr if " GET " in line] == targets
     assert process.wait(10) == 0
 
 

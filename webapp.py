@@ -5975,8 +5975,9 @@ class _BodyReader(io.RawIOBase):
 
 _access = logging.getLogger("webapp.access")
 _lines: deque[str] = deque()  # those that wait to be written, each with its end
-_AT_ONCE = 1024  # characters that are written at a time: what a pipe takes if it takes anything, in any encoding
+_AT_ONCE = 1024  # characters that are written at a time: what a pipe takes whole if it takes anything, in any encoding
 _MOST_LINES = 1000  # that wait while nobody takes them; older ones are lost
+_LAST_WORDS = 1  # seconds that whoever reads them may take for some of them when the server ends
 
 
 class _AccessHandler(logging.Handler):
@@ -6017,24 +6018,33 @@ def _log_access(*facts: object) -> None:
 _ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
 
 
-def _write_lines() -> None:
-    """Write the access lines that wait, unless that would make the server wait: a pipe may have no reader."""
-    with contextlib.suppress(IndexError):  # another server writes them too
-        while _lines and _takes_more(sys.stderr):
-            text = _lines.popleft()
-            while _lines and len(text) < _AT_ONCE:
-                text += _lines.popleft()
-            if len(text) > _AT_ONCE:
-                _lines.appendleft(text[_AT_ONCE:])
-            _write_text(text[:_AT_ONCE], sys.stderr)
+def _write_lines(patience: float = 0) -> None:
+    """Write the access lines that wait, unless that would make the server wait: a pipe may have no reader.
+
+    At the end, a reader that is only slow gets them all: each write may wait for `patience` seconds.
+    """
+    while _lines and _takes_more(sys.stderr, patience):
+        _write_text(_some_lines(), sys.stderr)
+    with contextlib.suppress(IndexError):
         while len(_lines) > _MOST_LINES:
             _lines.popleft()
 
 
-def _takes_more(stream: TextIO | None) -> bool:
-    """Tell whether a stream takes some KiB at once; where nobody can tell, it does."""
+def _some_lines() -> str:
+    """Take what is written at a time: whole lines, since others write there too, or a piece of one that is longer."""
+    text = ""
+    with contextlib.suppress(IndexError):  # another server writes them too
+        while not text or len(text) + len(_lines[0]) <= _AT_ONCE:
+            text += _lines.popleft()
+    if len(text) > _AT_ONCE:
+        _lines.appendleft(text[_AT_ONCE:])
+    return text[:_AT_ONCE]
+
+
+def _takes_more(stream: TextIO | None, patience: float) -> bool:
+    """Tell whether a stream takes some KiB at once, or in `patience` seconds; where nobody can tell, it does."""
     try:
-        return bool(_poll_of(cast(TextIO, stream).fileno()).poll(0))
+        return bool(_poll_of(cast(TextIO, stream).fileno()).poll(patience * 1000))
     except RuntimeError:  # the thread of another server asks just now, and writes these lines too
         return False
     except (AttributeError, OSError, ValueError):  # Windows has no poll, and not everything is a file
@@ -6947,7 +6957,7 @@ class Server:
                 while not self._finished.wait(_STEP):
                     pass
             finally:
-                _write_lines()
+                _write_lines(_LAST_WORDS)
 
     def stop(self) -> None:
         """Accept nothing more, let what runs end within stop_timeout, and close; callable from any thread.
@@ -7529,7 +7539,7 @@ class Server:
                     run.note_access()
             else:
                 self._drop(connection)
-        _write_lines()
+        _write_lines(_LAST_WORDS)
         self._held.close()
         if _servers is not None:
             _servers.discard(self)
