@@ -510,7 +510,8 @@ GOALS: list[tuple[str, str, str, str, str, float]] = [
     ("server-304", "quiet", "µs", "server-16", "quiet", 1.3),
     ("server-file", "quiet", "1/s", "server-file", "the best of the others", 1.0),
     ("server-file", "quiet", "99 %", "server-file", "the best of the others", 2.0),
-    ("server-body", "quiet", "µs", "server-body", "loop", 2.0),
+    # Version 1.0 took 4.3; half of what it took beyond the loop, which reads as much and keeps nothing.
+    ("server-body", "quiet", "µs", "server-body", "loop", 2.65),
     ("server-slow", "quiet", "1/s", "", "", 1200.0),
     ("server-slow", "quiet", "beside", "server-quick", "quiet", 2.0),
     ("server-crowd", "quiet", "rounds", "", "", 4.0),
