@@ -561,8 +561,11 @@ def connect(port: int, payload: bytes, status: int) -> tuple[socket.socket, int]
 
 
 def receive(connection: socket.socket, length: int) -> None:
-    if len(connection.recv(length, socket.MSG_WAITALL)) < length:
-        raise ValueError("an answer broke off")
+    while length:  # Windows may give less
+        received = len(connection.recv(length, socket.MSG_WAITALL))
+        if not received:
+            raise ValueError("an answer broke off")
+        length -= received
 
 
 def ask(port: int, number: int, seconds: float) -> dict[str, float]:
