@@ -9488,6 +9488,23 @@ def test_answers_that_are_not_taken_are_kept_in_memory_up_to_a_bound(monkeypatch
         tracemalloc.stop()
 
 
+def test_bytes_that_several_clients_take_at_once_count_once(monkeypatch):
+    spilled, shared = mock.Mock(side_effect=OSError), bytes(8 * 2**20)
+    monkeypatch.setattr(tempfile, "TemporaryFile", spilled)
+
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        return [shared]
+
+    with serving(app) as server:
+        for _ in range(2):
+            with contextlib.ExitStack() as stack:
+                connections = [stack.enter_context(Connection(server, get())) for _ in range(12)]
+                for connection in connections:
+                    assert connection.file.peek()  # it is under way, and counted
+    spilled.assert_not_called()
+
+
 def test_an_answer_for_which_the_disk_has_no_room_stays_in_memory(monkeypatch):
     monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", -1)
     monkeypatch.setattr(tempfile, "TemporaryFile", mock.Mock(side_effect=OSError("no room")))
