@@ -9556,12 +9556,13 @@ def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
         time.sleep(0.02)  # until another thread leads, which is to hear of the answer at once
         return hello(environ, start_response)
 
-    with serving(app) as server, Connection(server) as connection:
-        started = time.monotonic()
+    times = []
+    with serving(app) as server, Connection(server, get() * 20) as connection:  # no byte more wakes the leader
         for _ in range(20):
-            connection.sock.sendall(get())
+            started = time.monotonic()
             connection.response()
-        assert time.monotonic() - started < 5  # of 10
+            times.append(time.monotonic() - started)
+    assert sorted(times)[15] < 0.1  # of 0.5; a busy machine may keep some
 
 
 # ---- server: starting and stopping -----------------------------------------------------------------------------------
