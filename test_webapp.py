@@ -1992,11 +1992,21 @@ EDGES = [edge + offset for edge in (-(2**31), 0, 2**31, 2**32, 32_535_215_999) f
 TIMES = st.integers(-62_135_596_800, 253_402_300_799) | st.sampled_from(EDGES)
 
 
+GMTIME = time.gmtime
+
+
 def windows_gmtime(seconds):
     """What time.gmtime does there, whatever else a test runs on."""
     if not 0 <= seconds < 32_536_850_400:
         raise OSError(22, "Invalid argument")
-    return time.gmtime(seconds)
+    return GMTIME(seconds)
+
+
+def short_gmtime(seconds):
+    """What it does where time stamps have 32 bits."""
+    if not -(2**31) <= seconds < 2**31:
+        raise OverflowError("timestamp out of range for platform time_t")
+    return GMTIME(seconds)
 
 
 def date_of(seconds):
@@ -2005,11 +2015,11 @@ def date_of(seconds):
     return re.search("Expires=([^;]*)", set_cookie)[1]
 
 
-@given(TIMES, st.sampled_from([0, 0.25, 0.999]))
-def test_a_date_is_written_as_imf_fixdate_whenever_it_is(seconds, fraction):
+@given(TIMES, st.sampled_from([0, 0.25, 0.999]), st.sampled_from([GMTIME, windows_gmtime, short_gmtime]))
+def test_a_date_is_written_as_imf_fixdate_whenever_it_is(seconds, fraction, gmtime):
     """RFC 9110 section 5.6.7; the model is the standard library's, which needs a year of four digits."""
     moment = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
-    with mock.patch("time.gmtime", windows_gmtime):
+    with mock.patch("time.gmtime", gmtime):
         assert date_of(seconds) == date_of(seconds + fraction) == email.utils.format_datetime(moment, usegmt=True)
 
 

@@ -78,11 +78,10 @@ from http import HTTPStatus
 from string import Formatter
 from types import BuiltinMethodType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, Union, cast, overload
-from urllib.parse import quote, unquote, unquote_to_bytes, urlencode, urljoin
 
-# What only some requests need (email, hashlib, html, mimetypes, tempfile) and what only the server needs (wsgiref,
-# socket, selectors, argparse) is imported where it is used: importing this file costs about what importing json and
-# logging costs.
+# What only some requests need (email, hashlib, html, mimetypes, tempfile, urllib) and what only the server needs
+# (wsgiref, socket, selectors, argparse) is imported where it is used: importing this file costs about what importing
+# json and logging costs.
 if TYPE_CHECKING:
     import inspect
     import socket
@@ -343,16 +342,35 @@ def _explain(error: Exception, what: str) -> None:
 # counts as absent. Writing raises ValueError for whatever would break the response apart. Nothing here knows of a
 # request or response: values are text.
 
+if TYPE_CHECKING:
+    _expression = re.compile
+else:
+
+    class _expression:
+        """A regular expression that is compiled when it is first used.
+
+        All of them at import would be a tenth of the time that a program takes to its first answer, which needs three.
+        """
+
+        def __init__(self, pattern, flags=0):
+            self._given = pattern, flags
+
+        def __getattr__(self, name):
+            method = getattr(re.compile(*self._given), name)
+            setattr(self, name, method)  # so that this is asked once for each
+            return method
+
+
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
-_TOKEN = re.compile(f"{_TCHAR}+").fullmatch
+_TOKEN = _expression(f"{_TCHAR}+")
 # PEP 3333 admits latin-1 without controls, so no tab either.
-_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]").search
+_NOT_IN_VALUE = _expression(r"[^\x20-\x7e\x80-\xff]")
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
-_AUTHORITY = re.compile(
+_AUTHORITY = _expression(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
-).fullmatch
+)
 # What proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
-_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+").fullmatch
+_ADDRESS = _expression(r"[0-9A-Za-z._:%\[\]-]+")
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
@@ -393,7 +411,7 @@ def _remember(size: int) -> Callable[[Callable[[str], _T]], _Remembered[_T]]:
 @_remember(256)  # an application has few header fields and repeats them: a look-up takes a tenth of the time of a check
 def _header_name(name: str) -> tuple[str, str]:
     """Return the name of a header field in small letters and as it is, or raise ValueError."""
-    if not _TOKEN(name):
+    if not _TOKEN.fullmatch(name):
         raise ValueError(f"a header's name is a token, not {name!r}")
     if name.lower() in _NOT_OURS:
         raise ValueError(f"the header {name} is the server's to set")
@@ -403,7 +421,7 @@ def _header_name(name: str) -> tuple[str, str]:
 @_remember(64)
 def _is_authority(text: str) -> bool:
     """Tell whether a Host field may be so: the name or address of a host, and perhaps a port (RFC 3986 section 3.2)."""
-    return _AUTHORITY(text) is not None
+    return _AUTHORITY.fullmatch(text) is not None
 
 
 def _check_header(name: str, value: str) -> tuple[str, tuple[str, str]]:
@@ -412,7 +430,7 @@ def _check_header(name: str, value: str) -> tuple[str, tuple[str, str]]:
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
     key, name = _header_name[name]
     # Nearly every value is plain ASCII, and str knows that without the expression.
-    if not (value.isascii() and value.isprintable()) and _NOT_IN_VALUE(value):
+    if not (value.isascii() and value.isprintable()) and _NOT_IN_VALUE.search(value):
         raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
     value = str.strip(value, " ")  # of a Markup, which is a str, a plain one
     if key == "content-length" and not (value.isascii() and value.isdigit()):
@@ -472,15 +490,15 @@ def _allow_header(methods: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[dict
 
 # A piece of a list between separators, quoted strings whole; one that is never closed reaches to the end. Nothing
 # here can match in two ways, so the time is linear.
-_ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL).findall
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)', re.DOTALL)
-_QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?").fullmatch  # RFC 9110 section 12.4.2
-_MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+").fullmatch
+_ELEMENT = _expression(r'(?:[^,"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL)
+_ESCAPED = _expression(r"\\(.)", re.DOTALL)
+_QUOTED = _expression(r'"(?:[^"\\]|\\.)*(?:"|\\?$)', re.DOTALL)
+_QVALUE = _expression(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
+_MEDIA_RANGE = _expression(f"{_TCHAR}+/{_TCHAR}+")
 
 # One parameter of a header value: a name, then a quoted string (RFC 9110, 5.6.4) whose closing quote may be
 # missing, or anything up to the next semicolon. No two branches begin alike, so a search is linear.
-_PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*(?:"([^"\\]*(?:\\.[^"\\]*)*)"?|([^;]*))', re.DOTALL)
+_PARAMETER = _expression(r';\s*([^\s;="]+)\s*=\s*(?:"([^"\\]*(?:\\.[^"\\]*)*)"?|([^;]*))', re.DOTALL)
 
 
 def _unescape(quoted: str) -> str:
@@ -521,17 +539,18 @@ def _unquote_strictly(quoted: str) -> str:
 
 
 # A weight is no quoted string (RFC 9110 section 12.4.2): it is looked for where those are blanked out.
-_WEIGHT = re.compile(r";[ \t]*[qQ]=([^;]*)").search
+_WEIGHT = _expression(r";[ \t]*[qQ]=([^;]*)")
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
     """Yield range, parameters and weight of each readable element of an Accept header (RFC 9110 section 12.5.1)."""
-    for element in _ELEMENT(value):
+    for element in _ELEMENT.findall(value):
         media_range, parameters = _parse_options(element, _unquote_strictly)
         parameters.pop("q", None)
-        weight = _WEIGHT(_QUOTED.sub('""', element))
-        if _MEDIA_RANGE(media_range):
-            yield media_range, parameters, float(weight[1]) if weight and _QVALUE(weight[1].strip(" \t")) else 1.0
+        weight = _WEIGHT.search(_QUOTED.sub('""', element))
+        sent = weight[1].strip(" \t") if weight else ""
+        if _MEDIA_RANGE.fullmatch(media_range):
+            yield media_range, parameters, float(sent) if _QVALUE.fullmatch(sent) else 1.0
 
 
 _JSON_NAMES = ("application/json", "text/javascript")
@@ -571,14 +590,17 @@ def _http_date(seconds: float) -> str:
 
     What lies before the year 1 or after 9999 becomes the nearest second that does not.
     """
-    # strftime would follow the locale, email.utils costs more to import than the rest of this file, and gmtime knows
-    # nothing before 1970 or after 3000 on Windows.
-    from datetime import date
+    # strftime would follow the locale, and email.utils costs more to import than the rest of this file.
+    whole = int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1)
+    try:
+        moment = time.gmtime(whole)
+    except (OSError, OverflowError, ValueError):
+        # Windows knows nothing before 1970 or after 3000, other systems nothing beyond 32 bits.
+        from datetime import datetime, timedelta
 
-    days, second = divmod(int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1), 86400)
-    day = date.fromordinal(days + 719_163)  # that of 1 January 1970
-    clock = f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
-    return f"{_DAYS[day.weekday()]}, {day.day:02} {_MONTHS[day.month - 1]} {day.year:04} {clock} GMT"
+        moment = (datetime(1970, 1, 1) + timedelta(seconds=whole)).timetuple()
+    year, month, day, hour, minute, second, weekday = moment[:7]
+    return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{second:02} GMT"
 
 
 def _seconds(max_age: Any) -> int:
@@ -614,10 +636,10 @@ def _parse_http_date(value: str) -> float | None:
 
 # What browsers would cut, drop or misread (RFC 6265bis sections 4.1.3, 5.6 and 5.7) is refused, for nobody would hear
 # of it: the browser keeps no cookie, or another one.
-_NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]").search
+_NOT_IN_COOKIE = _expression(r"[\x00-\x1f\x7f;]")
 _LONGEST_COOKIE = 4096  # bytes of name and value
 _LONGEST_ATTRIBUTE = 1024
-_DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*").fullmatch
+_DOMAIN = _expression(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
 # Names that promise how the cookie was set, in capitals or not.
 _SECURE_PREFIXES = ("__secure-", "__host-", "__http-")
 _HTTPONLY_PREFIXES = ("__http-", "__host-http-")
@@ -625,13 +647,13 @@ _HTTPONLY_PREFIXES = ("__http-", "__host-http-")
 
 def _cookie_text(text: str) -> str:
     """Return `text` as a header value may hold it: UTF-8 in the disguise of latin-1; ValueError for what it cannot."""
-    if _NOT_IN_COOKIE(text):
+    if _NOT_IN_COOKIE.search(text):
         raise ValueError(f"a cookie cannot hold ; or control characters: {text!r}; percent-encode them")
     return text.encode().decode("latin-1")
 
 
 def _cookie_pair(name: str, value: str) -> str:
-    if not _TOKEN(name):
+    if not _TOKEN.fullmatch(name):
         raise ValueError(f"a cookie's name is a token, not {name!r}")
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
         value = f'"{value}"'  # whoever reads it removes one pair of quotes, and the spaces around it
@@ -667,7 +689,7 @@ def _cookie_place(path: str, domain: str | None) -> list[str]:
     path = _cookie_text(path or "")
     if path and (path[0] != "/" or len(path) > _LONGEST_ATTRIBUTE):
         raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
-    if domain and not (_DOMAIN(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
+    if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
         raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
     return [text for text in (domain and f"Domain={domain}", path and f"Path={path}") if text]
 
@@ -956,7 +978,7 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     return fields
 
 
-_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_STRAY_PERCENT = _expression(r"%(?![0-9A-Fa-f]{2})")
 
 
 def _unquote_field(text: str) -> str:
@@ -970,6 +992,7 @@ def _unquote_field(text: str) -> str:
 
 
 def _unescape_percent(text: str) -> str:
+    """Decode percent escapes in text of one byte per character; malformed escapes stay."""
     # As escapes of a Python literal they are decoded in C: a fifth of the time of urllib's unquote_to_bytes, which
     # makes an object of each, and 100 MiB of a form of 1 MiB. bytes.decode would look the codec up.
     try:
@@ -1198,6 +1221,8 @@ def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
     """
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
+        from urllib.parse import unquote_to_bytes
+
         return _decode(unquote_to_bytes(extended[2]), extended[0])
     text = disposition.get(parameter)
     return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
@@ -1214,16 +1239,16 @@ def _read_field(content: Iterator[bytes], limit: int) -> bytes:
 
 
 # RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
-_BOUNDARY = re.compile(rb"[ -~]{1,70}").fullmatch
+_BOUNDARY = _expression(rb"[ -~]{1,70}")
 # What follows a boundary: two hyphens in the last delimiter, else the end of the line after some padding,
 # which is bounded since all of it must be in memory at once. Then as much of it as a buffer's end may leave.
-_DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n").match
-_DELIMITER_END_CUT = re.compile(rb"-?|[ \t]{0,70}\r?").fullmatch
+_DELIMITER_END = _expression(rb"--|[ \t]{0,70}\r\n")
+_DELIMITER_END_CUT = _expression(rb"-?|[ \t]{0,70}\r?")
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
 # A NUL may stand in a file name only, where it is removed.
-_PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)").fullmatch
-_FOLD = re.compile(r"\r\n[ \t]+")
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_PART_FIELD = _expression(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
+_FOLD = _expression(r"\r\n[ \t]+")
+_CONTROLS = _expression(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class _PartReader:
@@ -1241,7 +1266,7 @@ class _PartReader:
     )
 
     def __init__(self, read: Callable[[int], bytes], boundary: bytes, header_bytes: int) -> None:
-        if not _BOUNDARY(boundary):
+        if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
         self.delimiter = b"\r\n--" + boundary
@@ -1278,7 +1303,7 @@ class _PartReader:
         self.position = end + 4
         fields: dict[str, str] = {}
         for line in text.split("\r\n"):
-            field = _PART_FIELD(line)
+            field = _PART_FIELD.fullmatch(line)
             if not field:
                 raise HttpException(400, "Malformed header of a part")
             fields.setdefault(field[1].lower(), field[2])
@@ -1294,10 +1319,10 @@ class _PartReader:
             if self.delimiters:
                 start = self.delimiters.pop()
                 end = start + len(self.delimiter)
-                rest = _DELIMITER_END(self.buffer, end)
+                rest = _DELIMITER_END.match(self.buffer, end)
                 if rest:
                     break
-                if not _DELIMITER_END_CUT(self.buffer, end):
+                if not _DELIMITER_END_CUT.fullmatch(self.buffer, end):
                     scan = end
                     self.lookalikes -= 1
                     if self.lookalikes < 0:
@@ -1374,7 +1399,7 @@ def _ascii(digits: str) -> str:
     return digits
 
 
-_ESCAPES = re.compile(r"[^\\]*(?:\\(?:[^u]|u[0-9A-Fa-f]{4})[^\\]*)*").fullmatch
+_ESCAPES = _expression(r"[^\\]*(?:\\(?:[^u]|u[0-9A-Fa-f]{4})[^\\]*)*")
 
 
 def _make_decoders() -> list[Callable[[str], tuple[Any, int]]]:
@@ -1392,7 +1417,7 @@ def _make_decoders() -> list[Callable[[str], tuple[Any, int]]]:
     # The module's own parser in Python, which PyPy uses, leaves it to int() what a digit is: also in an escape, where
     # int() takes signs, spaces and underscores too.
     def by_python(text: str) -> tuple[Any, int]:
-        if not _ESCAPES(text):
+        if not _ESCAPES.fullmatch(text):
             raise ValueError("a malformed escape")
         return strictly(text)
 
@@ -1641,7 +1666,7 @@ class Markup(str):
         return Markup(" ".join(_TAG.sub(r"\1", str(self)).split())).unescape()
 
 
-_TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
+_TAG = _expression(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
 
 # The methods of str whose result is made of the text itself; some put an argument into it, the one at that position.
 _ESCAPED_ARGUMENT = dict.fromkeys(
@@ -1827,12 +1852,18 @@ def _explain_field(error: Exception, field: str, template: str, given: Sequence[
 # cannot be read raises HttpException with a 4xx, the same one each time. Nothing here believes a header that a proxy
 # should have set, unless the application said how many proxies there are.
 
-_CONTENT_LENGTH = re.compile(r"[0-9]{1,18}").fullmatch
+_CONTENT_LENGTH = _expression(r"[0-9]{1,18}")
 _PIECE = 65536  # bytes that are read or sent at a time
 # What a URI, and what a path, may hold unencoded besides letters and digits (RFC 3986 sections 2 and 3.3); a % only in
 # front of two hex digits.
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
+
+
+def _quote(text: str, safe: str, encoding: str = "utf-8", errors: str = "strict") -> str:
+    from urllib.parse import quote  # whose module imports ipaddress: without both a program starts a sixteenth earlier
+
+    return quote(text, safe, encoding, errors)
 
 
 def _flat(fields: Fields[Any]) -> dict[str, Any]:
@@ -1841,7 +1872,7 @@ def _flat(fields: Fields[Any]) -> dict[str, Any]:
 
 # One request, one path: what is below says which, and the router, static, mount and Request.url go by it.
 
-_ENCODED_SLASH = re.compile(rb"%2[Ff]")
+_ENCODED_SLASH = _expression("%2[Ff]")
 
 
 def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
@@ -1853,7 +1884,7 @@ def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str
     if target is not None and "%2" in target:
         raw = _raw_path(environ, path, target)
         if raw is not None:
-            return [unquote_to_bytes(segment).decode() for segment in raw.split(b"/") if segment]
+            return [_wsgi_text(_unescape_percent(segment)) for segment in raw.split("/") if segment]
     if not path.isascii():
         path = _wsgi_text(path)
     # What has nothing to drop needs no list comprehension, which would take as long as the walk.
@@ -1871,23 +1902,22 @@ def _as_path(segments: Iterable[str]) -> str:
     return "".join("/" + segment for segment in segments)
 
 
-def _raw_path(environ: _Environ, path: str, target: str) -> bytes | None:
+def _raw_path(environ: _Environ, path: str, target: str) -> str | None:
     """Return the part of the raw target that became PATH_INFO, None if it did not become this one.
 
     Empty segments need not agree: nobody means anything by them, and some drop them on the way.
     """
-    raw = target.partition("?")[0].encode("latin-1", "replace")
-    if not raw.startswith(b"/"):  # absolute-form: RFC 9112 section 3.2.2
-        raw = b"/" + raw.partition(b"//")[2].partition(b"/")[2]
+    raw = target.partition("?")[0].encode("latin-1", "replace").decode("latin-1")
+    if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
+        raw = "/" + raw.partition("//")[2].partition("/")[2]
     for name in _named_segments(environ.get("SCRIPT_NAME", "")):
-        head, slash, tail = raw.lstrip(b"/").partition(b"/")
-        if unquote_to_bytes(head).decode("latin-1") != name:
+        head, slash, tail = raw.lstrip("/").partition("/")
+        if _unescape_percent(head) != name:
             return None
         raw = slash + tail
     # Servers decode the path wholly, or leave %2F as it is (cheroot).
-    whole, partly = unquote_to_bytes(raw), b"%2F".join(map(unquote_to_bytes, _ENCODED_SLASH.split(raw)))
-    seen = _named_segments(path)
-    return raw if seen in (_named_segments(decoded.decode("latin-1")) for decoded in (whole, partly)) else None
+    whole, partly = _unescape_percent(raw), "%2F".join(map(_unescape_percent, _ENCODED_SLASH.split(raw)))
+    return raw if _named_segments(path) in map(_named_segments, (whole, partly)) else None
 
 
 def _utf8_or_latin1(text: str) -> str:
@@ -2119,19 +2149,17 @@ class Request:
         script_name, path = self.environ.get("SCRIPT_NAME", ""), self.environ.get("PATH_INFO", "")
         target = self._target or ""
         raw = _raw_path(self.environ, path, target) if "%2" in target else None
-        pieces = [path.encode("latin-1", "replace")]
-        if raw is not None:
-            pieces = [unquote_to_bytes(piece) for piece in _ENCODED_SLASH.split(raw)]
-        path = quote(script_name.encode("latin-1", "replace"), _PATH_SAFE)
-        path += "%2F".join(quote(piece, _PATH_SAFE) for piece in pieces)
-        query = self.query_string and "?" + quote(self.query_string.encode("latin-1", "replace"), _URI_SAFE)
+        pieces = [path] if raw is None else map(_unescape_percent, _ENCODED_SLASH.split(raw))
+        path = _quote(script_name, _PATH_SAFE, "latin-1", "replace")
+        path += "%2F".join(_quote(piece, _PATH_SAFE, "latin-1", "replace") for piece in pieces)
+        query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
         return f"{self.scheme}://{self.host}{path or '/'}{query}"
 
     @_once
     def remote_address(self) -> str:
         """Address of the client as the server saw it, or as a trusted proxy says; "" if nobody knows."""
         forwarded = self._forwarded("FOR")
-        return forwarded if _ADDRESS(forwarded) else str(self.environ.get("REMOTE_ADDR") or "")
+        return forwarded if _ADDRESS.fullmatch(forwarded) else str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
         """Return what the outermost trusted proxy wrote into X-Forwarded-`what`; "" without one."""
@@ -2459,7 +2487,7 @@ def _encode_chunk(chunk: Any) -> bytes:
     raise TypeError(f"a chunk of a stream is str or bytes, not {type(chunk).__name__}")
 
 
-_LINE_END = re.compile(r"\r\n|\r|\n")  # those of an event stream, which are fewer than those of str.splitlines
+_LINE_END = _expression(r"\r\n|\r|\n")  # those of an event stream, which are fewer than those of str.splitlines
 _EVENT_FIELDS = ("comment", "id", "event", "retry", "data")
 
 
@@ -2605,10 +2633,10 @@ class _FileBody(io.FileIO):
 _WINDOWS = os.name == "nt"
 # What is no file's name on Windows: that of a device, which lies in every directory and may keep whoever opens it; one
 # with a character that no name holds, such as the colon of a stream; one that loses its end.
-_NO_NAME_ON_WINDOWS = re.compile(
+_NO_NAME_ON_WINDOWS = _expression(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
-).match  # fmt: skip
+)  # fmt: skip
 
 
 def _open_file(path: str | os.PathLike[str]) -> _FileBody:
@@ -2617,7 +2645,7 @@ def _open_file(path: str | os.PathLike[str]) -> _FileBody:
     Anything else is not even opened, for that might wait for ever.
     """
     try:
-        if _WINDOWS and _NO_NAME_ON_WINDOWS(os.path.basename(path)):
+        if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
         if stat.S_ISREG(os.stat(path).st_mode):
             return _FileBody(path)
@@ -2663,23 +2691,23 @@ def _attachment(filename: str) -> str:
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename)
     if plain == filename:
         return f'attachment; filename="{filename}"'
-    encoded = quote(filename, safe="!#$&+^`|", errors="replace")
+    encoded = _quote(filename, "!#$&+^`|", errors="replace")
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"
 
 
-_ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")').findall
+_ENTITY_TAG = _expression(r'(?:W/)?("[^"]*")')
 
 
 def _is_unchanged(request: Request, etag: str, mtime: float) -> bool:
     """Evaluate If-None-Match, or without it If-Modified-Since (RFC 9110 section 13.2.2)."""
     known = request.environ.get("HTTP_IF_NONE_MATCH")
     if known is not None:
-        return known.strip(" \t") == "*" or etag in _ENTITY_TAG(known)
+        return known.strip(" \t") == "*" or etag in _ENTITY_TAG.findall(known)
     since = _parse_http_date(request.environ.get("HTTP_IF_MODIFIED_SINCE", ""))
     return since is not None and mtime // 1 <= since
 
 
-_RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))[ \t]*", re.IGNORECASE).fullmatch
+_RANGE = _expression(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))[ \t]*", re.IGNORECASE)
 
 
 def _parse_range(request: Request, etag: str, modified: str, size: int) -> tuple[int, int] | None:
@@ -2687,7 +2715,7 @@ def _parse_range(request: Request, etag: str, modified: str, size: int) -> tuple
 
     Several ranges, or what is none, may be ignored (RFC 9110 section 14.2), and are.
     """
-    match = _RANGE(request.environ.get("HTTP_RANGE", ""))
+    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", ""))
     if not match or request.method != "GET" or request.environ.get("HTTP_IF_RANGE", etag) not in (etag, modified):
         return None
     first, last, suffix = match.groups()
@@ -3060,7 +3088,7 @@ class Response:
         _check_text("where redirect() leads", location, ": context.url(handler) gives the path of a handler")
         if not 300 <= _check_status(status) <= 399 or status == 304:
             raise ValueError(f"a redirect has a status of 300 to 399 other than 304, not {status!r}")
-        escaped = quote(_STRAY_PERCENT.sub("%25", location), safe=_URI_SAFE, errors="surrogatepass")
+        escaped = _quote(_STRAY_PERCENT.sub("%25", location), _URI_SAFE, errors="surrogatepass")
         return self.code(status).text(_STATUS_LINES[status]).header("Location", escaped)
 
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
@@ -3636,7 +3664,7 @@ class WebContext:
         match.
         """
         script_name = _as_path(_named_segments(self.request.environ.get("SCRIPT_NAME", "")))
-        return quote(script_name.encode("latin-1"), _PATH_SAFE) + self.app._path_of(handler, params)
+        return _quote(script_name, _PATH_SAFE, "latin-1") + self.app._path_of(handler, params)
 
 
 # ---- patterns and routes ---------------------------------------------------------------------------------------------
@@ -3696,9 +3724,9 @@ class _Hooks:
 _NO_HOOKS = _Hooks(())
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
-_SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}").fullmatch
-_INTEGER = re.compile(r"-?[0-9]{1,18}").fullmatch  # fits 64 bits, which is what a database's key does
-_FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+").fullmatch  # as other frameworks write them
+_SEGMENT = _expression(r"\{([^{}:]*)(:[^{}]*)?\}")
+_INTEGER = _expression(r"-?[0-9]{1,18}")  # fits 64 bits, which is what a database's key does
+_FOREIGN_PARAMETER = _expression(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -3715,12 +3743,12 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
 
 
 def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
-    if _FOREIGN_PARAMETER(text):
+    if _FOREIGN_PARAMETER.fullmatch(text):
         wanted = "{name:path}" if text[0] == "*" else "{name}"
         raise ValueError(f"{pattern!r}: a parameter is written {wanted}, not {text} ({_place()})")
     if "{" not in text and "}" not in text:
         return _LITERAL, text
-    match = _SEGMENT(text)
+    match = _SEGMENT.fullmatch(text)
     if not match:
         raise ValueError(f"{pattern!r}: the segment {text!r} is neither a literal nor {{name}} ({_place()})")
     name, converter = match.groups()
@@ -3858,7 +3886,7 @@ class _Router:
                         waiting.append((node.rest, size, values.copy(), depth))
                     if node.name is not None:
                         waiting.append((node.name, depth + 1, [*values, segment], None))
-                    if node.integer is not None and _INTEGER(segment):
+                    if node.integer is not None and _INTEGER.fullmatch(segment):
                         waiting.append((node.integer, depth + 1, [*values, int(segment)], None))
                 if child is None:
                     break
@@ -3906,13 +3934,13 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 
 def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
     if kind == _LITERAL:
-        return quote(text, _PATH_SAFE.replace("/", ""))
+        return _quote(text, _PATH_SAFE.replace("/", ""))
     value = "" if params[text] is None else str(params[text])
     segments = value.split("/") if kind == _REST else [value]
     # Browsers resolve dot segments away, however they are encoded.
-    if any(segment in ("", ".", "..") for segment in segments) or (kind == _INT and not _INTEGER(value)):
+    if any(segment in ("", ".", "..") for segment in segments) or (kind == _INT and not _INTEGER.fullmatch(value)):
         raise ValueError(f"{_shown(params[text])} does not fit the parameter {text!r}")
-    return "/".join(quote(segment, _PATH_SAFE.replace("/", "")) for segment in segments)
+    return "/".join(_quote(segment, _PATH_SAFE.replace("/", "")) for segment in segments)
 
 
 # ---- files and mounts ------------------------------------------------------------------------------------------------
@@ -3934,6 +3962,8 @@ def _unambiguous_segments(context: WebContext, depth: int) -> list[str]:
     segments = context.request._segments()
     path = _as_path(segments)
     if path.count("/") > len(segments) or "/." in path or "\\" in path or "%" in path or "\0" in path:
+        from urllib.parse import unquote
+
         for text in (path, unquote(path)):
             for reading in (text, text.replace("\\", "/")):
                 names = _named_segments(reading)
@@ -3970,7 +4000,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
     def serve_file(context: WebContext) -> Response:
         names = _unambiguous_segments(context, depth)[depth:]
-        if any(_NOT_SERVED(name) or (_WINDOWS and _NO_NAME_ON_WINDOWS(name)) for name in names):
+        if any(_NOT_SERVED.match(name) or (_WINDOWS and _NO_NAME_ON_WINDOWS.match(name)) for name in names):
             raise NotFoundException(f"not a name to serve: {names!r}")
         try:
             file = _open_below(root, names, context)
@@ -3990,7 +4020,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     scope.get(prefix + "/{path:path}", serve_file)
 
 
-_NOT_SERVED = re.compile(r"\.|.*[/\\\0]", re.DOTALL).match  # a name that begins with a dot, or holds one of these
+_NOT_SERVED = _expression(r"\.|.*[/\\\0]", re.DOTALL)  # a name that begins with a dot, or holds one of these
 
 
 def _open_below(root: str, names: Sequence[str], context: WebContext) -> _FileBody:
@@ -4085,8 +4115,8 @@ def _place_on_disk(path: str, descriptor: int) -> str:
 def _with_slash(request: Request) -> str:
     """Return a reference to the path of the request with a slash behind it; relative, so it can name no other host."""
     path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
-    name = path.encode("latin-1", "replace").rpartition(b"/")[2]
-    return f"./{quote(name, _PATH_SAFE)}/" + (request.query_string and "?" + request.query_string)
+    name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
+    return f"./{name}/" + (request.query_string and "?" + request.query_string)
 
 
 def _mistaken(app: object) -> str:
@@ -4283,7 +4313,12 @@ class Scope:
         if pattern is None:
             raise TypeError(f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})")
         usual = isinstance(method, str) and method.upper() in (*_METHODS, "CONNECT", "TRACE")
-        if not isinstance(method, str) or not _TOKEN(method) or method == "*" or (usual and method != method.upper()):
+        if (
+            not isinstance(method, str)
+            or not _TOKEN.fullmatch(method)
+            or method == "*"
+            or (usual and method != method.upper())
+        ):
             raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
         return self._register((method,), pattern, executors)
 
@@ -4556,7 +4591,7 @@ class WebApp(Scope):
         _refuse_overrides(type(self))  # again, as a mixin's __init_subclass__ can keep WebApp's from being called
         super().__init__(self, None, "")
         _check_text("session_cookie", session_cookie)
-        if not _TOKEN(session_cookie):
+        if not _TOKEN.fullmatch(session_cookie):
             raise ValueError(f"session_cookie is a token, not {session_cookie!r}")
         self._session_keys = _signing_keys(secret_key, session_cookie)
         self._session_cookie = session_cookie
@@ -4617,6 +4652,8 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise what `WebContext.url` raises."""
+        from urllib.parse import urlencode
+
         named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
         routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
@@ -4994,9 +5031,7 @@ def _origin(url: str) -> str:
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 _MAX_REDIRECTS = 10  # browsers stop at 20, but no test means to go that far
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
-_REQUEST_TARGET = re.compile(
-    r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE
-).fullmatch
+_REQUEST_TARGET = _expression(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
 
 _SERVER_ENVIRON: dict[str, Any] = {
     "SERVER_NAME": "localhost",
@@ -5020,19 +5055,25 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
     return [(name, value) for name, values in several for value in values]
 
 
+def _urlencode(fields: _FieldSource) -> str:
+    from urllib.parse import urlencode
+
+    return urlencode(_pairs(fields))
+
+
 _PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
     """Return the environment entries for a path or full URL; `query` is appended to the one it holds."""
-    match = _REQUEST_TARGET(quote(path, safe=_PRINTABLE_ASCII))
+    match = _REQUEST_TARGET.fullmatch(_quote(path, _PRINTABLE_ASCII))
     if match is None:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
     scheme, host, path, own_query = match.groups("")
     path = path or "/"
     query = "&".join(filter(None, (own_query, query)))
     entries = {
-        "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
+        "PATH_INFO": _unescape_percent(path),
         "QUERY_STRING": query,
         "REQUEST_URI": f"{path}?{query}" if query else path,
     }
@@ -5084,7 +5125,7 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
     elif files is not None:
         content, content_type = _encode_multipart(form or (), files)
     elif form is not None:
-        content, content_type = urlencode(_pairs(form)).encode(), "application/x-www-form-urlencoded"
+        content, content_type = _urlencode(form).encode(), "application/x-www-form-urlencoded"
     elif body is None:
         return b"", {}
     elif isinstance(body, (str, bytes, bytearray, memoryview)):
@@ -5199,7 +5240,7 @@ class TestClient:
         entries = {
             **_SERVER_ENVIRON,
             "REQUEST_METHOD": method,
-            **_target_entries(path, urlencode(_pairs(query or ()))),
+            **_target_entries(path, _urlencode(query or ())),
             "wsgi.input": io.BytesIO(content),
             "wsgi.errors": sys.stderr,
             **described,
@@ -5220,6 +5261,8 @@ class TestClient:
 
     def _follow(self, response: _TestResponse, environ: dict[str, Any], content: bytes) -> _TestResponse:
         """Follow redirects: 307 and 308 repeat the request, the others make it a GET without a body."""
+        from urllib.parse import urljoin
+
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
             urls.append(urljoin(urls[-1], response.headers["Location"]))
@@ -5278,9 +5321,9 @@ _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024
 _MAX_KEPT_HEAD = 4 * 1024  # of one that is kept for the next: it takes three times its memory, for each idle connection
 
-_REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])").fullmatch
-_FIELD_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*").fullmatch
-_ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)").fullmatch
+_REQUEST_LINE = _expression(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
+_FIELD_VALUE = _expression(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+_ABSOLUTE = _expression(r"(?i:https?)://([^/?]*)(/?.*)")
 _NOT_IN_HEAD = bytes({*range(32), 127} - set(b"\t\r\n"))
 
 
@@ -5313,7 +5356,7 @@ class _HeaderFields:
             raise HttpException(400, "Transfer-Encoding beside Content-Length")
         if coding is not None and coding.lower() != "chunked":
             raise HttpException(501, "unknown transfer coding")
-        if length is not None and not _CONTENT_LENGTH(length):
+        if length is not None and not _CONTENT_LENGTH.fullmatch(length):
             raise HttpException(400, "malformed Content-Length")
         self.chunked = coding is not None
         self.length = None if length is None else int(length)
@@ -5384,7 +5427,7 @@ def _parse_request_line(line: str) -> tuple[str, str, bool]:
     """Return method, target, and whether the version is HTTP/1.1 or a later 1.x (RFC 9112 section 3)."""
     if len(line) > _MAX_REQUEST_LINE:
         raise HttpException(414, "the request line is too long")
-    match = _REQUEST_LINE(line)
+    match = _REQUEST_LINE.fullmatch(line)
     if match is None:
         raise HttpException(400, "malformed request line")
     method, target, major, minor = match.groups()
@@ -5399,7 +5442,7 @@ def _read_target(method: str, target: str, modern: bool) -> dict[str, str]:
         raise HttpException(501, "no proxy")
     entries = {"REQUEST_METHOD": method, "SERVER_PROTOCOL": "HTTP/1.1" if modern else "HTTP/1.0"}
     if target[0] != "/" and (target != "*" or method != "OPTIONS"):
-        match = _ABSOLUTE(target)
+        match = _ABSOLUTE.fullmatch(target)
         if match is None or not _is_authority[match[1]]:
             raise HttpException(400, "malformed request target")
         # Section 3.2.2: the authority of an absolute target replaces Host.
@@ -5407,7 +5450,7 @@ def _read_target(method: str, target: str, modern: bool) -> dict[str, str]:
         if target[:1] != "/":
             target = "/" + target
     path, _, entries["QUERY_STRING"] = target.partition("?")
-    entries["PATH_INFO"] = unquote(path, "latin-1") if "%" in path else path
+    entries["PATH_INFO"] = _unescape_percent(path) if "%" in path else path
     entries["REQUEST_URI"] = target
     return entries
 
@@ -5420,7 +5463,7 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
         name, colon, value = line.partition(":")
         key = _environ_key[name]
         # Hardly any value holds a tab or more than ASCII, and only such a one is worth the expression.
-        if key is None or not colon or not (value.isprintable() or _FIELD_VALUE(value)):
+        if key is None or not colon or not (value.isprintable() or _FIELD_VALUE.fullmatch(value)):
             raise HttpException(400, "malformed header field")
         value = value.strip(" \t")
         if key in environ:
@@ -5432,7 +5475,7 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
 @_remember(256)
 def _environ_key(name: str) -> str | None:
     """Give the WSGI key of a header field: None if it is no token, "" if its underscore could forge another."""
-    if not _TOKEN(name):
+    if not _TOKEN.fullmatch(name):
         return None
     if "_" in name:
         return ""
@@ -5482,10 +5525,10 @@ _MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and e
 _LINES_AT_ONCE = 512  # decoded before other connections have their turn, which takes a millisecond
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # what the next line of a chunked body is
 
-_CHUNK = re.compile(
+_CHUNK = _expression(
     rf"([0-9A-Fa-f]{{1,15}})(?:[ \t]*;[ \t]*{_TCHAR}+"
     rf"(?:[ \t]*=[ \t]*(?:{_TCHAR}+|\"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t -~\x80-\xff])*\"))?)*"
-).fullmatch
+)
 
 
 class _Patience:
@@ -5593,7 +5636,7 @@ class _Body:
     def _read_line(self, line: str) -> None:
         """Understand a line of a chunked body (RFC 9112 section 7.1)."""
         if self._next_line == _SIZE:
-            match = _CHUNK(line)
+            match = _CHUNK.fullmatch(line)
             if match is None:
                 raise HttpException(400, "malformed chunk")
             self.left = int(match[1], 16)
@@ -6157,7 +6200,7 @@ def _is_events(content_type: str) -> bool:
 
 def _declared_length(headers: Iterable[tuple[str, str]]) -> int:
     declared = [value for name, value in headers if name.lower() == "content-length"]
-    if len(declared) > 1 or not _CONTENT_LENGTH(declared[0]):
+    if len(declared) > 1 or not _CONTENT_LENGTH.fullmatch(declared[0]):
         raise ValueError("malformed Content-Length")
     return int(declared[0])
 
@@ -6885,7 +6928,6 @@ class Server:
     def _open(self, opened: contextlib.ExitStack, listener: socket.socket | None, port: int) -> None:
         """Get everything that must be closed again."""
         # Some of it is needed when there is no descriptor left that an import could open a file with.
-        import datetime  # noqa: F401
         import selectors
         import socket
         import struct  # noqa: F401
@@ -7249,7 +7291,7 @@ class Server:
         """Let the crew answer a request that is none."""
         if connection.request is None:
             line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
-            match = _REQUEST_LINE(line)
+            match = _REQUEST_LINE.fullmatch(line)
             method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
             connection.request = _RequestHead.refused(method, target)
         connection.refusal = refusal
