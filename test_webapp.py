@@ -3204,40 +3204,13 @@ def test_markup_is_a_str_that_shows_what_it_is_and_a_subclass_stays_one():
         assert type(built) is html
 
 
-# Some text, or an operation on smaller trees; what it stands for in a page is told without Markup.
-MARKUP_TREES = st.recursive(
-    st.tuples(st.just("text"), ANY_TEXT) | st.tuples(st.just("html"), st.sampled_from(["<br>", "&amp;", ""])),
-    lambda smaller: st.tuples(st.sampled_from(["+", "join", "format", "%", "%()", "*"]), st.lists(smaller, max_size=3)),
-    max_leaves=8,
-)
-
-
-def on_the_page(tree):
-    kind, of = tree
-    if kind == "text":
-        return "".join({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}.get(c, c) for c in of)
-    return of if kind == "html" else "".join(map(on_the_page, of)) * (2 if kind == "*" else 1)
-
-
-def built_of(tree):
-    kind, of = tree
-    if kind in ("text", "html"):
-        return of if kind == "text" else Markup(of)
-    parts = list(map(built_of, of))
-    if kind == "+":
-        return functools.reduce(lambda left, right: left + right, parts or [""])
-    if kind == "format":
-        return Markup("{}" * len(parts)).format(*parts)
-    if kind == "%":
-        return Markup("%s" * len(parts)) % tuple(parts)
-    if kind == "%()":
-        return Markup("".join(f"%({n})s" for n in range(len(parts)))) % {str(n): part for n, part in enumerate(parts)}
-    return Markup().join(parts) * (2 if kind == "*" else 1)
-
-
-@given(MARKUP_TREES)
-def test_markup_built_in_any_way_holds_every_text_escaped_once(tree):
-    assert str(Markup.escape(built_of(tree))) == on_the_page(tree)
+@given(ANY_TEXT)
+def test_markup_holds_any_text_escaped_once_however_it_is_put_in(text):
+    escaped = "".join({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}.get(c, c) for c in text)
+    joined = (Markup.escape(text), Markup() + text, text + Markup(), Markup().join([text]))
+    formatted = (Markup("{}").format(text), Markup("%s") % text, Markup("%(a)s") % {"a": text})
+    for built in (*joined, *formatted):
+        assert (str(built), type(built), Markup.escape(built)) == (escaped, Markup, built)
 
 
 def test_markup_may_stand_where_text_may():
@@ -3413,14 +3386,6 @@ def test_template_string_that_cannot_be_written_says_which_interpolation_and_tak
         answer(lambda context: context.response.html(template_string('t"a"'), x=1), raise_errors=True)
 
 
-@needs_template_strings
-@given(st.lists(st.text()))
-def test_template_string_lets_no_markup_of_a_value_through(values):
-    page = eval("t\"{values}{[t'<i>{value}' for value in values]}\"", {"values": values})
-    text = answer(lambda context: page, raise_errors=True).text
-    assert text == "".join(map(html.escape, values)) + "".join(f"<i>{html.escape(value)}" for value in values)
-
-
 # ---- the request: attributes -----------------------------------------------------------------------------------------
 
 ATTRIBUTES = [
@@ -3431,7 +3396,6 @@ ATTRIBUTES = [
     ("path", {"path": "/a?b=/c", "environ": {"SCRIPT_NAME": "/app"}}, "/a"),
     ("query_string", {"path": "/?a=%20b&c+d"}, "a=%20b&c+d"),
     ("query_string", {}, ""),
-    ("scheme", {}, "http"),
     ("scheme", {"environ": {"wsgi.url_scheme": "https"}}, "https"),
     ("host", {"headers": {"Host": "example.org:81"}}, "example.org:81"),
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_NAME": "example.net"}}, "example.net"),
@@ -3440,7 +3404,6 @@ ATTRIBUTES = [
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_PORT": "443"}}, "localhost:443"),
     ("host", {"environ": {"HTTP_HOST": "", "SERVER_NAME": "::1", "SERVER_PORT": "8000"}}, "[::1]:8000"),
     ("host", {"environ": {"HTTP_HOST": "a/b", "SERVER_NAME": "/run/a.sock", "SERVER_PORT": ""}}, "localhost"),
-    ("url", {}, "http://localhost/"),
     ("url", {"path": "/a%20b/ü;v=1?q=%20x&r=1"}, "http://localhost/a%20b/%C3%BC;v=1?q=%20x&r=1"),
     ("url", {"path": "https://example.org:81/a"}, "https://example.org:81/a"),
     ("url", {"path": "/a", "environ": {"SCRIPT_NAME": "/my app"}}, "http://localhost/my%20app/a"),
@@ -3456,8 +3419,6 @@ ATTRIBUTES = [
     ("content_length", {"body": [b"chunked"]}, None),
     ("headers", {"environ": {"CONTENT_TYPE": "", "CONTENT_LENGTH": ""}}, {"Host": "localhost"}),
     ("body", {"body": b"\0\xff"}, b"\0\xff"),
-    ("body", {"method": "GET"}, b""),
-    ("text", {"method": "GET"}, ""),
 ]
 
 
@@ -3479,49 +3440,38 @@ FORWARDED = {
     "X-Forwarded-Host": "a, b",
 }
 
+LOCAL = ("127.0.0.1", "http", "localhost")
 PROXIES = [
-    # trusted_proxies, headers, address, scheme, host
-    (0, FORWARDED, "127.0.0.1", "http", "localhost"),
-    (1, FORWARDED, "2.2.2.2", "https", "b"),
-    (2, FORWARDED, "1.1.1.1", "http", "a"),
-    (1, {}, "127.0.0.1", "http", "localhost"),
-    (1, {"X-Forwarded-Proto": "HTTPS"}, "127.0.0.1", "https", "localhost"),
-    (1, {"X-Forwarded-Proto": "javascript"}, "127.0.0.1", "http", "localhost"),
-    (1, {"X-Forwarded-For": "[2001:db8::7]:80"}, "[2001:db8::7]:80", "http", "localhost"),
-    (1, {"X-Forwarded-For": "unknown"}, "unknown", "http", "localhost"),
-    (1, {"X-Forwarded-For": "1.1.1.1, "}, "127.0.0.1", "http", "localhost"),
-    (1, {"Forwarded": "for=6.6.6.6;proto=https;host=evil"}, "127.0.0.1", "http", "localhost"),
+    # trusted_proxies, headers, and the address, scheme and host of the request
+    (0, FORWARDED, LOCAL),
+    (1, FORWARDED, ("2.2.2.2", "https", "b")),
+    (2, FORWARDED, ("1.1.1.1", "http", "a")),
+    (1, {}, LOCAL),
+    (1, {"X-Forwarded-Proto": "HTTPS"}, ("127.0.0.1", "https", "localhost")),
+    (1, {"X-Forwarded-Proto": "javascript"}, LOCAL),
+    (1, {"X-Forwarded-For": "[2001:db8::7]:80"}, ("[2001:db8::7]:80", "http", "localhost")),
+    (1, {"X-Forwarded-For": "unknown"}, ("unknown", "http", "localhost")),
+    (1, {"X-Forwarded-For": "1.1.1.1, "}, LOCAL),
+    (1, {"Forwarded": "for=6.6.6.6;proto=https;host=evil"}, LOCAL),
 ]
 
 
-@pytest.mark.parametrize("proxies, headers, address, scheme, host", PROXIES)
-def test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted(
-    proxies, headers, address, scheme, host
-):
+@pytest.mark.parametrize("proxies, headers, expected", PROXIES)
+def test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted(proxies, headers, expected):
     def look(request):
-        return request.remote_address, request.scheme, request.host, request.url
+        assert request.url == f"{request.scheme}://{request.host}/"
+        return request.remote_address, request.scheme, request.host
 
-    found = read(look, options={"trusted_proxies": proxies}, headers=headers)
-    assert found == (address, scheme, host, f"{scheme}://{host}/")
+    assert read(look, options={"trusted_proxies": proxies}, headers=headers) == expected
 
 
 def may_be_a_host(text):
-    """Whether a Host field may be so (RFC 9110 section 7.2, RFC 3986 section 3.2.2), looked at piece by piece."""
-    name, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
-    name, port = (name, port) if colon else (text, "")
-    if not set(port) <= set(string.digits) or len(port) > 5:
-        return False
-    if name.startswith("[") and name.endswith("]"):
-        return len(name) > 2 and set(name[1:-1]) <= {*string.hexdigits, ":", "."}
-    plain, *escaped = name.split("%")
-    hexadecimal = all(len(piece) >= 2 and set(piece[:2]) <= {*string.hexdigits} for piece in escaped)
-    rest = plain + "".join(piece[2:] for piece in escaped)
-    return name != "" and hexadecimal and set(rest) <= {*string.ascii_letters, *string.digits, *"-._~!$&'()*+,;="}
+    """Whether a Host field may be so: RFC 9110 section 7.2, RFC 3986 section 3.2.2."""
+    name = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+"
+    return re.fullmatch(rf"(?:{name}|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?", text) is not None
 
 
-HOSTS = st.text(st.sampled_from("ab.:[]1%2\"'<>&/@,; \t\\\xe4"), max_size=8) | st.sampled_from(
-    ["", "a.example:81", "[::1]"]
-)
+HOSTS = st.text("ab.:[]1%2\"'<>&/@,; \t\\\xe4", max_size=8) | st.sampled_from(["", "a.example:81", "[::1]"])
 
 
 @given(HOSTS, HOSTS, HOSTS, HOSTS, HOSTS, st.sampled_from([0, 1, 2]))
@@ -3568,6 +3518,9 @@ COOKIES = {
     "A=1; a=2": {"A": "1", "a": "2"}, "a=; b": {"a": "", "": "b"}, 'a=""': {"a": ""}, 'a=" 1 "': {"a": " 1 "},
     r'a="\"\101"': {"a": r"\"\101"}, "$Version=1; a=1; $Path=/": {"$Version": "1", "a": "1", "$Path": "/"},
     "a=%20+": {"a": "%20+"}, "a=\xff; b=\xc3\xbc": {"a": "\xff", "b": "ü"},
+    "\xc3\xbc=1; b=\xe0\xa0; c=\xa0\x85": {"ü": "1", "b": "\xe0\xa0", "c": "\xa0\x85"},  # spaces only to Unicode
+    ' \ta\t= 1 ; =b;; a b=c d\t; c="1 2;e="': {"a": "1", "": "b", "a b": "c d", "c": '"1 2', "e": '"'},
+    'c="1; d=2"; f=""1""; "g="': {"c": '"1', "d": '2"', "f": '"1"', '"g': '"'},
 }  # fmt: skip
 
 
@@ -3575,48 +3528,6 @@ COOKIES = {
 def test_cookies_are_read_as_browsers_send_them(sent, expected):
     environ = {} if sent is None else {"HTTP_COOKIE": sent}
     assert read(lambda request: dict(request.cookies), environ=environ) == expected
-
-
-def split_cookies(header):
-    """Read a Cookie header one character after the other."""
-    cookies, pieces = {}, [""]
-    for character in header:
-        if character == ";":
-            pieces.append("")
-        else:
-            pieces[-1] += character
-    for piece in pieces:
-        name, value = (piece[: piece.index("=")], piece[piece.index("=") + 1 :]) if "=" in piece else ("", piece)
-        sides = []
-        for side in (name, value):
-            while side and side[0] in " \t":
-                side = side[1:]
-            while side and side[-1] in " \t":
-                side = side[:-1]
-            sides.append(side)
-        if sides[1].startswith('"') and sides[1].endswith('"') and sides[1] != '"':
-            sides[1] = sides[1][1:-1]
-        name, value = (decoded_cookie(side) for side in sides)
-        if (name or value) and name not in cookies:
-            cookies[name] = value
-    return cookies
-
-
-def decoded_cookie(text):
-    try:
-        return text.encode("latin-1").decode()
-    except UnicodeDecodeError:
-        return text
-
-
-@given(st.text(st.sampled_from('ab= ;\t"\\,\xc3\xbc\xa0\x85'), max_size=30))
-@example(' \ta\t= 1 ; b = 2\t;=b;; a b=c d; c="1 2"; d="1; e=1"; f="; g=""1""; h="1;2"')
-@example("a=\xc3\xa0; \xc3\xbc=1; b=\xe0\xa0; c=\xa0\x85")
-def test_cookies_of_any_header_are_those_of_a_reader_that_goes_character_by_character(header):
-    # A cookie that is nothing but a pair of quotes may count as empty or not: nobody says.
-    found = read(lambda request: dict(request.cookies), environ={"HTTP_COOKIE": header})
-    if '""' not in header.replace("\t", "").replace(" ", "") or '""1""' in header:
-        assert found == split_cookies(header)
 
 
 # ---- the request: the body -------------------------------------------------------------------------------------------
@@ -3656,11 +3567,14 @@ READERS = {
     "text": lambda request: request.text.encode(),
 }
 
+BYTES = "ü\n\nlast".encode()
 FAILURES = {OSError("reset"): 400, ConnectionResetError(): 400, TimeoutError(): 408, ValueError("bad chunk"): 400}
 ARRIVALS = {
     "of a known length": (lambda: arriving(b"first\nsecond", b"third", length=8), b"first\nse"),
     "of no length": (lambda: arriving(b"first", length=0), b""),
     "that the server ends": (lambda: arriving(b"fir", b"st\nsec", b"ond"), b"first\nsecond"),
+    "byte by byte": (lambda: arriving(*map(bytes, zip(BYTES)), length=len(BYTES)), BYTES),
+    "byte by byte that the server ends": (lambda: arriving(*map(bytes, zip(BYTES))), BYTES),
     "that nobody ends": (lambda: {**arriving(b"first"), "wsgi.input_terminated": False}, b""),
     "that ends early": (lambda: arriving(b"first", length=6), 400),
     "that never begins": (lambda: arriving(length=1), 400),
@@ -3690,7 +3604,6 @@ def test_body_past_max_body_size_is_a_413_before_reading_when_content_length_say
         assert read(lambda r, name=attribute: getattr(r, name), options={"max_body_size": 10}, environ=environ) == 413
     assert unread.asked == 0
     assert read(lambda request: request.body, options={"max_body_size": 11}, environ=environ) == b"x" * 11
-    assert read(lambda request: request.json, options={"max_body_size": 10}, json="x" * 9) == 413
 
 
 def test_body_without_length_is_a_413_soon_after_it_passes_max_body_size():
@@ -3706,19 +3619,21 @@ def test_stream_has_no_limit_but_content_length(environ):
     assert read(lambda request: request.stream.read(), options={"max_body_size": 1}, environ=environ) == b"first"
 
 
-@pytest.mark.parametrize("again", ["body", "text", "json", "form", "files"])
-def test_failure_of_the_body_is_the_same_each_time(again):
-    def twice(request):
-        statuses = []
-        for name in ("body", again):
-            with pytest.raises(HttpException) as caught:
-                getattr(request, name)
-            statuses.append(caught.value.status_code)
-        return statuses
+@pytest.mark.parametrize(
+    "first, second",
+    [("body", "json"), *itertools.product(["body", "form", "files"], ["body", "text", "form", "files", "stream"])],
+)
+def test_failure_of_the_body_is_the_same_each_time_and_in_whatever_way_it_is_read_again(first, second):
+    def both(request):
+        with pytest.raises(HttpException) as caught:
+            getattr(request, first)
+        assert caught.value.status_code == status
+        return getattr(request, second)
 
-    headers = {"Content-Type": JSON if again == "json" else MULTIPART}
-    for piece, status in ((b"a", 400), (TimeoutError(), 408)):
-        assert read(twice, environ=arriving(piece, length=2), headers=headers) == [status, status]
+    headers = {"Content-Type": JSON if second == "json" else MULTIPART}
+    broken = [(400, b"a"), (408, TimeoutError())] + ([(400, b"no delimiter")] if first != "body" else [])
+    for status, piece in broken:
+        assert read(both, environ=arriving(piece, length=12 if status == 400 else 1), headers=headers) == status
 
 
 def test_attributes_raise_what_the_table_of_the_readme_says():
@@ -3766,17 +3681,6 @@ def test_what_body_has_read_others_can_read_and_what_the_stream_or_a_multipart_f
     assert read(both, headers={"Content-Type": content_type}, body=body) == expected
 
 
-@pytest.mark.parametrize("first", ["form", "files"])
-@pytest.mark.parametrize("second", ["form", "files", "body", "stream"])
-def test_whoever_reads_a_broken_multipart_form_in_another_way_hears_the_same_4xx(first, second):
-    def both(request):
-        with pytest.raises(HttpException):
-            getattr(request, first)
-        return getattr(request, second)
-
-    assert read(both, headers={"Content-Type": MULTIPART}, body=b"no delimiter") == 400
-
-
 def test_input_is_left_alone_by_a_handler_that_reads_nothing_and_where_there_is_no_body():
     unread = Input(OSError())
     for method, length, handler in (
@@ -3789,6 +3693,7 @@ def test_input_is_left_alone_by_a_handler_that_reads_nothing_and_where_there_is_
 
 
 CHARSETS_OF_THE_WEB = "ascii latin-1 Latin1 ISO-8859-1 cp1252 utf-16 UTF-8 utf8 shift_jis".split()
+NO_CHARSETS_OF_THE_WEB = "klingon hex rot13 zlib unicode_escape raw_unicode_escape idna punycode undefined".split()
 TEXTS = [
     *((f"text/plain; charset={name}", "cafe".encode(name), "cafe") for name in CHARSETS_OF_THE_WEB),
     *((f"text/plain; charset={name}", "café".encode(name), "café") for name in CHARSETS_OF_THE_WEB[1:-1]),
@@ -3797,21 +3702,13 @@ TEXTS = [
     ("text/plain; charset=shift_jis", "日本".encode("shift_jis"), "日本"),
     ("text/plain", b"\xfc", 400), ("text/plain; charset=utf-8", b"\xed\xa0\x80", 400),
     ("text/plain; charset=us-ascii", b"\xfc", 400),
-    *((f"text/plain; charset={name}", b"61", 415) for name in ("klingon", "hex", "rot13", "zlib")),
+    *((f"text/plain; charset={name}", b"61", 415) for name in NO_CHARSETS_OF_THE_WEB),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("content_type, body, expected", TEXTS)
 def test_text_is_the_body_by_its_charset_and_utf_8_by_default(content_type, body, expected):
     assert read(lambda request: request.text, headers={"Content-Type": content_type}, body=body) == expected
-
-
-@pytest.mark.parametrize("charset", ["unicode_escape", "raw_unicode_escape", "idna", "punycode", "undefined", "utf-7"])
-def test_text_in_a_charset_that_is_none_of_the_web_is_a_4xx_or_text(charset):
-    for body in (rb"\d", rb"\N{", b"xn--a-\xff", b"\\", b"a" * 100):
-        headers = {"Content-Type": f"text/plain; charset={charset}"}
-        found = read(lambda request: request.text, headers=headers, body=body)
-        assert isinstance(found, str) or found in (400, 415)
 
 
 def test_body_in_tiny_pieces_takes_no_more_memory_than_the_body():
@@ -3833,17 +3730,6 @@ def test_body_in_tiny_pieces_takes_no_more_memory_than_the_body():
         tracemalloc.stop()
 
 
-SPLITS = st.lists(st.integers(0, 40), max_size=6).map(sorted)
-
-
-@given(SPLITS, st.sampled_from(sorted(READERS)), st.booleans())
-def test_splitting_the_input_at_any_place_changes_nothing(places, reader, chunked):
-    body = 'first\nsecond ü\n\n["third"]'.encode()
-    pieces = [piece for piece in (body[a:b] for a, b in zip([0, *places], [*places, len(body)])) if piece]
-    environ = arriving(*pieces, length=None if chunked else len(body))
-    assert read(READERS[reader], environ=environ) == body
-
-
 # ---- the request: all input as one dict ------------------------------------------------------------------------------
 
 ALL_INPUT = [
@@ -3856,7 +3742,6 @@ ALL_INPUT = [
     ({"path": "/?a=1", "body": b'{"b": 1}'}, {"a": "1"}),
     ({"path": "/?a=1", "form": {"b": "2"}, "files": {"c": ("n", b"3")}}, {"a": "1", "b": "2"}),
     ({"headers": {"Content-Type": JSON}, "body": b"{"}, 400),
-    ({"headers": {"Content-Type": JSON}, "body": b""}, 400),
     ({"path": "/?a=%FF"}, 400),
     ({"headers": {"Content-Type": MULTIPART}, "body": b"--x"}, 400),
     ({"environ": arriving(b"a=1", length=4), "headers": {"Content-Type": URLENCODED}}, 400),
@@ -4141,18 +4026,12 @@ def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule_everywhere(
             assert (response.headers["Content-Type"], response.body) == (content_type, body)
 
 
-NO_VALUES = [0, 5, 201, 1.5, True, False, (1, 2), {1}, object(), ValueError(), Point(1, 2), range(3), len, Point]
-
-
-@pytest.mark.parametrize("value", NO_VALUES)
-def test_any_other_value_is_a_type_error_that_names_who_returned_it_and_what_to_write(value):
-    causes = []
-    for giver, who in {"on_request": "on_request", "inner_before": "run", "inner_handler": "run"}.items():
-        app = Traced(**{giver: lambda context: value, "outer_error": lambda context, cause, _: causes.append(cause)})
-        assert client(app).get("/in/route").text == "500 Internal Server Error"
-        assert type(causes[-1]) is TypeError
-        assert re.search(rf"{who} .*{re.escape(type(value).__name__)}.*str, bytes, dict", str(causes[-1]))
-    assert len(causes) == 3
+@pytest.mark.parametrize("giver, who", [("on_request", "on_request"), ("inner_before", "run"), ("outer_error", "run")])
+def test_type_error_about_a_value_names_who_returned_it(giver, who):
+    failing = {"inner_handler": raiser(ValueError())} if giver == "outer_error" else {}
+    with Log() as log:
+        client(Traced(**{giver: lambda context, *_: (1, 2), **failing})).get("/in/route")
+    assert re.search(rf"{who} \(.*{HERE}\) gave tuple as a response", str(log.records[-1].exc_info[1]))
 
 
 CONTENT = bytes(range(256)) * 4
@@ -4261,7 +4140,7 @@ def test_header_that_no_response_may_have_is_a_value_error(name, value):
     assert answer(handler, raise_errors=True).text == "fine"
 
 
-@given(st.text(st.characters(max_codepoint=255)))
+@given(LATIN)
 @example("\xa0à\xa0")
 @example("\x85")
 def test_header_value_keeps_everything_but_spaces_around_it(value):
@@ -4343,13 +4222,9 @@ NO_EVENTS = [
 
 # A rule, the handler, and what the answer to its one request has of status, content and header.
 ANSWERS = {
-    "nothing built is a 204": (lambda c: None, {"status": 204, **NOTHING}),
     "a header alone is a 204": (lambda c: c.response.header("X-A", "1"), {"status": 204, **NOTHING}),
     "nothing sent is a 204": (lambda c: c.response.send(), {"status": 204, **NOTHING}),
-    "the response sent, and nothing built, is a 204": (
-        lambda c: c.response.send(c.response),
-        {"status": 204, **NOTHING},
-    ),
+    "nothing but itself sent is a 204": (lambda c: c.response.send(c.response), {"status": 204, **NOTHING}),
     "200 alone is an empty answer": (lambda c: c.response.code(200), {"status": 200, **EMPTY}),
     "201 alone is an empty answer": (lambda c: c.response.code(201), {"status": 201, **EMPTY}),
     "404 alone is an empty answer": (lambda c: c.response.code(404), {"status": 404, **EMPTY}),
@@ -4383,8 +4258,6 @@ ANSWERS = {
     "html without values is the page as it is": (lambda c: c.response.html("{x} {{ }}"), {"text": "{x} {{ }}"}),
     "nothing negotiated is no Vary": (lambda c: "x", {"Vary": None}),
     "Vary for accept_json": (lambda c: str(c.request.accept_json()), {"Vary": "Accept"}),
-    "Vary for accepts": (lambda c: c.request.accepts("text/html", "text/plain"), {"Vary": "Accept"}),
-    "Vary for the session": (lambda c: str(c.session), {"Vary": "Cookie"}),
     "Vary for the session that decides on a failure": (only_members, {"Vary": "Accept, Cookie"}),
     "Vary for cookies": (lambda c: str(dict(c.request.cookies)), {"Vary": "Cookie"}),
     "Vary for cookies that are not there": (lambda c: str(c.request.cookies.get("a") and 1 / 0), {"Vary": "Cookie"}),
@@ -4428,17 +4301,12 @@ def test_later_body_replaces_a_file_with_all_that_was_said_about_it(a_file, sent
 @example("\ud83d\ude00")
 @example("")
 def test_redirect_percent_encodes_what_a_uri_may_not_hold_and_nothing_else(location):
-    allowed = string.ascii_letters + string.digits + "-._~:/?#[]@!$&'()*+,;="
-
-    def escape(index, character):
-        rest = location[index + 1 : index + 3]
-        encoded = character == "%" and len(rest) == 2 and all(c in string.hexdigits for c in rest)
-        if encoded or character in allowed:
-            return character
+    def escaped(character):
         return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
 
+    pieces = re.findall(r"(?s)(%[0-9A-Fa-f]{2}|[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-])|(.)", location)
     response = answer(lambda context: context.response.redirect(location), raise_errors=True)
-    expected = "".join(escape(*pair) for pair in enumerate(location))
+    expected = "".join(allowed or escaped(other) for allowed, other in pieces)
     assert (response.status, response.headers["Location"]) == (303, expected)
 
 
@@ -4781,14 +4649,6 @@ def test_iterator_that_has_ended_or_failed_is_never_asked_again_and_closed_once(
     assert (feed.asked_again, feed.closed) == (0, 1)
 
 
-@pytest.mark.parametrize("way", [*WAYS_TO_STREAM, "mount"])
-def test_client_asks_no_iterator_again(way):
-    for client_class, chunks in itertools.product((TestClient, client), ([], [b"" if way == "mount" else ""])):
-        feed = Feed(*chunks)
-        assert client_class(feeding_app(way, feed)).get("/").status == 200
-        assert (feed.asked_again, feed.closed) == (0, 1)
-
-
 def test_stream_that_failed_before_it_was_sent_does_not_end_as_though_it_were_whole():
     """Whoever catches what send() raises cannot send the rest of it."""
     feed, causes = Feed("", ValueError()), []
@@ -4859,19 +4719,21 @@ def raiser_without_arguments(error):
 
 
 class NamesNothing:
-    """Answers every question about itself with a failure, or with what is no answer."""
+    """Answers every question about itself with `outcome`, or fails with it; fails as a hook, too."""
 
-    def __init__(self, call, outcome):
-        self.__dict__.update(call=call, outcome=outcome)
+    def __init__(self, outcome):
+        vars(self)["outcome"] = outcome
 
     def __getattr__(self, *name):
-        return self.outcome()
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
 
     __repr__ = __str__ = __eq__ = __getattr__
     __hash__ = None
 
     def __call__(self, *args):
-        return self.call(*args)
+        raise ZeroDivisionError
 
 
 class NamelessType(type):
@@ -4882,22 +4744,20 @@ class NamelessType(type):
 
 
 UNNAMED = {
-    "metaclass": lambda call: NamelessType("Nameless", (), {"__call__": lambda self, *args: call(*args)})(),
-    "__qualname__ raises": lambda call: NamesNothing(call, raiser_without_arguments(LookupError())),
-    "__qualname__ is no str": lambda call: NamesNothing(call, lambda: 5),
-    "__qualname__ is an object": lambda call: NamesNothing(call, object),
-    "partial": functools.partial,
-    "partial of a partial": lambda call: functools.partial(NamesNothing(functools.partial(call), object)),
-    "method": lambda call: NamesNothing(call, raiser_without_arguments(LookupError())).__call__,
-    "builtin": lambda call: [].__getitem__,
-    "qualname with a line end": lambda call: type("A\nB", (), {"__call__": lambda self, *args: call(*args)})(),
+    "metaclass": NamelessType("Nameless", (), {"__call__": NamesNothing.__call__})(),
+    "name with a line end": type("A\nB", (), {"__call__": NamesNothing.__call__})(),
+    "raises": NamesNothing(LookupError()),
+    "no str": NamesNothing(5),
+    "partial of a partial": functools.partial(functools.partial(NamesNothing(object()))),
+    "method": NamesNothing(LookupError()).__call__,
+    "builtin": [].__getitem__,
 }
 
 
 @pytest.mark.parametrize("kind", ["before", "after", "error", "on_close", "handler", "executor"])
-@pytest.mark.parametrize("make", UNNAMED.values(), ids=UNNAMED)
-def test_what_fails_and_whose_name_cannot_be_had_never_escapes(kind, make):
-    app, fails = WebApp(), make(lambda *args: 1 / 0)
+@pytest.mark.parametrize("fails", UNNAMED.values(), ids=UNNAMED)
+def test_what_fails_and_whose_name_cannot_be_had_never_escapes(kind, fails):
+    app = WebApp()
 
     @app.get("/")
     def handler(context):
@@ -4921,6 +4781,9 @@ def test_what_fails_and_whose_name_cannot_be_had_never_escapes(kind, make):
         assert record.hook.isprintable()
 
 
+A_FILE = MULTIPART_BODY.replace(b'"a"', b'"a"; filename="a"')
+
+
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
 @pytest.mark.parametrize("body", ["text", "stream"])
 def test_interrupt_in_an_on_close_callback_passes_when_the_others_have_run(interrupt, body):
@@ -4928,7 +4791,7 @@ def test_interrupt_in_an_on_close_callback_passes_when_the_others_have_run(inter
     app, files = Completing(), []
 
     def upload(context):
-        files.append(context.request.files["f"].file)
+        files.append(context.request.files["a"].file)
         context.on_close(lambda: app.seen.append("first"))
         context.on_close(raiser_without_arguments(interrupt(2)))
         context.on_close(lambda: context.on_close(lambda: app.seen.append("added while closing")))
@@ -4936,9 +4799,8 @@ def test_interrupt_in_an_on_close_callback_passes_when_the_others_have_run(inter
         return iter(["text"]) if body == "stream" else "text"
 
     app.post("/", upload)
-    content = MULTIPART_BODY.replace(b'"a"', b'"f"; filename="f"')
     with Log() as log, pytest.raises(interrupt):
-        client(app).post("/", body=content, headers={"Content-Type": MULTIPART})
+        client(app).post("/", body=A_FILE, headers={"Content-Type": MULTIPART})
     assert app.seen == ["added while closing", "first", "on_complete"]
     assert (files[0].closed, log.records) == (True, [])
 
@@ -4961,9 +4823,9 @@ def test_on_close_takes_only_what_can_be_called(callback):
 
 EVENTS = [
     ("", "data: \n\n"), ("a\nb\r\nc\rd", "data: a\ndata: b\ndata: c\ndata: d\n\n"),
-    ("é\u2028b\x0bc", "data: é\u2028b\x0bc\n\n"), ({"data": {"done": 1}}, 'data: {"done": 1}\n\n'),
-    ({"data": "a\n"}, "data: a\ndata: \n\n"), ({"id": ""}, "id: \n\n"),
-    ({"comment": "keep\nalive"}, ": keep\n: alive\n\n"),
+    ("é\u2028b\x0bc\x85", "data: é\u2028b\x0bc\x85\n\n"), (" a: ", "data:  a: \n\n"),
+    ({"data": {"done": 1}}, 'data: {"done": 1}\n\n'), ({"data": "a\n"}, "data: a\ndata: \n\n"),
+    ({"id": ""}, "id: \n\n"), ({"comment": "keep\nalive"}, ": keep\n: alive\n\n"),
     (
         {"data": "x", "event": "start", "id": "7", "retry": 9, "comment": "c"},
         ": c\nid: 7\nevent: start\nretry: 9\ndata: x\n\n",
@@ -4979,73 +4841,18 @@ def test_events_are_written_as_the_html_standard_has_them(event, written):
     assert (sorted(response.text.split("\n")), response.text[-2:]) == (sorted(written.split("\n")), "\n\n")
 
 
-def parse_events(text):
-    """The interpretation of an event stream, HTML standard section 9.2.6."""
-    events, data, kind = [], [], ""
-    for line in re.split("\r\n|\r|\n", text)[:-1]:
-        if not line:
-            if data:
-                events.append((kind or "message", "\n".join(data)))
-            data, kind = [], ""
-        field, _, value = line.partition(":")
-        value = value[1:] if value.startswith(" ") else value
-        if field == "data":
-            data.append(value)
-        elif field == "event":
-            kind = value
-    return events
-
-
-ONE_LINE = st.text().filter(lambda text: text and not set("\r\n\0") & set(text))
-
-
-@given(st.lists(st.tuples(ONE_LINE, st.text(), st.text())))
-def test_browser_reads_every_event_as_it_was_given(events):
-    sent = [{"event": kind, "data": data, "comment": comment} for kind, data, comment in events]
-    text = answer(lambda context: context.response.events(iter(sent)), raise_errors=True).text
-    assert parse_events(text) == [(kind, re.sub("\r\n|\r", "\n", data)) for kind, data, _ in events]
-
-
 # ---- executors -------------------------------------------------------------------------------------------------------
 
 
-class Step(Executor):
-    """Says its name to `calls`, then does what it is told to do."""
-
-    def __init__(self, name, calls, does=lambda step, context: None):
-        self.name, self.calls, self.does = name, calls, does
+class Says(Executor):
+    def __init__(self, word="made"):
+        self.word = word
 
     def execute(self, context):
-        self.calls.append(self.name)
-        assert self.canceled is False
-        return self.does(self, context)
+        return self.word
 
-    def on_cancel(self, context):
-        self.calls.append(f"cancel {self.name}")
-
-
-# What the first of two executors and a handler does, who is called, and the answer. The rest, such as what an
-# on_cancel builds, is the model's (the order of everything).
-CHAINS = {
-    "nothing": (lambda step, context: None, ["a", "b", "handler"], "handled"),
-    "returns": (lambda step, context: {"b": 1}, ["a"], '{"b": 1}'),
-    "sends": (lambda step, context: context.response.send("sent") and None, ["a"], "sent"),
-    "builds": (lambda step, context: context.response.text("built"), ["a", "b", "handler"], "handled"),
-    "cancels": (lambda step, context: step.cancel(), ["a", "cancel a"], ""),
-    "cancels and returns": (lambda step, context: step.cancel() or "returned", ["a", "cancel a"], "returned"),
-}
-
-
-@pytest.mark.parametrize("does, calls, text", CHAINS.values(), ids=CHAINS)
-def test_chain_runs_in_order_until_something_is_sent_or_an_executor_is_canceled(does, calls, text):
-    app, called = WebApp(), []
-
-    @app.get("/", lambda: Step("a", called, does), lambda: Step("b", called))
-    def handler(context):
-        called.append("handler")
-        return "handled"
-
-    assert (client(app).get("/").text, called) == (text, calls)
+    def again(self):
+        return Says(self.word)
 
 
 def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
@@ -5056,14 +4863,16 @@ def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
             calls.append("class")
             return "the end"
 
-    def add_last(step, context):
-        context.add_executor(Last)
-        context.add_executor(lambda context: calls.append("never reached"))
+    class Adding(Executor):
+        def execute(self, context):
+            calls.append("instance")
+            context.add_executor(Last)
+            context.add_executor(lambda context: calls.append("never reached"))
 
     app.before(lambda context: context.add_executor(lambda context: calls.append("added by a before hook")))
     app.after(lambda context: context.add_executor(Last))
 
-    @app.get("/{id:int}", lambda context: context.add_executor(Step("instance", calls, add_last)))
+    @app.get("/{id:int}", lambda context: context.add_executor(Adding()))
     def handler(context, id):
         context.add_executor(lambda context, id: calls.append(f"function {id}"))
         calls.append("handler")
@@ -5074,28 +4883,18 @@ def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
     assert log.hooks_that_failed() == ["after"]  # there it comes too late for any route
 
 
-@pytest.mark.parametrize("nonsense", [5, None, "name", object(), dict, lambda context, unknown: None])
-def test_nonsense_given_to_add_executor_is_a_type_error_and_a_500(nonsense):
-    def handler(context):
-        context.add_executor(nonsense)
-
-    with pytest.raises(TypeError):
-        answer(handler, raise_errors=True)
-    assert answer(handler).status == 500
-
-
 def test_factory_is_called_for_every_request_and_must_make_an_executor():
     app, made = WebApp(), []
 
     def factory():
-        made.append(Step("made", [], lambda step, context: str(len(made))))
+        made.append(Says(str(len(made))))
         return made[-1]
 
     app.get("/", factory)
     app.get("/none", lambda: None)(lambda context: "not reached")
-    app.get("/class", lambda: Step)
+    app.get("/class", lambda: Says)
     browser = client(app, raise_errors=True)
-    assert [browser.get("/").text for _ in range(3)] == ["1", "2", "3"]
+    assert [browser.get("/").text for _ in range(3)] == ["0", "1", "2"]
     for path in ("/none", "/class"):
         with pytest.raises(TypeError):
             browser.get(path)
@@ -5209,30 +5008,15 @@ def test_handler_takes_the_context_alone_or_with_exactly_the_names_of_the_patter
         assert client(app, raise_errors=True).get(path).text == "x 7"
 
 
-def test_handler_may_have_parameters_of_its_own_with_defaults():
-    """What binds a loop's variable, or serves two routes, cannot be called wrongly."""
+def test_handler_that_serves_two_routes_may_have_a_default_for_what_one_of_them_lacks():
     app = WebApp()
-    for n in range(3):
-        app.get(f"/loop/{n}")(lambda context, n=n: f"loop {n}")
 
     @app.get("/hello")
     @app.get("/hello/{name}")
     def hello(context, name="Stranger"):
         return f"Hello {name}"
 
-    paths = ("/loop/0", "/loop/2", "/hello", "/hello/Ada")
-    assert [client(app).get(path).text for path in paths] == ["loop 0", "loop 2", "Hello Stranger", "Hello Ada"]
-
-
-class Says(Executor):
-    def __init__(self, word="made"):
-        self.word = word
-
-    def execute(self, context):
-        return self.word
-
-    def again(self):
-        return Says(self.word)
+    assert [client(app).get(path).text for path in ("/hello", "/hello/Ada")] == ["Hello Stranger", "Hello Ada"]
 
 
 EXECUTORS = {
@@ -5251,14 +5035,6 @@ def test_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(m
     assert client(app, raise_errors=True).get("/x").text == made
 
 
-def takes_one(context):
-    return None
-
-
-def takes_three(context, cause, status_code):
-    return None
-
-
 HOOK_PARAMETERS = [
     "", "context", "c", "context, more=1", "context, *, needed", "context, cause", "context, *more", "*args",
     "context, **more", "context, cause, status_code", "c, e, s", "context, cause=None, status_code=500, more=1",
@@ -5270,13 +5046,13 @@ HOOKS = {
     "bound method of one": types.MethodType(lambda self, context: None, 1),
     "bound method of three": types.MethodType(lambda self, context, cause, status_code: None, 1),
     "callable object": type("Watcher", (), {"__call__": lambda self, context, *more: None})(),
-    "partial that leaves one": functools.partial(takes_three, 1, 2),
-    "partial that leaves two": functools.partial(takes_three, 1),
-    "partial with a keyword": functools.partial(takes_three, status_code=1),
+    "partial that leaves one": functools.partial(lambda context, cause, status_code: None, 1, 2),
+    "partial that leaves two": functools.partial(lambda context, cause, status_code: None, 1),
+    "partial with a keyword": functools.partial(lambda context, cause, status_code: None, status_code=1),
     "partial of a builtin": functools.partial(print, file=io.StringIO()),
-    "wrapped": wrapping(takes_one),
+    "wrapped": wrapping(lambda context: None),
     "wrapped of two": wrapping(lambda context, cause: None),
-    "wrapped of three": wrapping(takes_three),
+    "wrapped of three": wrapping(lambda context, cause, status_code: None),
     "builtin": [].append,
 }
 
@@ -5327,7 +5103,8 @@ BAD_HANDLERS = [
     Shop().none, Shop, wrapping(function("context, a")), None, "handler",
     functools.partial(function("context, a, b"), None, "a", "b"),
 ]  # fmt: skip
-BAD_EXECUTORS = [Says(), Step, dict, WebApp, AsynchronousShop().__call__, [Says], 5, None, "name"]
+NEEDY = type("Needy", (Executor,), {"__init__": lambda self, word: None})
+BAD_EXECUTORS = [Says(), NEEDY, dict, WebApp, AsynchronousShop().__call__, [Says], 5, None, "name"]
 DECORATED = [
     # pattern, handler, what it must take
     ("/", lambda context, a: "", "(context)"),
@@ -5414,19 +5191,6 @@ def test_int_is_a_minus_at_most_and_up_to_18_digits_of_ascii(segment, expected):
         assert response.json == ["/{n:int}", {"n": expected}]
 
 
-PRECEDENCE = {
-    "/7": "/7", "/8": "/{n:int}", "/x": "/{a}", "/x/y": "/{a:path}", "/7/a": "/7/{b}", "/8/end": "/{n:int}/end",
-    "/7/end/end": "/{n:int}/end/end", "/7/x/end": "/{a}/{b}/end", "/7/x/y": "/{a:path}", "/rest/a/b": "/rest/{b:path}",
-    "/rest": "/{a}",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("order", [sorted, lambda patterns: sorted(patterns, reverse=True)], ids=["one way", "other"])
-def test_at_each_level_literal_then_int_then_name_then_path_with_backtracking(order):
-    browser = routed(*order({*PRECEDENCE.values()}))
-    assert {path: browser.get(path).json[0] for path in PRECEDENCE} == PRECEDENCE
-
-
 def test_one_of_the_brackets_that_other_frameworks_use_is_a_literal():
     assert routed("/<a", "/b>").get("/b>").json == ["/b>", {}]
 
@@ -5493,35 +5257,29 @@ SEGMENTS = st.sampled_from(["a", "b", "7", "-12", "ü", "a/b", "x y", "%", "1" *
 ONE, TWO = ("/", ""), ("//", "")  # what stands between the segments of a path, and at its end
 SLASHES = st.sampled_from([ONE, ONE, TWO, ("/", "/"), ("//", "//")])
 
-PATTERN_SEGMENTS = st.one_of(
-    st.tuples(st.just("literal"), st.sampled_from(["a", "b", "7", "ü"])),
-    st.tuples(st.sampled_from(["int", "name"]), st.just("")),
-)
-
-PATTERNS = st.builds(
-    lambda segments, rest: (*segments, ("path", "")) if rest else tuple(segments),
-    st.lists(PATTERN_SEGMENTS, max_size=4),
-    st.sampled_from([False, False, True]),
-)
+A, B, SEVEN = (("literal", text) for text in "ab7")
+INT, NAME, REST = ((kind, "") for kind in ("int", "name", "path"))
+ONE_SEGMENT = st.sampled_from([A, B, SEVEN, ("literal", "ü"), INT, INT, NAME, NAME])
+PATTERNS = st.tuples(st.lists(ONE_SEGMENT, max_size=4), st.sampled_from([[], [], [REST]])).map(lambda p: (*p[0], *p[1]))
 
 
 def fits(pattern, segments):
     """The parameters with which a pattern fits a path, None if it does not; tried one segment after the other."""
-    values = []
+    params = {}
     for position, (kind, text) in enumerate(pattern):
         rest = segments[position:]
         if not rest:
             return None
         if kind == "path":
-            return [*values, "/".join(rest)]
+            return {**params, f"p{position}": "/".join(rest)}
         if kind == "literal" and rest[0] != text:
             return None
         digits = rest[0][1:] if rest[0].startswith("-") else rest[0]
         if kind == "int" and not (0 < len(digits) <= 18 and all(digit in "0123456789" for digit in digits)):
             return None
         if kind != "literal":
-            values.append(int(rest[0]) if kind == "int" else rest[0])
-    return values if len(pattern) == len(segments) else None
+            params[f"p{position}"] = int(rest[0]) if kind == "int" else rest[0]
+    return params if len(pattern) == len(segments) else None
 
 
 def written(pattern):
@@ -5534,25 +5292,22 @@ def written(pattern):
     st.lists(st.tuples(METHODS, PATTERNS), unique=True, max_size=12),
     st.lists(st.tuples(METHODS, st.lists(SEGMENTS, max_size=5), SLASHES), min_size=1, max_size=8),
 )
-@example([("GET", (("literal", "a"),)), ("HEAD", (("name", ""),))], [("HEAD", ["a"], ONE), ("GET", ["b"], TWO)])
-@example([("GET", (("name", ""),)), ("HEAD", (("name", ""),))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
-@example([("HEAD", (("name", ""),)), ("GET", (("name", ""),))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
-@example(
-    [
-        ("GET", (("literal", "a"), ("literal", "b"))),
-        ("GET", (("name", ""),)),
-        ("POST", (("literal", "a"), ("name", ""))),
-    ],
-    [("POST", ["a/b"], ONE), ("POST", ["a", "b"], ONE)],
+@example([("GET", (A,)), ("HEAD", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["b"], TWO)])
+@example([("GET", (NAME,)), ("HEAD", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
+@example([("HEAD", (NAME,)), ("GET", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
+@example([("GET", (A, B)), ("GET", (NAME,)), ("POST", (A, NAME))], [("POST", ["a/b"], ONE), ("POST", ["a", "b"], ONE)])
+@example(  # of each kind of segment the first and the last choice, and the ways back
+    [("GET", pattern) for pattern in [(SEVEN,), (INT,), (NAME,), (REST,), (A, REST), (SEVEN, NAME), (INT, REST)]]
+    + [("GET", pattern) for pattern in [(INT, B), (INT, B, B), (NAME, NAME, B), (NAME, NAME)]],
+    [("GET", path.split("/"), ONE) for path in "7 8 a b 7/a 8/b 8/x b/x 7/b/b 8/x/b b/x/b b/x/y a/x a/x/b".split()],
 )
 def test_router_chooses_what_trying_all_patterns_one_by_one_would_choose(routes, requests):
+    def handle(context):
+        context.response.header("X-Chosen", ascii([context.route.method, context.route.pattern, context.params]))
+        return "answer"
+
     app = WebApp()
     for method, pattern in routes:
-
-        def handle(context):
-            context.response.header("X-Route", f"{context.route.method} {len(context.route.handlers)}")
-            return [context.route.method, context.route.pattern, list(context.params.values())]
-
         app.route(method, written(pattern))(handle)
     browser = client(app, raise_errors=True)
     for method, segments, (slash, end) in requests * 2:  # what is remembered of the first time must not show
@@ -5567,10 +5322,7 @@ def test_router_chooses_what_trying_all_patterns_one_by_one_would_choose(routes,
         if usable:
             _, _, name, pattern = min(usable)
             expected = [name, written(pattern), fits(pattern, segments)]
-            length = str(len(json.dumps(expected, ensure_ascii=False).encode()))
-            assert (response.status, response.headers["Content-Length"]) == (200, length)
-            assert response.headers["X-Route"] == f"{name} 1"
-            assert response.body == b"" if method == "HEAD" else response.json == expected
+            assert (response.status, response.headers["X-Chosen"]) == (200, ascii(expected))
         elif fitting:
             allowed = {name for name, _ in fitting} | {"HEAD" for name, _ in fitting if name == "GET"}
             assert (response.status, response.headers["Allow"]) == (405, ", ".join(sorted(allowed)))
@@ -6103,15 +5855,6 @@ def test_whatever_a_handler_makes_of_its_environ_the_response_is_complete(key, c
 # ---- the application: fast paths and garbage -------------------------------------------------------------------------
 
 
-@given(st.text())
-def test_text_that_is_returned_is_the_text_that_is_built(text):
-    """The dispatcher takes a returned str by a path of its own."""
-    returned, built = answer(lambda context: text), answer(lambda context: context.response.text(text))
-    assert (returned.status, returned.body, dict(returned.headers)) == (built.status, built.body, dict(built.headers))
-
-
-PART = b'--b\r\nContent-Disposition: form-data; name="a"; filename="a"\r\n\r\na\r\n--b--\r\n'
-IN_PARTS = {"Content-Type": "multipart/form-data; boundary=b"}
 GARBAGE = [
     *((path, {}) for path in "/ /missing /boom /html /stream /late /five /hooks /session".split()),
     ("/valid", {"body": b"{", "headers": {"Content-Type": JSON}}),
@@ -6120,8 +5863,7 @@ GARBAGE = [
     ("/json", {"body": b"{}"}),
     ("/form", {"form": {"a": "1"}}),
     ("/form", {"body": b"a=%ff", "headers": {"Content-Type": URLENCODED}}),
-    ("/form", {"body": PART, "headers": IN_PARTS}),
-    ("/form", {"body": PART[:-8], "headers": IN_PARTS}),
+    *(("/form", {"body": A_FILE[:end], "headers": {"Content-Type": MULTIPART}}) for end in (None, -8)),
 ]
 
 
@@ -6423,64 +6165,41 @@ def test_if_range_gives_the_whole_file_when_it_has_changed(a_file, if_range, par
     assert get_file(a_file, Range="bytes=9999-", If_Range=if_range).status == (416 if partial else 200)
 
 
-@pytest.mark.parametrize(
-    "filename, disposition",
-    [
-        ("report.pdf", 'attachment; filename="report.pdf"'),
-        ("a b;c,d.txt", 'attachment; filename="a b;c,d.txt"'),
-        ("naïve €.txt", "attachment; filename=\"na_ve _.txt\"; filename*=UTF-8''na%C3%AFve%20%E2%82%AC.txt"),
-        ('quo"te\\.txt', "attachment; filename=\"quo_te_.txt\"; filename*=UTF-8''quo%22te%5C.txt"),
-        ("100%25.txt", "attachment; filename=\"100_25.txt\"; filename*=UTF-8''100%2525.txt"),
-        ("a\r\nX: y", "attachment; filename=\"a__X: y\"; filename*=UTF-8''a%0D%0AX%3A%20y"),
-        ("it's", 'attachment; filename="it\'s"'),
-    ],
-)
-def test_download_has_an_ascii_name_and_where_needed_a_utf_8_one(a_file, filename, disposition):
-    """RFC 6266."""
-    response = answer(lambda context: context.response.file(a_file, filename=filename), raise_errors=True)
-    assert (response.headers["Content-Disposition"], response.body) == (disposition, CONTENT)
-
-
-@given(st.text(st.characters()))
-def test_every_name_of_a_download_arrives_whole(filename):
+@given(ANY_TEXT)
+@example('a b;c,d\'s "naïve" \\ €.txt')
+@example("a b;c,d's.txt")
+@example("100%25\r\nX: y")
+def test_download_has_its_name_in_ascii_and_where_that_is_another_one_in_utf_8(filename):
     """RFC 6266 section 4.1 and RFC 8187 section 3.2, read naively."""
     response = answer(lambda context: context.response.file(__file__, filename=filename), "HEAD", raise_errors=True)
-    quoted = r'attachment; filename="([ !#-\[\]-~]*)"'
-    match = re.fullmatch(quoted + r"(?:; filename\*=UTF-8''((?:[A-Za-z0-9!#$&+.^_`|~-]|%[0-9A-F]{2})*))?",
-                         response.headers["Content-Disposition"])  # fmt: skip
-    name = match[1] if match[2] is None else urllib.parse.unquote(match[2])
-    assert name == filename.encode("utf-8", "replace").decode()
+    plain = "".join(c if " " <= c <= "~" and c not in '"\\%' else "_" for c in filename)
+    quoted, _, encoded = response.headers["Content-Disposition"].partition("; filename*=UTF-8''")
+    assert (quoted, encoded == "") == (f'attachment; filename="{plain}"', plain == filename)
+    assert re.fullmatch("(?:[A-Za-z0-9!#$&+.^_`|~-]|%[0-9A-F]{2})*", encoded)
+    assert urllib.parse.unquote(encoded or plain) == filename.encode("utf-8", "replace").decode()
 
 
+NAMED_LIKE_FILES = (
+    "application/json application/pdf application/wasm application/zip font/woff font/woff2 image/avif image/gif "
+    "image/png image/webp video/mp4 video/webm"
+)
 TYPES_OF_FILES = {
-    PLAIN: "a.txt",
-    HTML: "a.html a.htm",
-    "text/css; charset=UTF-8": "a.css",
-    "text/csv; charset=UTF-8": "a.csv",
-    "text/javascript; charset=UTF-8": "a.js a.mjs",
-    "image/jpeg": "a.jpg a.jpeg",
-    "image/svg+xml": "a.svg",
-    "application/manifest+json": "a.webmanifest",
-    "audio/mpeg": "a.mp3",
-    **{f"image/{name}": f"a.{name}" for name in ("gif", "webp", "avif")},
-    "image/png": "a.png a.PNG",
-    **{f"application/{name}": f"a.{name}" for name in ("json", "pdf", "wasm", "zip")},
-    **{f"font/{name}": f"a.{name}" for name in ("woff", "woff2")},
-    **{f"video/{name}": f"a.{name}" for name in ("mp4", "webm")},
-    "application/gzip": "a.tar.gz",
-    OCTETS: "a.unheard-of none",
-}
+    "a.txt": PLAIN, "a.html": HTML, "a.htm": HTML, "a.jpg": "image/jpeg", "a.jpeg": "image/jpeg", "a.PNG": "image/png",
+    "a.css": "text/css; charset=UTF-8", "a.csv": "text/csv; charset=UTF-8", "a.js": "text/javascript; charset=UTF-8",
+    "a.mjs": "text/javascript; charset=UTF-8", "a.svg": "image/svg+xml", "a.mp3": "audio/mpeg",
+    "a.webmanifest": "application/manifest+json", "a.tar.gz": "application/gzip", "a.unheard-of": OCTETS,
+    "none": OCTETS,
+    **{f"a.{content_type.partition('/')[2]}": content_type for content_type in NAMED_LIKE_FILES.split()},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("content_type", TYPES_OF_FILES)
-def test_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_path, content_type):
-    for name in TYPES_OF_FILES[content_type].split():
-        path = tmp_path / name
-        path.write_bytes(b"x")
-        assert get_file(path).headers["Content-Type"] == content_type
-        assert get_file(str(path)).headers["Content-Type"] == content_type
-        response = answer(lambda context, path=path: context.response.file(path, content_type="image/x-mine"))
-        assert response.headers["Content-Type"] == "image/x-mine"
+@pytest.mark.parametrize("name, content_type", TYPES_OF_FILES.items())
+def test_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_path, name, content_type):
+    path = tmp_path / name
+    path.touch()
+    assert [get_file(each).headers["Content-Type"] for each in (path, str(path))] == [content_type] * 2
+    response = answer(lambda context: context.response.file(path, content_type="image/x-mine"))
+    assert response.headers["Content-Type"] == "image/x-mine"
 
 
 @pytest.mark.parametrize("name", ["missing", "", "some.bin/below", "nul\0", "x" * 300, "looped"])
@@ -6787,24 +6506,20 @@ def test_static_never_leaves_its_directory_and_serves_nothing_but_files(site, en
     assert answers["/s/sub/empty"].text == answers["/s/missing"].text == "404 Not Found"
 
 
-def test_no_path_string_ever_makes_static_leave_its_directory(site):
-    names = ["..", ".", "secret.txt", "public", "public-not", "sub", "a.txt", "out", "out.txt", "linked index", ".env"]
-    marks = ["/", "//", "\\", "\0", "%2e", "%2f", "%2F", "%5c", "%00", "%25", ":", ";", "~", "C:", "é", "%ff", "?", " "]
-    root = str(site.parent)
-    pieces = st.one_of(st.sampled_from([*names, *marks, root, "/" + root]), st.text(max_size=3))
-    browsers = {prefix: serve(site, prefix) for prefix in ("/s", "/")}
+NAMES = ["..", ".", "secret.txt", "public", "public-not", "sub", "a.txt", "out", "out.txt", "linked index", ".env"]
+MARKS = ["/", "//", "\\", "\0", "%2e", "%2f", "%2F", "%5c", "%00", "%25", ":", ";", "~", "C:", "é", "%ff", "?", " "]
 
-    @given(st.lists(pieces, max_size=8).map("".join), st.booleans())
-    def check(path, with_raw_target):
-        environ = {} if with_raw_target else {"REQUEST_URI": ""}
-        for prefix, browser in browsers.items():
-            response = browser.get(f"{prefix}/{path}", environ=environ)
-            assert response.status in (200, 301, 400, 404)
-            assert b"SECRET" not in response.body
-            if response.status == 301:
-                assert not urllib.parse.urlsplit(response.headers["Location"]).netloc
 
-    check()
+@given(
+    st.lists(st.sampled_from([*NAMES, *MARKS, "{root}", "/{root}"]) | st.text(max_size=3), max_size=8).map("".join),
+    st.sampled_from([{}, {"REQUEST_URI": ""}]),
+)
+def test_no_path_string_ever_makes_static_leave_its_directory(site, path, environ):
+    for prefix in ("/s", "/"):
+        response = serve(site, prefix).get(f"{prefix}/{path}".replace("{root}", str(site.parent)), environ=environ)
+        assert response.status in (200, 301, 400, 404)
+        assert b"SECRET" not in response.body
+        assert not urllib.parse.urlsplit(response.headers.get("Location", "")).netloc
 
 
 def spelled_on_disk(path, root, listdir=os.listdir):
@@ -6835,7 +6550,8 @@ def lax_site(request, tmp_path, monkeypatch):
     """A directory in a file system that takes several spellings for one name, and how to serve it there."""
     if not sys.platform.startswith("linux"):
         pytest.skip("the system has a way of its own, which other tests meet")
-    for name in ("private", "Members", "pr\u00e9nom", "cafe\u0301", ".git", "123456789", "\u5199\u771f"):
+    names = ("private", "Members", "pr\u00e9nom", "cafe\u0301", ".git", "123456789", "\u5199\u771f")
+    for name in (*names, "cr\u00e8me", "mu\u0308sli"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "note.txt").touch()
     (tmp_path / "readme.txt").write_text("readme")
@@ -6861,7 +6577,11 @@ def lax_site(request, tmp_path, monkeypatch):
 
 
 SPELLINGS = {
-    200: ["/readme.txt", "/123456789/note.txt", "/\u5199\u771f/note.txt"],
+    200: [
+        "/readme.txt", "/123456789/note.txt", "/\u5199\u771f/note.txt",
+        # macOS has decomposed the names of files, and no page links to them like that.
+        "/cr\u00e8me/note.txt", "/cre\u0300me/note.txt", "/m\u00fcsli/note.txt", "/mu\u0308sli/note.txt",
+    ],
     403: ["/private/note.txt", "/members/note.txt", "/pr\u00e9nom/note.txt", "/caf\u00e9/note.txt"],
     404: [
         "/README.TXT", "/readme.txt.", "/readme.txt%20", "/README~1", "/PRIVATE/note.txt", "/private./note.txt",
@@ -6884,13 +6604,6 @@ def test_spelling_that_a_file_system_takes_and_the_router_does_not_is_a_404(lax_
         for status, paths in SPELLINGS.items()
     }
     assert found == SPELLINGS
-
-
-def test_file_system_that_keeps_names_in_another_form_serves_them_under_both(lax_site):
-    """macOS has decomposed the names of files, and no page links to them like that."""
-    kind, directory = lax_site
-    for path in ("/caf\u00e9/note.txt", "/cafe\u0301/note.txt", "/pre\u0301nom/note.txt"):
-        assert serve(directory, "/", kind).get(path).status == 200
 
 
 NAMES_ON_WINDOWS = {
@@ -6944,9 +6657,7 @@ def answers_of(site, path, count):
 @pytest.mark.skipif(not sys.platform.startswith(("linux", "darwin")), reason="the system does not tell what is open")
 @pytest.mark.parametrize("path, target", [("/now/note.txt", ".."), ("/now", "../note.txt")], ids=["directory", "file"])
 @pytest.mark.parametrize("inside_is_a_link", [False, True])
-def test_link_that_is_exchanged_while_it_is_looked_at_never_gives_a_file_from_outside(
-    site, path, target, inside_is_a_link
-):
+def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, path, target, inside_is_a_link):
     def exchange():
         for parked, next_one in (("good", "bad"), ("bad", "good")):
             now.rename(site / parked)
@@ -7085,9 +6796,7 @@ def mount(wsgi_app, prefix="/m"):
     [
         ("/m", "", "/m", "/m|"),
         ("/m", "", "/m/", "/m|/"),
-        ("/m/", "", "/m/", "/m|/"),
-        ("m", "", "/m/a", "/m|/a"),
-        ("/m", "", "/m/a/b/", "/m|/a/b/"),
+        ("m/", "", "/m/a/b/", "/m|/a/b/"),
         ("/m", "", "/m//a", "/m|//a"),
         ("/m", "", "/m/m", "/m|/m"),
         ("/m/n", "", "/m/n/a", "/m/n|/a"),
@@ -7185,17 +6894,6 @@ def test_headers_of_a_mounted_application_arrive_with_repeated_ones_but_for_thos
     assert "Connection" not in response.headers
 
 
-@pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
-def test_mounted_response_without_content_has_none(status):
-    def inner(environ, start_response):
-        start_response(status, [("ETag", '"x"')])
-        return []
-
-    response = client(mount(inner)).get("/m")
-    assert (response.status, response.body, response.headers["ETag"]) == (int(status[:3]), b"", '"x"')
-    assert not {"Content-Type", "Content-Length"} & set(response.headers)
-
-
 def test_hooks_of_the_scopes_around_a_mounted_application_run_and_its_iterable_is_closed():
     app = Completing()
     with app.path("/in") as scope:
@@ -7205,12 +6903,6 @@ def test_hooks_of_the_scopes_around_a_mounted_application_run_and_its_iterable_i
     response = client(app).get("/in/m/x")
     assert (response.text, response.headers["X-After"]) == ("ab", "1")
     assert app.seen == ["before", 200, "close", "on_complete"]
-
-
-def test_before_hook_that_sends_keeps_a_request_from_the_mounted_application():
-    app = mount(lambda environ, start_response: pytest.fail("must not run"))
-    app.before(lambda context: "stopped")
-    assert client(app).get("/m").text == "stopped"
 
 
 FAILURE = KeyError("text of the failure")
@@ -7253,16 +6945,6 @@ def test_mounted_application_that_fails_after_its_first_chunk_breaks_off(last):
     assert (inner.closed, app.seen, log.levels()) == (1, ["on_complete"], ["ERROR"])
 
 
-def test_one_application_can_be_mounted_in_another_and_make_links():
-    inner = WebApp()
-
-    @inner.get("/users/{name}")
-    def user(context, name):
-        return context.url(user, name=name)
-
-    assert client(mount(inner)).get("/m/users/a%2Fb%20c").text == "/m/users/a%2Fb%20c"
-
-
 # ---- mounts, links, origins: one request, one path -------------------------------------------------------------------
 #
 # The router decides on segments. What static opens and what a mounted application is given must not be another path
@@ -7298,46 +6980,29 @@ def guarded(app, prefix):
     return block
 
 
-MEMBERS_TARGETS = [
-    "/members/secret.txt", "/members%2Fsecret.txt", "/members%2fsecret.txt", "//members%2F/secret.txt",
-    "/%2Fmembers/secret.txt", "/members/%2Fsecret.txt", "/members%2F%2Fsecret.txt", "/%6Dembers%2Fsecret.txt",
-    "/x/../members/secret.txt", "/./members/secret.txt", "/members%5Csecret.txt", "/members\\secret.txt",
-    "/x%2F..%2Fmembers%2Fsecret.txt", "/%2e%2Fmembers%2Fsecret.txt", "/members%252Fsecret.txt",
-    "/members/./secret.txt", "/members;/secret.txt", "/MEMBERS/secret.txt", "/members./secret.txt",
-    "/members%20/secret.txt", "/members%00/secret.txt", "/members%c0%afsecret.txt", "/members%u002fsecret.txt",
-    "/members%2/secret.txt",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_no_spelling_of_a_path_gives_a_file_below_a_prefix_whose_guard_did_not_run(tmp_path, way):
-    (tmp_path / "members").mkdir()
-    (tmp_path / "members" / "secret.txt").write_text("SECRET")
-    app = WebApp()
-    guarded(app, "/members").static("/", tmp_path / "members")
-    app.static("/", tmp_path)
-    for target in MEMBERS_TARGETS:
-        response = client(app).get("/", environ=told(target, way))
-        assert (target, response.status in (400, 403, 404), "SECRET" in response.text) == (target, True, False)
-
-
 ADMIN_TARGETS = [
-    "/legacy/admin/users", "/legacy/admin%2Fusers", "/legacy/admin%2fusers", "/legacy%2Fadmin%2Fusers",
-    "/legacy//admin%2Fusers", "/legacy/%2Fadmin/users", "/legacy/%2fadmin%2fusers", "/legacy/admin%2F",
-    "/legacy/./admin/users", "/legacy/x/../admin/users", "/legacy/x%2F..%2Fadmin/users", "/legacy/%2e/admin/users",
-    "/legacy/x/%2E%2e/admin/users", "/legacy/admin%5Cusers", "/legacy/\\admin\\users", "/legacy/admin%252Fusers",
-    "/legacy/admin%255Cusers", "/legacy/%252e/admin/users", "/legacy/admin%00/users", "/legacy/../legacy/admin/users",
+    "/admin/users", "/admin%2Fusers", "/admin%2fusers", "%2Fadmin%2Fusers", "//admin%2F/users", "/%2Fadmin/users",
+    "/%2fadmin%2fusers", "/admin%2F%2Fusers", "/admin%2F", "/%61dmin%2Fusers", "/./admin/users", "/admin/./users",
+    "/x/../admin/users", "/x%2F..%2Fadmin/users", "/%2e/admin/users", "/%2e%2Fadmin%2Fusers", "/x/%2E%2e/admin/users",
+    "/admin%5Cusers", "/admin\\users", "/\\admin\\users", "/admin%252Fusers", "/admin%255Cusers", "/%252e/admin/users",
+    "/admin%00/users", "/admin%c0%afusers", "/../files/admin/users", "/../mounted/admin/users",
 ]  # fmt: skip
+ADMIN_FILES = [f"/{name}/users" for name in ("admin;", "ADMIN", "admin.", "admin%20", "admin%u002f", "admin%2")]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_spelling_of_a_path_takes_a_mounted_application_past_the_guard_of_a_block_beside_it(way):
+@pytest.mark.parametrize("prefix, targets", [("/files", ADMIN_TARGETS + ADMIN_FILES), ("/mounted", ADMIN_TARGETS)])
+def test_no_spelling_of_a_path_leads_past_the_guard_of_a_block(tmp_path, prefix, targets, way):
+    (tmp_path / "admin").mkdir()
+    (tmp_path / "admin" / "users").write_text("SECRET")
     app = WebApp()
-    guarded(app, "/legacy/admin").any("/{rest:path}")(lambda context: None)
-    guarded(app, "/legacy/admin").any("/")(lambda context: None)
-    app.mount("/legacy", tell_place)
-    for target in ADMIN_TARGETS:
-        assert (target, client(app).get("/", environ=told(target, way)).status in (400, 403, 404)) == (target, True)
+    for pattern in ("/", "/{rest:path}"):
+        guarded(app, f"{prefix}/admin").any(pattern)(lambda context: None)
+    app.static("/files", tmp_path)
+    app.mount("/mounted", tell_place)
+    for target in targets:
+        response = client(app).get("/", environ=told(prefix + target, way))
+        assert (target, response.status in (400, 403, 404)) == (target, True)
 
 
 @pytest.mark.parametrize(
@@ -7426,7 +7091,6 @@ def entries_of(below):
 
 LEAVES = st.sampled_from(["static", "mount"])
 ENTRIES = entries_of(st.recursive(LEAVES, lambda below: entries_of(below) | st.tuples(entries_of(below)), max_leaves=6))
-PLAIN_TARGETS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=5).map(lambda names: "/" + "/".join(names))
 ODD_NAMES = ["a", "b", "c"] * 6 + ["A", ".", "..", "%2e", "%2E%2e", "%61", "a.", "a%20", "c%00", "", "{p}"]
 ODD_SLASHES = ["/"] * 12 + r"%2F %2f %252F // \ %5C %255C %c0%af /%2F %2F/ /./ /c/../".split()
 ODD_TARGETS = st.lists(st.tuples(st.sampled_from(ODD_SLASHES), st.sampled_from(ODD_NAMES)), min_size=1, max_size=6).map(
@@ -7460,38 +7124,9 @@ def note_leaf(context, name):
     context.request.environ["test.leaf"].append((name, context.request.environ["SCRIPT_NAME"] + place))
 
 
-def find(entries, path, number="0", way=(), guards=()):
-    """Yield each leaf or mounted application that fits the segments `path`, with how well it does.
-
-    That is one number per segment, 0 for a literal, 1 for a parameter, 2 for all the rest: the least of them wins.
-    """
-    for place, (prefix, has_guard, below) in enumerate(entries):
-        name = f"{number}_{place}"
-        mine = (*guards, name) if has_guard else guards
-        fits = len(prefix) <= len(path) and all(part in ("{p}", found) for part, found in zip(prefix, path))
-        fit, rest = (*way, *(int(part == "{p}") for part in prefix)), path[len(prefix) :]
-        if fits and isinstance(below, list):
-            yield from find(below, rest, name, fit, mine)
-        elif fits:
-            # A method goes before every method.
-            yield ((*fit, 2) if rest else fit, below != "static"), name, mine, rest, below
-
-
-def decide(entries, path, number="0"):
-    """Return the leaf that answers plain segments, all guards on the way, what is left of them, and the leaf's kind."""
-    found = min(find(entries, path, number), default=None, key=lambda each: each[0])
-    if found is None:
-        return None, (), (), None
-    _, name, guards, rest, below = found
-    if not isinstance(below, tuple):
-        return name, guards, rest, below
-    inner = decide(below[0], rest, name)
-    return inner[0], guards + inner[1], *inner[2:]
-
-
 def readings(path):
     """What an application or file system could make of a path that is no business of the router any more."""
-    for text in (path, urllib.parse.unquote(path)):
+    for text in (path, urllib.parse.unquote(path, "latin-1")):
         for plain in (text, text.replace("\\", "/")):
             yield from (plain, posixpath.normpath(plain), plain.partition("\0")[0])
 
@@ -7507,34 +7142,14 @@ def tree_of_files(tmp_path_factory):
     return root
 
 
-def ask_tree(entries, directory, target, way):
-    """Return status, leaf, guards and whole path of the answer of an application of `entries`."""
-    app = WebApp()
-    try:
-        grow(app, entries, directory)
-    except ValueError:  # two of one shape
-        assume(False)
+def ask_tree(app, environ):
+    """Return the status, the leaf that answered, the guards that had run, and the whole path as the leaf read it."""
     guards, leaf = [], []
-    response = client(app).get("/", environ={**told(target, way), "test.guards": guards, "test.leaf": leaf})
+    response = client(app).get("/", environ={**environ, "test.guards": guards, "test.leaf": leaf})
     if response.status != 200:
-        return response.status, None, guards, None
-    ((name, place),) = leaf
+        return response.status, leaf, guards, None
     script_name, bar, path = response.body.decode("latin-1").rpartition("|")
-    return 200, name, guards, script_name + path if bar else f"{place}/{path}"
-
-
-def segments_of(path):
-    return [name for name in path.split("/") if name]
-
-
-@given(ENTRIES, PLAIN_TARGETS, st.sampled_from(WAYS))
-def test_plain_path_is_answered_by_the_leaf_and_past_the_guards_of_a_model(tree_of_files, entries, target, way):
-    leaf, guards, rest, kind = decide(entries, segments_of(target))
-    status, *found, place = ask_tree(entries, tree_of_files, target, way)
-    if kind == "mount" or (kind == "static" and tree_of_files.joinpath(*rest).is_file()):
-        assert (status, found, segments_of(place)) == (200, [leaf, list(guards)], segments_of(target))
-    else:
-        assert status == 404
+    return 200, leaf, guards, script_name + path if bar else f"{leaf[0][1]}/{path}"
 
 
 @given(ENTRIES, ODD_TARGETS, st.sampled_from(WAYS))
@@ -7542,13 +7157,20 @@ def test_plain_path_is_answered_by_the_leaf_and_past_the_guards_of_a_model(tree_
 @example([(["a"], True, "static"), ([], False, "mount")], "/b/../a/c", "nothing")
 @example([([], False, ([(["a"], True, "mount"), ([], False, "mount")],))], "/a%2Fc", "RAW_URI")
 @example([(["{p}"], False, ([([], False, "mount")],)), (["a", "b"], True, "mount")], "/a%5Cb", "nothing")
-def test_no_answer_comes_from_below_a_prefix_whose_guard_did_not_run(tree_of_files, entries, target, way):
-    status, leaf, guards, place = ask_tree(entries, tree_of_files, target, way)
+def test_answer_is_that_to_the_plain_path_and_no_reading_of_it_meets_a_guard_that_did_not_run(
+    tree_of_files, entries, target, way
+):
+    app = WebApp()
+    try:
+        grow(app, entries, tree_of_files)
+    except ValueError:  # two of one shape
+        assume(False)
+    status, leaf, guards, place = ask_tree(app, told(target, way))
     assert status in (200, 400, 404)
     if status == 200:
-        assert decide(entries, segments_of(place))[0] == leaf
+        assert ask_tree(app, {"PATH_INFO": place, "REQUEST_URI": ""})[1] == leaf
         for reading in readings(place):
-            assert set(decide(entries, segments_of(reading))[1]) <= set(guards)
+            assert set(ask_tree(app, {"PATH_INFO": reading, "REQUEST_URI": ""})[2]) <= set(guards)
 
 
 # ---- mounts, links, origins: links and the table of routes -----------------------------------------------------------
@@ -7574,8 +7196,6 @@ def url_of(pattern, params, script_name=""):
         ("/", {}, "/"),
         ("/a/b/", {}, "/a/b"),
         ("/a b/é", {}, "/a%20b/%C3%A9"),
-        ("/u/{id:int}", {"id": 5}, "/u/5"),
-        ("/u/{id:int}", {"id": -5}, "/u/-5"),
         ("/u/{id:int}", {"id": "12"}, "/u/12"),
         ("/u/{name}", {"name": "a/b c?d#é%"}, "/u/a%2Fb%20c%3Fd%23%C3%A9%25"),
         ("/u/{name}", {"name": 7}, "/u/7"),
@@ -7598,7 +7218,6 @@ def test_url_writes_the_path_of_a_handler_and_further_parameters_as_query(patter
         *(("/u/{id:int}", {"id": value}, ValueError) for value in ("x", 10**18, "１", "1\n", 1.0)),
         *(("/u/{name}", {"name": value}, ValueError) for value in ("", ".", "..", "\ud800")),
         *(("/f/{rest:path}", {"rest": value}, ValueError) for value in ("", "/a", "a/../b")),
-        *(("/u/{name}", params, LookupError) for params in ({}, {"nam": "x"})),
     ],
 )
 def test_url_refuses_what_its_route_would_not_match(pattern, params, error):
@@ -7626,29 +7245,16 @@ def test_url_takes_the_route_whose_parameters_it_was_given():
 
 
 URL_SEGMENTS = st.text(min_size=1).filter(lambda text: text not in (".", "..") and "/" not in text)
-URL_LITERALS = URL_SEGMENTS.filter(lambda text: not {"{", "}"} & set(text)).map(lambda text: (text, None))
-URL_PARAMETERS = st.one_of(URL_SEGMENTS, st.integers(-(10**17), 10**17))
 
 
-@given(
-    st.lists(st.one_of(URL_LITERALS, URL_PARAMETERS.map(lambda value: ("{}", value))), max_size=4),
-    st.none() | st.lists(URL_SEGMENTS, min_size=1, max_size=3).map("/".join),
-)
-def test_url_round_trips_through_the_router(segments, rest):
-    pattern, params = "", {}
-    for number, (text, value) in enumerate(segments):
-        if value is not None:
-            params[f"p{number}"] = value
-            text = f"{{p{number}:int}}" if isinstance(value, int) else f"{{p{number}}}"
-        pattern += "/" + text
-    if rest is not None:
-        pattern += "/{rest:path}"
-        params["rest"] = rest
+@given(PATTERNS, st.integers(-(10**17), 10**17), st.lists(URL_SEGMENTS, min_size=5, max_size=5))
+def test_url_round_trips_through_the_router(pattern, number, texts):
+    values, found = {"int": number, "path": "/".join(texts)}, []
+    params = {f"p{n}": values.get(kind, texts[n]) for n, (kind, _) in enumerate(pattern) if kind != "literal"}
     app = WebApp()
-    app.get(pattern or "/", handler_a)
+    app.get(written(pattern), handler_a)
     app.post("/{anything:path}", lambda context: context.url(handler_a, **params))
     app.after(lambda context: found.append(dict(context.params)))
-    found = []
     browser = client(app, raise_errors=True)
     url = browser.post("/x").text
     assert url.isascii()
@@ -7674,20 +7280,16 @@ def ask_same_origin(method, url, headers):
         ("http://a.example", {"Sec-Fetch-Site": "same-site"}, False),
         ("http://a.example", {"Sec-Fetch-Site": "cross-site"}, False),
         ("http://a.example", {"Sec-Fetch-Site": "cross-site", "Origin": "http://a.example"}, False),
-        *(
-            ("http://a.example", {"Origin": f"http://{host}"}, True)
-            for host in ("a.example", "A.example", "a.example:80")
-        ),
+        ("http://a.example", {"Origin": "http://A.example"}, True),
+        ("http://a.example", {"Origin": "http://a.example:80"}, True),
         ("http://a.example:80", {"Origin": "http://a.example"}, True),
         ("https://a.example:443", {"Origin": "https://a.example"}, True),
         ("http://a.example:8080", {"Origin": "http://a.example:8080"}, True),
         ("http://a.example:8080", {"Origin": "http://a.example"}, False),
         ("https://a.example", {"Origin": "http://a.example"}, False),
         ("http://a.example", {"Origin": "https://a.example"}, False),
-        *(
-            ("http://a.example", {"Origin": f"http://{host}"}, False)
-            for host in ("b.example", "a.example.evil.example", "evil.example/a.example")
-        ),
+        ("http://a.example", {"Origin": "http://a.example.evil.example"}, False),
+        ("http://a.example", {"Origin": "http://evil.example/a.example"}, False),
         *(("http://a.example", {"Origin": origin}, False) for origin in ("null", "")),
     ],
 )
