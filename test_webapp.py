@@ -8987,6 +8987,47 @@ def test_an_upload_with_a_place_of_its_own_does_not_wait_behind_those_without():
         assert ask(server, post("/", f"Content-Length: {3 * 2**20}", body=bytes(3 * 2**20)))[2] == b"3145728"
 
 
+@pytest.mark.parametrize("threads, more", [(1, 0), (7, 0), (8, 1), (16, 2)])
+def test_what_was_answered_quickly_passes_those_that_wait_for_a_thread(monkeypatch, threads, more):
+    """An eighth more than `threads` at most, so that few are as few as the application asked for."""
+    monkeypatch.setattr(webapp, "_QUICK", 5)  # seconds, for a machine that has much else to do
+    held = f"/held/{threads}"  # for what is known of a path outlives a server
+    entered, begun, all_hold, end = [], threading.Semaphore(0), threading.Event(), threading.Event()
+
+    def app(environ, start_response):
+        entered.append(environ["PATH_INFO"])
+        if environ["PATH_INFO"] == held or all_hold.is_set():
+            begun.release()
+            assert end.wait(8)
+        return hello(environ, start_response)
+
+    def asked(server, path):
+        stack.enter_context(Connection(server, get(path)))
+        with Connection(server) as other:  # when it was seen to leave, the request before it was seen too
+            other.sock.shutdown(socket.SHUT_WR)
+            assert other.closed()
+
+    with serving(app, threads=threads) as server, contextlib.ExitStack() as stack:
+        stack.callback(end.set)
+        assert ask(server, get("/quick"))[0] == 200
+        for _ in range(threads):
+            asked(server, held)
+            assert begun.acquire(timeout=8)
+        asked(server, held)
+        asked(server, f"/unknown/{threads}")
+        for _ in range(3 * more):
+            assert ask(server, get("/quick"))[0] == 200
+        all_hold.set()
+        for _ in range(more):
+            asked(server, "/quick")
+            assert begun.acquire(timeout=8)
+        asked(server, "/quick")
+        assert entered == ["/quick"] + [held] * threads + ["/quick"] * 4 * more
+        end.set()
+        while len(entered) < threads + 4 * more + 4:
+            time.sleep(0.01)
+
+
 def test_streams_of_one_connection_are_watched_one_after_the_other(monkeypatch):
     monkeypatch.setattr(webapp, "_STREAMS", 1)
 

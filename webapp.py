@@ -5364,11 +5364,31 @@ class _HeaderFields:
         self.expects = environ.get("HTTP_EXPECT", "").lower() == "100-continue"
 
 
+class _RequestLine:
+    """The first line of a request, understood."""
+
+    __slots__ = (
+        "method",
+        "target",  # as it was sent
+        "modern",  # HTTP/1.1 or a later 1.x
+        "environ",  # its entries of a WSGI environment
+        "quick",  # whether the last answer to it was, by whichever server of the process
+    )
+
+    def __init__(self, method: str, target: str, modern: bool, environ: dict[str, str]) -> None:
+        self.method = method
+        self.target = target
+        self.modern = modern
+        self.environ = environ
+        self.quick = False
+
+
 class _RequestHead:
     """The head of one request, understood."""
 
     __slots__ = (
         "text",  # as it came
+        "line",  # a _RequestLine
         "method",
         "target",  # as it was sent, for the log; REQUEST_URI may be shorter
         "modern",  # HTTP/1.1: the client understands chunks
@@ -5378,11 +5398,12 @@ class _RequestHead:
         "has_body",  # a body follows (RFC 9112 section 6)
     )
 
-    def __init__(self, text: str, line: str, fields: _HeaderFields) -> None:
+    def __init__(self, text: str, line: _RequestLine, fields: _HeaderFields) -> None:
         self.text = text
-        self.method, self.target, self.modern, entries = _request_line[line]
+        self.line = line
+        self.method, self.target, self.modern = line.method, line.target, line.modern
         self.fields = fields
-        self.environ = {**fields.environ, **entries}
+        self.environ = {**fields.environ, **line.environ}
         if fields.host is None and self.modern:
             raise HttpException(400, "no Host")
         if fields.chunked and not self.modern:
@@ -5394,6 +5415,7 @@ class _RequestHead:
     def refused(cls, method: str, target: str) -> _RequestHead:
         """Return what is said of a request that is none."""
         head = cls.__new__(cls)
+        head.line = _RequestLine(method, target, True, {})
         head.method, head.target, head.modern, head.environ = method, target, True, {}
         head.fields = _HeaderFields("", {})
         head.keep_alive = head.has_body = False
@@ -5412,15 +5434,15 @@ def _parse_head(head: str, last: _RequestHead | None = None, template: Mapping[s
     if len(text) + 2 > _MAX_HEAD:
         raise HttpException(431, "the header is too long")
     if last is not None and last.fields.text == text:
-        return _RequestHead(head, line, last.fields)
-    return _RequestHead(head, line, _HeaderFields(text, dict(template or {})))
+        return _RequestHead(head, _request_line[line], last.fields)
+    return _RequestHead(head, _request_line[line], _HeaderFields(text, dict(template or {})))
 
 
 @_remember(128)  # clients ask for the same few things, and to look one up takes a tenth of the time
-def _request_line(line: str) -> tuple[str, str, bool, dict[str, str]]:
-    """Return method, target, whether the version is HTTP/1.1 or a later 1.x, and the entries of an environment."""
+def _request_line(line: str) -> _RequestLine:
+    """Understand a request line; HttpException 4xx or 5xx if it is malformed."""
     method, target, modern = _parse_request_line(line)
-    return method, target, modern, _read_target(method, target, modern)
+    return _RequestLine(method, target, modern, _read_target(method, target, modern))
 
 
 def _parse_request_line(line: str) -> tuple[str, str, bool]:
@@ -5673,7 +5695,7 @@ _COLLECTING, _ANSWERING, _SENDING, _LINGERING, _CLOSED = "collecting", "answerin
 _READ, _WRITE = 1, 2  # selectors.EVENT_READ, EVENT_WRITE
 _MORE = 0x8000 if sys.platform == "linux" else 0  # socket.MSG_MORE
 # The places that an answer may take in the crew, which tells what they are.
-_NOWHERE, _ANSWERS, _WAITS, _STREAMING, _FORSAKEN = range(5)
+_NOWHERE, _ANSWERS, _PASSES, _WAITS, _STREAMING, _FORSAKEN = range(6)
 
 # Times write_timeout that a fast reader may gain for later: what a client has taken, and what lies in some system's
 # buffer for it, look the same from here, and such a buffer may be emptied in large steps.
@@ -6500,13 +6522,16 @@ def _run_class() -> type[_RunMixin]:
 # Every answer under way takes a place, and the places are what bounds the threads:
 #
 #     ANSWERING   the application works; `threads` of them
+#     PASSING     the same where all those are taken, for a request whose like was answered quickly: an eighth of them
 #     WAITING     it reads a body that is still arriving; as many again
 #     STREAMING   what it returned is drawn block by block, or its blocks are taken slowly: _STREAMS of them
 #     FORSAKEN    a stream whose client has left, and whose iterator has not returned yet: as many again
 
 _STREAMS = 1000
+_PASSING = 8  # places for answers, for each one more where all are taken; none of few, which shall be no more
 _THREADLESS = 24  # of the connections that can be open: one of them makes room for the next
 _PATIENCE = 0.005  # seconds that a leader may take for one answer; the interpreter's switch interval
+_QUICK = 0.005  # seconds that an answer may have taken to be given the next time before others
 _LONG_ROUND = 0.02  # seconds that it may take for all that it has collected
 # When so many answers have taken too long in so many seconds, whoever gave them, the leader leaves answers to others
 # for so many more. A busy machine makes one seem long now and then, and that costs half as much again.
@@ -6544,13 +6569,22 @@ class _Crew:
         self._limit = threads
         # Those with a place of their own stand in front.
         self.waiting: deque[_Connection] = deque()
+        # Those that are answered quickly, and come while all places are taken. They are the leader's.
+        self.passing: deque[_Connection] = deque()
         self.returned: deque[_Connection] = deque()
         self.threads: set[threading.Thread] = set()
         # Where few connections can be open, all that have a thread leave some to everything else.
         connections = max(connections - 2 * threads - _THREADLESS, connections // 2)
         streams = min(_STREAMS, connections)
         # How many connections each kind of place still has room for.
-        self._room: list[float] = [_NEVER, threads, threads, streams, min(streams, connections - streams)]
+        self._room: list[float] = [
+            _NEVER,
+            threads,
+            threads // _PASSING,
+            threads,
+            streams,
+            min(streams, connections - streams),
+        ]
         # The identifier of the thread that leads, 0 if none does.
         self._leader = 0
         # Since when it answers, _NEVER while it collects; and since when it answers the present request.
@@ -6614,11 +6648,11 @@ class _Crew:
     def wait_for_client(self, connection: _Connection, place: int) -> bool:
         """Let others work while this thread waits for its client, in a place that says for what; False without one."""
         with self._lock:
-            if connection.place in (_ANSWERS, _WAITS) and not self._move(connection, place):
+            if connection.place in (_ANSWERS, _PASSES, _WAITS) and not self._move(connection, place):
                 self._move(connection, _WAITS)
             if self.leads:
                 self._depose()
-            return connection.place != _ANSWERS
+            return connection.place not in (_ANSWERS, _PASSES)
 
     def begin_stream(self, connection: _Connection, long: bool) -> bool:
         """Give a connection a place among the streams; with `long`, others need not wait for its next block."""
@@ -6688,6 +6722,12 @@ class _Crew:
         self._leader, self._away, self._since = 0, _NEVER, _NEVER
         self._summon()
 
+    def _share(self) -> None:
+        """Have others answer what waits."""
+        placed = sum(1 for _ in itertools.takewhile(lambda each: each.place != _NOWHERE, self.waiting))
+        for _ in range(placed + int(min(len(self.waiting) - placed, self._room[_ANSWERS])) - self._summoned):
+            self._summon()
+
     # What the threads do.
 
     def _work(self) -> None:
@@ -6698,7 +6738,7 @@ class _Crew:
             if self.leads:
                 self._lead()
             else:
-                self._answer_waiting()
+                self._answer_waiting(self.waiting)
         self.threads.discard(threading.current_thread())
 
     def _next_role(self) -> bool:
@@ -6724,13 +6764,16 @@ class _Crew:
             except Exception as error:
                 _report(logging.ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
-            if self.waiting:
+            if self.passing:
+                self._answer_waiting(self.passing)
+            if self.waiting and self.leads:
                 if self.careful:
-                    self._share()
+                    with self._lock:
+                        self._share()
                 else:
                     if self._cores > 1:
                         self._seek_help()
-                    self._answer_waiting()
+                    self._answer_waiting(self.waiting)
 
     def _seek_help(self) -> None:
         """Have others answer at the same time, a thread for each core, where that saves more than it costs."""
@@ -6739,22 +6782,15 @@ class _Crew:
             for _ in range(min(len(self.waiting) // _WORTH_HELP, self._cores - 1) - int(busy)):
                 self._summon()
 
-    def _share(self) -> None:
-        """Have others answer what waits."""
-        with self._lock:
-            placed = sum(1 for _ in itertools.takewhile(lambda each: each.place != _NOWHERE, self.waiting))
-            for _ in range(placed + int(min(len(self.waiting) - placed, self._room[_ANSWERS])) - self._summoned):
-                self._summon()
-
-    def _answer_waiting(self) -> None:
-        """Answer what waits, as long as there is room, and the leader as long as it leads."""
+    def _answer_waiting(self, queue: deque[_Connection]) -> None:
+        """Answer what waits in a queue, as long as there is room, and the leader as long as it leads."""
         led = self.leads
         connection: _Connection | None = None
         long = False
         while True:
             with self._lock:
                 leads, answered = led and self.leads, connection
-                connection = self._next(answered, leads == led and not self._ended)
+                connection = self._next(answered, queue if leads == led and not self._ended else None)
                 if leads:
                     self._note_leader(connection is not None)
                 elif answered is not None:
@@ -6769,9 +6805,9 @@ class _Crew:
             # watch allows, for threads that compete for a busy machine all take some milliseconds.
             long = not leads and connection.place == _ANSWERS and time.monotonic() - started >= _LONG_ROUND
 
-    def _next(self, answered: _Connection | None, more: bool) -> _Connection | None:
-        """Give back what was answered, and its place; with `more`, return what is to be answered next, if anything."""
-        following = self.waiting[0] if more and self.waiting else None
+    def _next(self, answered: _Connection | None, queue: deque[_Connection] | None) -> _Connection | None:
+        """Give back what was answered, and its place; return what is to be answered next of a queue, if anything."""
+        following = queue[0] if queue else None
         if answered is not None:
             if following is not None and following.place == _NOWHERE and answered.place == _ANSWERS:
                 # The place passes on: to give it back and to take it again would cost a quick answer 3 % more.
@@ -6779,9 +6815,12 @@ class _Crew:
             else:
                 self._move(answered, _NOWHERE)
             self.returned.append(answered)
-        if following is None or (following.place == _NOWHERE and not self._move(following, _ANSWERS)):
+        if not queue or following is None:
             return None
-        return self.waiting.popleft()
+        placed = following.place != _NOWHERE or self._move(following, _ANSWERS)
+        if not placed and not (queue is self.passing and self._move(following, _PASSES)):
+            return None
+        return queue.popleft()
 
     def _note_long_answer(self, now: float) -> None:
         self._long_answers.append(now)
@@ -6805,14 +6844,21 @@ class _Crew:
     def _watch_leader(self) -> None:
         """Depose the leader when it is away for too long."""
         with self._lock:
+            now = time.monotonic()
             while not self._ended:
                 # Never while the leader is away: nobody would wake it for what the leader answers next.
                 self._dozing, self._stirred = not self._stirred and self._away == _NEVER, False
-                self._alarm.wait(None if self._dozing else _PATIENCE)
+                due = min(now, self._since) + _PATIENCE
+                self._alarm.wait(None if self._dozing else due - now)
                 now = time.monotonic()
                 if now - self._since >= _PATIENCE:
                     self._note_long_answer(now)
                     self._depose()
+                    # Had anything been busy, the watch would have come late. So the answer waits for something, and
+                    # meanwhile others can be given: 64 that wait 50 ms have begun after 10 ms, and not after 50.
+                    if now - due < _PATIENCE / 2:
+                        self._careful_until = max(self._careful_until, now + _LONG_ROUND)
+                        self._share()
                 elif now - self._away >= _LONG_ROUND:
                     self._depose()
         self.threads.discard(threading.current_thread())
@@ -6853,8 +6899,9 @@ class Server:
     port are its own then, and on a path `url` is `unix:` and that path. Limits are seconds: `header_timeout` for a
     whole request header, `idle_timeout` between two requests of a connection, `body_timeout` for each 64 KiB of a
     request's body, `write_timeout` for each 64 KiB of a response, on the average of the last MiB, `stop_timeout` for
-    what still runs when it stops. At most `threads` requests are answered at a time; as many more may wait for a body,
-    and 1,000 streams may be open. `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it
+    what still runs when it stops. At most `threads` requests are answered at a time, and an eighth more where all of
+    those take long and the like of the others did not; as many more may wait for a body, and 1,000 streams may be
+    open. `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it
     HTTPS. OSError if the address cannot be bound.
     """
 
@@ -7060,7 +7107,7 @@ class Server:
             self._close()
             return
         timeout = min(self._tick, _GRACE / 4) if self.stopping else self._tick
-        if self._crew.waiting or self._asked:
+        if self._crew.waiting or self._crew.passing or self._asked:
             left_to_others = self._crew.careful or self._crew.full()
             timeout = _PATIENCE if left_to_others and not self._asked else 0
         # Lines are written when there is nothing else to do, or when they are many: that spares a request a tenth.
@@ -7303,6 +7350,8 @@ class Server:
         if connection.place == _WAITS:
             self._select(connection, 0)  # its thread reads
             self._crew.waiting.appendleft(connection)  # it has its place, and waits for nobody's
+        elif self._crew.full() and connection.request is not None and connection.request.line.quick:
+            self._crew.passing.append(connection)
         else:
             self._crew.waiting.append(connection)
 
@@ -7315,6 +7364,7 @@ class Server:
             if run is None:
                 connection.run = run = self._run_class(self, connection)
                 run.run(_answer_ping if run.request.target == "*" else self.app)
+                run.request.line.quick = time.perf_counter() - run.started < _QUICK
             if connection.rest is not None and connection.rest.left and not connection.lost:
                 self._spill(connection, connection.rest, run)
                 connection.follows = _SENDING
@@ -7592,6 +7642,7 @@ class Server:
             _servers.discard(self)
         self._finished.set()
         self._close_remaining(self._crew.waiting)
+        self._close_remaining(self._crew.passing)
         self._close_remaining(self._crew.returned)
 
     def _close_remaining(self, connections: deque[_Connection]) -> None:
