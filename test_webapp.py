@@ -10668,13 +10668,14 @@ def test_benchmark_measures_everything_and_names_every_goal():
     path = example_path("benchmark")
     done = subprocess.run([sys.executable, str(path), "--quick"], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
-    module = load_example("benchmark")
-    lines = done.stdout.splitlines()
-    for measured in [*module.cases(), *module.LOADS]:
-        assert any(line.startswith(f"{measured.title} ") for line in lines), measured
-    for _, server, figure, *_, goal in module.GOALS:
-        start, end = f"  {figure}: {server}", f"{goal:,.2f}"
-        assert any(line.startswith(start) and line.removesuffix(" missed").endswith(end) for line in lines), start
+    told = dict(block.split("\n", 1) for block in done.stdout.split("\n\n")[1:])
+    for thing, (title, lines) in zip(load_example("benchmark").things().values(), told.items()):
+        assert title.startswith(thing.title)
+        assert re.search(r"^  (webapp|quiet) .*[1-9]", lines, re.MULTILINE), title
+        for goal in thing.goals:
+            figure, name = goal.split(" < ")[0].split(" > ")[0].split(" / ")[0].split(": ")
+            assert re.search(rf"^  {figure}: {name} .* [<>] [\d.,]+", lines, re.MULTILINE), goal
+    assert len(told) == len(load_example("benchmark").things())
 
 
 def test_lessons_are_listed_in_their_order_with_the_command_that_starts_each():
