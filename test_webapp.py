@@ -289,15 +289,9 @@ class Traced(WebApp):
         return self.stage("on_complete")(context)
 
 
-def send(text):
-    return lambda context, *rest: context.response.send(text) and None
-
-
 BEFORES = ["on_request", "outer_before", "inner_before", "inner_handler"]
 ERROR_HOOKS = ["inner_error", "outer_error"]
 ENDING = ["inner_after", "outer_after", "on_complete"]
-MISS = ["on_request", "outer_error", "outer_after", "on_complete"]
-FAILS = {"inner_handler": raiser(ValueError())}
 
 
 class Unprintable(Exception):
@@ -329,13 +323,21 @@ def phrase(status):
 # What contract 1 and 7.8 say stands in README's tables, and these are tests: see "README.rst: its tables".
 
 
-def test_error_hook_is_given_context_cause_and_resolved_status():
-    """Contract 2.1."""
-    given_to_hook, cause = [], HttpException(409, "two at once")
+@pytest.mark.parametrize("code", [200, 204, 503])
+def test_error_hook_is_given_context_cause_and_resolved_status_which_the_response_has_until_a_hook_overrides_it(code):
+    """Contract 2.1, 7.2 rule 1, 7.8; the default body is that of the status that stands at last, design 4."""
+    given_to_hooks, cause = [], HttpException(409, "two at once")
     app = failing_app(cause)
-    app.error(lambda context, *rest: given_to_hook.append((context.request.path, *rest)))
-    client(app).get("/")
-    assert given_to_hook == [("/", cause, 409)]
+
+    def override(context, cause, status):
+        given_to_hooks.append((context.request.path, cause, status, context.response.status, context.response.has_body))
+        context.response.code(code)
+
+    app.error(override)
+    app.error(override)
+    response = client(app).get("/")
+    assert (response.status, response.text) == (code, "" if code == 204 else f"{code} {phrase(code)}")
+    assert given_to_hooks == [("/", cause, 409, 409, False), ("/", cause, 409, code, False)]
 
 
 def test_default_error_body_is_status_and_phrase_byte_for_byte_in_both_forms_for_every_status():
@@ -348,16 +350,13 @@ def test_default_error_body_is_status_and_phrase_byte_for_byte_in_both_forms_for
 
     browser = client(app)
     for status in range(200, 600):
-        as_json, as_text = browser.get(f"/{status}", headers=ACCEPT_JSON), browser.get(f"/{status}")
-        assert (as_json.status, as_text.status) == (status, status)
-        assert as_json.reason == as_text.reason == HttpException(status).phrase == phrase(status)
-        if status in (204, 205, 304):
-            assert (as_json.body, as_text.body) == (b"", b"")
-            continue
-        assert as_json.body == f'{{"error": {{"status": {status}, "message": "{phrase(status)}"}}}}'.encode()
-        assert as_json.headers["Content-Type"] == JSON
-        assert as_text.body == f"{status} {phrase(status)}".encode()
-        assert as_text.headers["Content-Type"] == PLAIN
+        as_text = f"{status} {phrase(status)}".encode()
+        as_json = f'{{"error": {{"status": {status}, "message": "{phrase(status)}"}}}}'.encode()
+        for headers, content_type, body in (({}, PLAIN, as_text), (ACCEPT_JSON, JSON, as_json)):
+            response = browser.get(f"/{status}", headers=headers)
+            assert (response.status, response.reason, HttpException(status).phrase) == (status, *[phrase(status)] * 2)
+            assert response.body == (b"" if status in (204, 205, 304) else body)
+            assert response.headers.get("Content-Type") == (None if status in (204, 304) else content_type)
 
 
 # What is sent, and what of it comes back.
@@ -369,12 +368,6 @@ INPUT = {
     "a file": ({"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
     "odd names": ({"form": {"": "no name", "ключ": "<b>'\"\\"}}, {"": "no name", "ключ": "<b>'\"\\"}),
     "broken JSON": ((b"{", JSON), {}),
-    "JSON that is not UTF-8": ((b'{"a": "\xff"}', JSON), {}),
-    "an infinite number": ((b'{"a": 1e999}', JSON), {}),
-    "NaN": ((b'{"a": NaN}', JSON), {}),
-    "deep JSON": ((b"[" * 100_000, JSON), {}),
-    "deep JSON that is whole": ((b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}", JSON), {}),
-    "a huge integer": ((b'{"a": ' + b"9" * 5_000 + b"}", JSON), {}),
     "an integer at the limit": ((b'{"a": ' + b"9" * 4_300 + b"}", JSON), {"a": 10**4300 - 1}),
     "a lone surrogate": ((b'{"a": "\\ud800"}', JSON), {"a": "\ud800"}),
     "a member named validation": ((b'{"validation": "none"}', JSON), {}),
@@ -382,7 +375,6 @@ INPUT = {
     "fields that are not UTF-8": ((b"a=%ff", URLENCODED), {}),
     "too many fields": ((b"a=1&" * 2_000, URLENCODED), {}),
     "a broken multipart form": ((b"--x\r\nnonsense", MULTIPART), {}),
-    "a multipart form without boundary": ((b"--x", "multipart/form-data"), {}),
     "an unknown charset": ((b"{}", "application/json; charset=klingon"), {}),
     "no content type": ((b'{"a": 1}', ""), {}),
 }
@@ -419,7 +411,10 @@ def test_unmatched_route_calls_only_outermost_error_and_after_hooks(path):
     app.path("").error(app.stage("block without a prefix"))
     cause, status = (HttpException, 400) if path == "/%ff" else (NotFoundException, 404)
     assert client(app).get(path).text == f"{status} {phrase(status)}"
-    assert (seen, app.calls) == ([(cause, status, None, {})], MISS)
+    assert (seen, app.calls) == (
+        [(cause, status, None, {})],
+        ["on_request", "outer_error", "outer_after", "on_complete"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -445,23 +440,29 @@ def test_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_permit
 
 
 @pytest.mark.parametrize(
-    "handler, hook",
+    "handler",
     [
-        (raiser(HttpException(405)), None),
-        (lambda context: context.response.code(405).send(), None),
-        (lambda context: context.response.code(405).text("no"), None),
-        (raiser(ValueError()), lambda context, cause, status: context.response.code(405)),
+        raiser(HttpException(405)),
+        lambda context: context.response.code(405).send(),
+        lambda context: context.response.code(405).text("no"),
     ],
-    ids=["raised", "sent", "built", "error hook"],
+    ids=["raised", "sent", "built"],
 )
-def test_every_405_has_an_allow_header_whoever_made_it(handler, hook):
+def test_every_405_has_an_allow_header_whoever_made_it(handler):
     """Contract 7.8, design 3.5."""
     app = WebApp()
     app.get("/")(lambda context: "ok")
     app.post("/")(handler)
-    app.error(hook or (lambda *_: None))
     response = client(app).post("/")
     assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD, POST")
+
+
+def test_405_of_an_error_hook_has_an_allow_header_which_is_empty_where_no_route_has_the_path():
+    app = failing_app(ValueError())
+    app.error(lambda context, cause, status: context.response.code(405))
+    for path, allow in (("/", "GET, HEAD"), ("/nothing", ""), ("/%ff", "")):
+        response = client(app).get(path)
+        assert (response.status, response.headers["Allow"], response.text) == (405, allow, "405 Method Not Allowed")
 
 
 def test_allow_that_the_application_gave_stays():
@@ -469,11 +470,15 @@ def test_allow_that_the_application_gave_stays():
     assert browser.get("/").headers.getall("Allow") == ["GET, PUT"]
 
 
-def test_405_for_a_path_without_any_route_is_a_complete_response_with_an_empty_allow_header():
-    app = WebApp()
-    app.error(lambda context, cause, status: context.response.code(405))
-    for response in map(client(app).get, ("/nothing", "/%ff")):
-        assert (response.status, response.headers["Allow"], response.text) == (405, "", "405 Method Not Allowed")
+def test_block_may_be_a_function_or_a_with_statement():
+    """Contract 4: path(<prefix>, <block>)."""
+    app, given_to_block = WebApp(), []
+    scope = app.path("/in", given_to_block.append)
+    with app.path("/in") as inner:
+        inner.get("/a")(lambda context: "a")
+    scope.get("/b")(lambda context: "b")
+    assert given_to_block == [scope]
+    assert [client(app).get(path).text for path in ("/in/a", "/in/b")] == ["a", "b"]
 
 
 # Beside the rows of README's table, and what the grammar says below ("header values: Accept").
@@ -507,64 +512,14 @@ def test_accept_json_and_the_default_body_follow_what_accept_names(as_json, acce
 # ---- contract 6: the three overridable methods -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "path, actions, calls, status",
-    [
-        ("/in/route", {}, BEFORES + ENDING, 204),
-        ("/nothing", {}, MISS, 404),
-        ("/in/route", FAILS, BEFORES + ERROR_HOOKS + ENDING, 500),
-        ("/nothing", {"on_request": send("x")}, ["on_request", "on_complete"], 200),
-        ("/nothing", {"on_request": raiser(HttpException(403))}, MISS, 403),
-        ("/in/route", {"on_request": raiser(ValueError())}, ["on_request", *ERROR_HOOKS, *ENDING], 500),
-    ],
-    ids=["answer", "miss", "failure", "on_request sends", "on_request raises on a miss", "on_request raises"],
-)
-def test_on_request_is_first_and_on_complete_last_on_every_request(path, actions, calls, status):
-    """Contract 6; what runs between them is README's table of hooks, and the model's below."""
-    app = Traced(**actions)
-    assert client(app).get(path).status == status
-    assert app.calls == calls
-
-
 def test_on_request_sees_the_matched_route_and_its_parameters():
     """Design 4 step 1."""
     seen = []
-
-    class App(WebApp):
-        def on_request(self, context):
-            seen.append((context.route and context.route.pattern, context.params))
-
-    app = App()
+    app = Traced(on_request=lambda context: seen.append((context.route and context.route.pattern, context.params)))
     app.get("/{id:int}")(lambda context, id: str(id))
     client(app).get("/7")
     client(app).get("/seven")
     assert seen == [("/{id:int}", {"id": 7}), (None, {})]
-
-
-def test_exception_in_on_request_after_sending_is_logged_and_nothing_but_on_complete_runs():
-    """Contract 6, design 4."""
-
-    def send_and_raise(context):
-        context.response.send("sent")
-        raise ValueError
-
-    app = Traced(on_request=send_and_raise)
-    with Log() as log:
-        assert client(app).get("/in/route").text == "sent"
-    assert app.calls == ["on_request", "on_complete"]
-    assert log.levels() == ["ERROR"]
-
-
-@pytest.mark.parametrize("failing", ["inner_after", "outer_after", "on_complete"])
-@pytest.mark.parametrize("give", [lambda context: "answer", lambda context: iter(["answer"])], ids=["text", "stream"])
-def test_exception_in_an_after_hook_or_on_complete_is_swallowed_and_logged_and_the_response_still_sent(failing, give):
-    """Contract 6."""
-    app = Traced(inner_handler=give, **{failing: raiser(ValueError("secret"))})
-    with Log() as log:
-        assert client(app).get("/in/route").text == "answer"
-    assert app.calls == BEFORES + ENDING
-    assert [(record.levelname, record.getMessage()) for record in log.records] == [("ERROR", HOOK_FAILED)]
-    assert (log.records[0].exc_info[0], log.records[0].stage) == (ValueError, re.sub("inner_|outer_", "", failing))
 
 
 def test_on_complete_comes_too_late_for_a_header_and_the_failure_is_logged():
@@ -575,21 +530,20 @@ def test_on_complete_comes_too_late_for_a_header_and_the_failure_is_logged():
     assert log.hooks_that_failed() == ["on_complete"]
 
 
-INTERRUPTED = ["on_request", "outer_before", "inner_handler", "inner_error", "inner_after"]
-
-
 @pytest.mark.parametrize(
-    "interrupt, stage",
+    "stage, interrupt",
     [
-        *((KeyboardInterrupt, stage) for stage in INTERRUPTED),
-        (SystemExit, "on_request"),
-        (GeneratorExit, "inner_after"),
+        ("on_request", SystemExit),
+        ("outer_before", KeyboardInterrupt),
+        ("inner_handler", KeyboardInterrupt),
+        ("inner_error", KeyboardInterrupt),
+        ("inner_after", GeneratorExit),
     ],
 )
 def test_keyboard_interrupt_and_its_like_pass_through_after_on_complete(stage, interrupt):
     """Design 4 steps 6 and 8."""
     closed = []
-    app = Traced(**{**(FAILS if stage == "inner_error" else {}), stage: raiser(interrupt())})
+    app = Traced(**{"inner_handler": raiser(ValueError()), stage: raiser(interrupt())})
     app.actions["inner_before"] = lambda context: context.on_close(lambda: closed.append(stage))
     with pytest.raises(interrupt):
         client(app).get("/in/route")
@@ -619,7 +573,7 @@ def test_public_methods_are_final():
     assert set(names.split()) == {name for name in FINAL if name[0] != "_"}
 
 
-@pytest.mark.parametrize("name", [*sorted(FINAL), *sorted(OVERRIDABLE), "__call__", "__setattr__"])
+@pytest.mark.parametrize("name", [*sorted(FINAL | OVERRIDABLE), "__call__", "__getattribute__", "__setattr__"])
 def test_method_cannot_be_overridden_nor_assigned_to_an_instance_and_the_error_names_it(name):
     """Contract 1 and 6: exactly three methods can be overridden, and only by a subclass; design 3.1."""
     app = WebApp()
@@ -635,78 +589,68 @@ def new_class(*bases, **members):
     return type("App", bases or (WebApp,), members)
 
 
-def override_below_a_class_that_keeps_the_check_away(name):
-    base = new_class(WebApp, __init_subclass__=classmethod(lambda cls: None))
-    return new_class(base, **{name: OVERRIDDEN})
-
-
-def override_in_a_mixin_that_keeps_the_check_away(name):
-    mixin = new_class(object, __init_subclass__=classmethod(lambda cls: None), **{name: OVERRIDDEN})
-    return new_class(mixin, WebApp)
-
-
-def override_on_the_class(name):
+def overridden_class():
     app_class = new_class()
-    setattr(app_class, name, OVERRIDDEN)
+    app_class.get = OVERRIDDEN
     return app_class
 
 
-def override_on_a_mixin(name):
+def class_of_an_application():
+    app_class = new_class()
+    app = app_class()
+    app_class.get = OVERRIDDEN
+    return functools.partial(client(app).get, "/")
+
+
+def class_of_an_overridden_mixin():
     mixin = new_class(object)
     app_class = new_class(mixin, WebApp)
-    setattr(mixin, name, OVERRIDDEN)
+    mixin.get = OVERRIDDEN
     return app_class
 
 
-def override_by_another_mixin(name):
+def class_given_another_mixin():
     app_class = new_class(new_class(object), WebApp)
-    app_class.__bases__ = (new_class(object, **{name: OVERRIDDEN}), WebApp)
+    app_class.__bases__ = (new_class(object, get=OVERRIDDEN), WebApp)
     return app_class
 
 
-def override_when_named(name):
-    set_name = lambda self, owner, attribute: setattr(owner, name, OVERRIDDEN)  # noqa: E731
+def class_overridden_by_what_it_names():
+    set_name = lambda self, owner, attribute: setattr(owner, "get", OVERRIDDEN)  # noqa: E731
     return new_class(attribute=new_class(object, __set_name__=set_name)())
 
 
+UNCHECKED = {"__init_subclass__": classmethod(lambda cls: None)}
 OVERRIDES = {
-    "attribute": lambda name: new_class(**{name: 5}),
-    "slot": lambda name: new_class(__slots__=(name,)),
-    "alias": lambda name: new_class(**{name: WebApp.options}),
-    "subclass of a subclass": lambda name: new_class(new_class(), **{name: OVERRIDDEN}),
-    "mixin": lambda name: new_class(new_class(object, **{name: OVERRIDDEN}), WebApp),
-    "mixin of a mixin": lambda name: new_class(new_class(new_class(object, **{name: OVERRIDDEN})), WebApp),
-    **{name[9:].replace("_", " "): value for name, value in globals().items() if name.startswith("override_")},
+    "attribute": lambda: new_class(get=5),
+    "slot": lambda: new_class(__slots__=("get",)),
+    "alias": lambda: new_class(get=WebApp.options),
+    "subclass of a subclass": lambda: new_class(new_class(), get=OVERRIDDEN),
+    "subclass of one that keeps the check away": lambda: new_class(new_class(WebApp, **UNCHECKED), get=OVERRIDDEN),
+    "mixin": lambda: new_class(new_class(object, get=OVERRIDDEN), WebApp),
+    "mixin of a mixin": lambda: new_class(new_class(new_class(object, get=OVERRIDDEN)), WebApp),
+    "mixin that keeps the check away": lambda: new_class(new_class(object, get=OVERRIDDEN, **UNCHECKED), WebApp),
+    "mixin between WebApp and Scope": lambda: new_class(WebApp, new_class(Scope, get=OVERRIDDEN)),
+    "class, when it is made": overridden_class,
+    "class, when it has an instance": class_of_an_application,
+    "mixin, when it has a subclass": class_of_an_overridden_mixin,
+    "another mixin": class_given_another_mixin,
+    "class, when it names an attribute": class_overridden_by_what_it_names,
 }
 
 
-@pytest.mark.parametrize("name", ["get", "__call__", "__getattribute__"])
 @pytest.mark.parametrize("override", OVERRIDES.values(), ids=OVERRIDES)
-def test_nothing_can_be_overridden_in_a_roundabout_way(override, name):
+def test_nothing_can_be_overridden_in_a_roundabout_way(override):
     """Contract 1: the dispatcher cannot be replaced. It fails when the class is made, or else when it is used."""
-    with pytest.raises(TypeError, match=name):
-        override(name)()
-
-
-@pytest.mark.parametrize("name", ["__getattribute__", "get", "path"])
-def test_nothing_can_be_overridden_between_webapp_and_scope(name):
-    with pytest.raises(TypeError, match=name):
-        new_class(WebApp, new_class(Scope, **{name: OVERRIDDEN}))
+    with pytest.raises(TypeError, match="get"):
+        override()()
 
 
 @pytest.mark.parametrize("name", ["get", "routes", "on_request", "on_complete"])
 def test_nothing_can_be_overridden_in_the_dict_of_an_instance(name):
     app = WebApp()
-    app.__dict__[name] = lambda *args: None
+    app.__dict__[name] = OVERRIDDEN
     with pytest.raises(TypeError, match=name):
-        client(app).get("/")
-
-
-def test_class_that_changes_before_its_application_is_used_is_refused_then():
-    app_class = new_class()
-    app = app_class()
-    app_class.get = OVERRIDDEN
-    with pytest.raises(TypeError, match="get"):
         client(app).get("/")
 
 
@@ -730,17 +674,7 @@ def test_overridable_method_must_be_one(name, value):
 
 def test_application_may_compare_and_count_as_it_likes():
     """A dataclass without __hash__, an application that counts as empty: its hooks run all the same."""
-
-    class App(Traced):
-        def __eq__(self, other):
-            raise AssertionError("compared")
-
-        def __len__(self):
-            return 0
-
-        __hash__ = None
-
-    app = App()
+    app = new_class(Traced, __eq__=OVERRIDDEN, __hash__=None, __len__=lambda self: 0)()
     client(app).get("/in/route")
     assert app.calls == BEFORES + ENDING
 
@@ -760,9 +694,6 @@ def test_three_methods_can_be_overridden_by_a_mixin_as_by_a_subclass():
         def resolve_status_code(self, cause):
             return 418 if isinstance(cause, LookupError) else super().resolve_status_code(cause)
 
-        def helper(self):
-            return "an application may have methods of its own"
-
     app = new_class(Mixin, WebApp)()
     app.get("/")(raiser(KeyError()))
     assert [client(app).get(path).status for path in ("/", "/nothing")] == [418, 404]
@@ -781,23 +712,18 @@ class Teapot(HttpException):
         pass
 
 
-RESOLVED = {
-    200: [HttpException(200)],
-    404: [NotFoundException("no such user")],
-    405: [MethodNotAllowedException(["PUT"])],
-    410: [HttpException(HTTPStatus.GONE)],
-    418: [Teapot()],
-    500: [
-        *(CodeException(404), CodeException("23505", "duplicate key"), KeyError("status_code"), StopIteration()),
-        *(RecursionError(), MemoryError(), type("FromALibrary", (Exception,), {"status_code": 404})()),
+@pytest.mark.parametrize(
+    "status, cause",
+    [
+        (410, HttpException(HTTPStatus.GONE)),
+        (418, Teapot()),
+        (500, CodeException("23505", "duplicate key")),
+        (500, StopIteration()),
+        (500, type("FromALibrary", (Exception,), {"status_code": 404})()),
     ],
-    599: [HttpException(599)],
-}
-
-
-@pytest.mark.parametrize("status, cause", [(status, cause) for status in RESOLVED for cause in RESOLVED[status]])
-def test_status_is_resolved_by_the_kind_of_exception(cause, status):
-    """Contract 7.1, the table and rule 2; 7.8."""
+)
+def test_status_is_resolved_by_the_kind_of_exception(status, cause):
+    """Contract 7.1, beside the rows of README's table; every status is above, "contract 2"."""
     response = answer(raiser(cause))
     assert (response.status, response.text) == (status, f"{status} {phrase(status)}")
 
@@ -823,19 +749,6 @@ def test_http_exception_that_no_response_could_answer_is_refused_when_it_is_made
         HttpException(**arguments)
 
 
-def test_headers_of_an_http_exception_may_be_changed_before_it_is_raised_and_survive_a_copy():
-    error = HttpException(401, headers={"WWW-Authenticate": " Bearer ", "x-mine": "0", "X-Mine": "1"})
-    changed = MethodNotAllowedException("PUT,GET")
-    changed.headers.update({"X-Mine": "2", "X-Broken": "\n"})
-    assert error.headers == copy.copy(error).headers == {"WWW-Authenticate": "Bearer", "X-Mine": "1"}
-    assert MethodNotAllowedException("PUT,GET").headers == {"Allow": "GET, PUT"}
-    with Log():
-        for one, mine in [(error, "1"), (copy.copy(error), "1"), (changed, "2")]:
-            response = answer(raiser(one))
-            assert (response.headers["X-Mine"], "X-Broken" in response.headers) == (mine, False)
-            assert response.headers.get("Allow", "") == ("GET, PUT" if mine == "2" else "")
-
-
 def test_methods_of_an_allow_header_are_plain_text_whoever_asked_first():
     methods = enum.Enum("Methods", {"MOVE": "MOVE", "LOCK": "LOCK"}, type=str)
     for allow in ([methods.MOVE, methods.LOCK], ["MOVE", "LOCK", "MOVE"], iter("LOCK MOVE".split()), "MOVE, LOCK"):
@@ -847,14 +760,8 @@ def test_methods_of_an_allow_header_are_plain_text_whoever_asked_first():
 @pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", 404.0, ValueError(), Unprintable()])
 def test_resolve_status_code_that_raises_or_returns_no_status_means_500_and_is_logged(outcome):
     """Design 4."""
-
-    class App(WebApp):
-        def resolve_status_code(self, cause):
-            if isinstance(outcome, Exception):
-                raise outcome
-            return outcome
-
-    app, statuses = App(), []
+    resolve = raiser(outcome) if isinstance(outcome, Exception) else lambda self, cause: outcome
+    app, statuses = new_class(resolve_status_code=resolve)(), []
     app.error(lambda context, cause, status: statuses.append(status))
     with Log() as log:
         assert client(app).get("/").text == "500 Internal Server Error"
@@ -869,6 +776,8 @@ def test_message_that_is_no_text_is_still_shown(message):
 
 
 # ---- contract 7.2: order in which the error response is built --------------------------------------------------------
+#
+# Which hooks run for a failure, and in which order (contract 7.3), is README's table of hooks, and the model's below.
 
 
 def nested_hooks(*actions):
@@ -882,66 +791,27 @@ def nested_hooks(*actions):
     return client(app).get("/a/b/route")
 
 
-@pytest.mark.parametrize("code", [200, 204, 503])
-def test_response_has_the_resolved_status_first_and_an_error_hook_may_override_it(code):
-    """Contract 7.2 rule 1, 7.8; the default body is that of the status that stands at last, design 4."""
-    app, seen = failing_app(HttpException(409)), []
-
-    @app.error
-    def override(context, cause, status):
-        seen.append((context.response.status, context.response.has_body))
-        context.response.code(code)
-
-    app.error(lambda context, cause, status: seen.append(status))
-    response = client(app).get("/")
-    assert (response.status, response.text) == (code, "" if code == 204 else f"{code} {phrase(code)}")
-    assert seen == [(409, False), 409]
-
-
-def test_body_that_a_hook_built_without_sending_wins_over_the_default():
-    """Contract 7.2 rules 2, 3 and 4."""
-    calls = []
-    response = nested_hooks(
-        lambda context, cause, status: context.response.json("inner", status) and None,
-        lambda *_: calls.append("middle"),
-        lambda context, *_: context.response.json("outer", True),
-    )
-    assert (response.status, response.json, calls) == (500, {"inner": 500, "outer": True}, ["middle"])
-
-
 @pytest.mark.parametrize(
-    "build, body",
-    [
-        (lambda response: response.text(""), ""),
-        (lambda response: response.json(None), "null"),
-        (lambda response: response.json({}), "{}"),
-        (lambda response: response.stream([]), ""),
-    ],
-    ids=["text", "null", "object", "stream"],
+    "build, value, body", [("text", "", ""), ("json", None, "null"), ("json", {}, "{}"), ("stream", [], "")]
 )
-def test_empty_body_that_a_hook_built_is_a_body(build, body):
+def test_empty_body_that_a_hook_built_is_a_body(build, value, body):
     """Contract 7.2 rule 3: `is None`, never truth."""
-    response = nested_hooks(lambda context, *_: build(context.response))
+    response = nested_hooks(lambda context, *_: getattr(context.response, build)(value))
     assert (response.status, response.text) == (500, body)
 
 
 def test_failed_step_is_undone_and_what_earlier_steps_completed_stays():
     """Design 4: a step either completes or leaves no trace; body, form and session changes are dropped altogether."""
-
-    class App(WebApp):
-        def on_request(self, context):
-            context.response.header("X-Step", "on_request").cookie("first", "1").text("built early")
-
-    app, seen = App(secret_key=KEY), []
+    app, seen = WebApp(secret_key=KEY), []
 
     @app.before
     def complete(context):
-        context.response.add_header("X-Step", "before").cookie("second", "2").put_form({"a": 1})
+        context.response.header("X-Step", "before").cookie("first", "1").put_form({"a": 1}).text("built early")
         context.session["user"] = 1
 
-    @app.get("/", lambda context: context.response.add_header("X-Step", "executor") and None)
+    @app.get("/")
     def fail(context):
-        context.response.code(201).cookie("second", "3").cookie("third", "4").header("X-Step", "handler")
+        context.response.code(201).cookie("first", "2").cookie("second", "3").add_header("X-Step", "handler")
         context.response.json("half", "done").header("Content-Type", "a/b").header("Content-Disposition", "attachment")
         raise ValueError
 
@@ -951,62 +821,58 @@ def test_failed_step_is_undone_and_what_earlier_steps_completed_stays():
 
     response = client(app).get("/")
     assert (response.text, seen) == ("500 Internal Server Error", [(False, False, {}, {})])
-    assert response.headers["Content-Type"] == PLAIN
-    assert response.headers.getall("X-Step") == ["on_request", "before"]
-    assert [line.partition(";")[0] for line in response.headers.getall("Set-Cookie")] == ["first=1", "second=2"]
-    assert "Content-Disposition" not in response.headers
-    miss = client(app).post("/")
-    assert (miss.text, miss.headers.getall("X-Step")) == ("405 Method Not Allowed", ["on_request"])
+    assert (response.headers["Content-Type"], "Content-Disposition" in response.headers) == (PLAIN, False)
+    assert response.headers.getall("X-Step") == ["before"]
+    assert [line.partition(";")[0] for line in response.headers.getall("Set-Cookie")] == ["first=1"]
 
 
 def test_headers_of_an_http_exception_go_onto_the_response_before_the_first_hook():
     """Design 3.5."""
     app, seen = failing_app(HttpException(401, headers={"WWW-Authenticate": "Bearer", "X-Mine": "1"})), []
-
-    @app.error
-    def look(context, cause, status):
-        seen.append(context.response.headers["WWW-Authenticate"])
-        context.response.header("X-Mine", "2")
-
+    app.error(lambda context, *_: seen.append(context.response.headers["WWW-Authenticate"]))
+    app.error(lambda context, *_: context.response.header("X-Mine", "2"))
     headers = client(app).get("/").headers
     assert seen == [headers["WWW-Authenticate"]] == ["Bearer"]
     assert headers.getall("X-Mine") == ["2"]
 
 
+def too_many(headers):
+    return type("TooMany", (HttpException,), {"headers": headers})(429)
+
+
+BEARER = HttpException(401, headers={"WWW-Authenticate": " Bearer ", "x-mine": "0", "X-Mine": "1"})
+CHANGED = MethodNotAllowedException("PUT,GET")
+CHANGED.headers.update({"X-Mine": "2", "X-Broken": "\n"})
+
+
 @pytest.mark.parametrize(
-    "headers, retry_after, levels",
+    "cause, headers, levels",
     [
-        ({"Retry-After": "9"}, "9", ["DEBUG"]),
-        ({"Retry-After": "a\r\nSet-Cookie: b"}, None, ["DEBUG", "ERROR"]),
-        (property(lambda self: 1 / 0, lambda self, value: None), None, ["DEBUG", "ERROR"]),
+        (BEARER, {"WWW-Authenticate": "Bearer", "X-Mine": "1"}, ["DEBUG"]),
+        (copy.copy(BEARER), {"WWW-Authenticate": "Bearer", "X-Mine": "1"}, ["DEBUG"]),
+        (CHANGED, {"Allow": "GET, PUT", "X-Mine": "2"}, ["DEBUG", "ERROR"]),
+        (MethodNotAllowedException("PUT,GET"), {"Allow": "GET, PUT"}, ["DEBUG"]),
+        (too_many({"Retry-After": "9"}), {"Retry-After": "9"}, ["DEBUG"]),
+        (too_many({"Retry-After": "a\r\nSet-Cookie: b"}), {}, ["DEBUG", "ERROR"]),
+        (too_many(property(lambda self: 1 / 0, lambda self, value: None)), {}, ["DEBUG", "ERROR"]),
+        (HttpException(400, headers={"Content-Type": "text/html", "Content-Length": "99999"}), {}, ["DEBUG"]),
     ],
-    ids=["sound", "broken", "cannot be had"],
 )
-def test_headers_of_an_http_exception_may_be_those_of_its_class_and_cost_nobody_the_response(
-    headers, retry_after, levels
-):
+def test_headers_of_an_http_exception_are_sent_but_for_what_cannot_be_and_what_describes_a_body(cause, headers, levels):
     with Log() as log:
-        response = answer(raiser(type("Slow", (HttpException,), {"headers": headers})(429)))
-    assert (response.text, response.headers.get("Retry-After")) == ("429 Too Many Requests", retry_after)
+        response = answer(raiser(cause))
+    assert response.text == f"{cause.status_code} {phrase(cause.status_code)}"
+    expected = {"Content-Type": PLAIN, "Content-Length": str(len(response.text)), "Vary": "Accept", **headers}
+    assert {name: response.headers.getall(name) for name in response.headers} == {n: [v] for n, v in expected.items()}
     assert log.levels() == levels
 
 
-def test_headers_that_describe_a_body_do_not_survive_onto_the_default_body():
-    error = HttpException(400, headers={"Content-Type": "application/problem+json", "Content-Length": "99999"})
-    headers = answer(raiser(error)).headers
-    assert (headers.getall("Content-Type"), headers.getall("Content-Length")) == ([PLAIN], ["15"])
-
-
 @pytest.mark.parametrize(
-    "late, error",
-    [
-        (raiser(ValueError()), ValueError),
-        (lambda context: context.response.send("b"), RuntimeError),
-        (lambda context: "b", RuntimeError),
-    ],
+    "late",
+    [raiser(RuntimeError()), lambda context: context.response.send("b"), lambda context: "b"],
     ids=["exception", "second send", "return"],
 )
-def test_response_that_was_sent_before_the_exception_stands_and_no_error_hook_runs(late, error):
+def test_response_that_was_sent_before_the_exception_stands_and_no_error_hook_runs(late):
     """Design 4, 3.4: a second send raises RuntimeError."""
 
     def send_and_fail(context):
@@ -1018,75 +884,38 @@ def test_response_that_was_sent_before_the_exception_stands_and_no_error_hook_ru
         response = client(app).get("/in/route")
     assert (response.status, response.text, response.headers["X-Kept"]) == (201, "sent", "1")
     assert app.calls == BEFORES + ENDING
-    assert [(record.levelname, record.exc_info[0]) for record in log.records] == [("ERROR", error)]
+    assert [(record.levelname, record.exc_info[0]) for record in log.records] == [("ERROR", RuntimeError)]
+
+
+def second_line(record):
+    return logging.Formatter().format(record).splitlines()[1]
 
 
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda context: context.response.json({"a": object()}),
+        lambda context: context.response.json("a", object()),
         lambda context: context.session.update(a=object()),
-        lambda context: context.session.update(a=object()) or context.response.text("built"),
         lambda context: context.session.update(a="a" * 5000) or context.response.text("built"),
     ],
-    ids=["document", "session alone", "session", "session too long"],
+    ids=["document", "session", "session too long"],
 )
-def test_what_a_hook_did_that_cannot_be_sent_is_logged_like_a_failed_hook_and_the_default_sent(spoil):
+def test_what_a_hook_did_that_cannot_be_sent_is_logged_as_its_failure_and_the_default_sent(spoil):
     """Design 4: whatever a hook does, something complete is sent."""
+
+    def spoils(context, cause, status):
+        context.response.code(503)
+        spoil(context)
+
     with Log() as log:
-        response = nested_hooks(lambda context, *_: context.response.code(503) and spoil(context) and None)
+        response = nested_hooks(lambda *_: None, spoils, lambda *_: None)
     assert (response.status, response.text) == (503, "503 Service Unavailable")
     assert (response.headers["Content-Type"], "Set-Cookie" in response.headers) == (PLAIN, False)
     assert log.hooks_that_failed() == ["error"]
-
-
-# ---- contract 7.3: scope and order of hooks --------------------------------------------------------------------------
-
-
-def test_hooks_run_by_scope_and_then_in_the_order_of_writing_whatever_stands_above_them():
-    """Contract 7.3 rules 1 and 2, design 3.1; the rest is README's table of hooks, and the model's below."""
-    app, calls = WebApp(), []
-    block = app.path("/admin")
-    block.get("/route")(raiser(ValueError()))
-    for kind in ("after", "error", "before"):
-        for scope, name in ((block, "inner 1"), (app, "outer"), (block, "inner 2")):
-            getattr(scope, kind)(lambda *_, call=f"{kind} {name}": calls.append(call))
-    client(app).get("/admin/route")
-    assert calls == [
-        *("before outer", "before inner 1", "before inner 2"),
-        *("error inner 1", "error inner 2", "error outer"),
-        *("after inner 1", "after inner 2", "after outer"),
-    ]
-
-
-def test_block_may_be_a_function_or_a_with_statement():
-    """Contract 4: path(<prefix>, <block>)."""
-    app, given_to_block = WebApp(), []
-    scope = app.path("/in", given_to_block.append)
-    with app.path("/in") as inner:
-        inner.get("/a")(lambda context: "a")
-    scope.get("/b")(lambda context: "b")
-    assert given_to_block == [scope]
-    assert [client(app).get(path).text for path in ("/in/a", "/in/b")] == ["a", "b"]
+    assert f"spoils ({__file__}:{spoils.__code__.co_firstlineno})" in second_line(log.records[-1])
 
 
 # ---- contract 7.4: when a hook itself fails --------------------------------------------------------------------------
-
-
-def test_error_hook_that_throws_is_swallowed_logged_and_the_next_one_outward_runs():
-    """Contract 7.4."""
-    with Log() as log:
-        response = nested_hooks(
-            raiser(KeyError("hook")), raiser(Unprintable()), lambda context, cause, status: f"outer after {cause}"
-        )
-    assert (response.status, response.text) == (500, "outer after cause")
-    _, *failures = [(record.levelname, record.getMessage(), record.exc_info[0]) for record in log.records]
-    assert failures == [("ERROR", HOOK_FAILED, KeyError), ("ERROR", HOOK_FAILED, Unprintable)]
-
-
-def test_error_hooks_that_all_throw_leave_the_default_response():
-    """Contract 7.4, 7.2 rule 3."""
-    assert nested_hooks(*[raiser(HttpException(403))] * 3).text == "500 Internal Server Error"
 
 
 def test_error_hook_that_throws_leaves_no_trace_in_response_form_and_session():
@@ -1121,16 +950,12 @@ def test_session_that_cannot_be_written_is_heard_of_though_a_later_hook_throws(c
 
     def throws(context, cause, status):
         change(context.session)
-        raise KeyError
+        raise Unprintable
 
     with Log() as log:
         response = nested_hooks(spoils, throws, lambda *_: None)
     assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
-    assert [type(record.exc_info[1]) for record in log.records] == [ValueError, KeyError, TypeError]
-
-
-def second_line(record):
-    return logging.Formatter().format(record).splitlines()[1]
+    assert [type(record.exc_info[1]) for record in log.records] == [ValueError, Unprintable, TypeError]
 
 
 class Named:
@@ -1162,8 +987,10 @@ def plain(*arguments):
         ("on_close callback", Named(), "an object of Named"),
     ],
 )
-def test_second_line_of_the_log_tells_which_hook_failed_where_it_stands_and_on_which_request(stage, hook, name):
-    """Issue: without configuring anything. The line is part of the stack trace, as the message is the contract's."""
+def test_log_tells_that_a_hook_failed_and_in_its_second_line_which_where_it_stands_and_on_which_request(
+    stage, hook, name
+):
+    """Contract 7.4. Issue: without configuring anything. The line is part of the stack trace: the message is fixed."""
     app = WebApp()
     app.get("/it's")(lambda context: context.on_close(hook) if stage == "on_close callback" else 1 / 0)
     if stage != "on_close callback":
@@ -1171,7 +998,7 @@ def test_second_line_of_the_log_tells_which_hook_failed_where_it_stands_and_on_w
     with Log() as log:
         client(app).get("/it's")
     record = log.records[-1]
-    assert record.getMessage() == HOOK_FAILED
+    assert (record.levelname, record.getMessage()) == ("ERROR", HOOK_FAILED)
     assert re.fullmatch(rf"{stage} {name} \(.*{HERE}\) failed for 'GET' \"/it's\":", second_line(record))
     assert re.search(rf'File ".*{os.path.basename(__file__)}", line \d+', record.exc_text)
     assert "webapp.py" not in record.exc_text.replace(os.path.basename(__file__), "")
@@ -1186,21 +1013,6 @@ def test_second_line_of_the_log_names_what_python_can_tell_no_place_of_and_on_co
     closing, complete = map(second_line, log.records[-2:])
     assert closing == "on_close callback list.pop failed for 'GET' '/route':"
     assert re.fullmatch(rf"method Traced.on_complete \(.*{HERE}\) failed for 'GET' '/route':", complete)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [lambda context: context.response.json("a", object()), lambda context: context.session.update(a=object())],
-    ids=["document", "session"],
-)
-def test_log_names_the_error_hook_whose_answer_cannot_be_sent(spoil):
-    def spoils(context, cause, status):
-        spoil(context)
-
-    with Log() as log:
-        nested_hooks(lambda *_: None, spoils, lambda *_: None)
-    assert log.records[-1].hook.endswith("spoils")
-    assert f"spoils ({__file__}:{spoils.__code__.co_firstlineno})" in second_line(log.records[-1])
 
 
 @pytest.mark.parametrize(
@@ -1224,8 +1036,7 @@ def test_second_line_of_the_log_names_the_handler_where_no_frame_of_it_is_left(g
 
 
 PROGRAM_THAT_FAILS = """
-import sys
-from webapp import HttpException, TestClient, WebApp
+from webapp import TestClient, WebApp
 
 app = WebApp()
 
@@ -1250,7 +1061,7 @@ def test_stderr_shows_failures_and_hooks_without_any_configuration_of_logging():
         "'GET' '/x\\r\\nFORGED\\x1b[31m': 500",
         "ValueError: no x\\r\\nFORGED\\x1b[31m",
         HOOK_FAILED,
-        "error hook page (<string>:11) failed for 'GET' '/x\\r\\nFORGED\\x1b[31m':",
+        "error hook page (<string>:10) failed for 'GET' '/x\\r\\nFORGED\\x1b[31m':",
         "ValueError: no x\\r\\nFORGED\\x1b[31m",
         "KeyError: 'page'",
     ]
@@ -1260,20 +1071,19 @@ def test_stderr_shows_failures_and_hooks_without_any_configuration_of_logging():
 # ---- contract 7.5: logging -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [200, 404, 405, 422, 499, 500, 599])
+@pytest.mark.parametrize("status", [200, 404, 499, 500, 599])
 def test_5xx_is_logged_as_an_error_with_the_stack_trace_and_everything_else_for_debugging(status):
     """Contract 7.5, the table."""
     cause = HttpException(status, "what happened")
     with Log() as log:
         answer(raiser(cause))
     [record] = log.records
-    assert record.name == "webapp"
+    assert (record.name, record.levelname) == ("webapp", "ERROR" if status >= 500 else "DEBUG")
     if status >= 500:
-        assert record.levelname == "ERROR"
         assert record.exc_info[1] is cause
         assert "in fail" in logging.Formatter().format(record)
     else:
-        assert (record.levelname, record.exc_info) == ("DEBUG", None)
+        assert record.exc_info is None
         assert repr(cause) in record.getMessage()
 
 
@@ -1300,25 +1110,6 @@ def test_success_is_not_logged():
     with Log() as log:
         answer(lambda context: "ok")
     assert log.records == []
-
-
-@pytest.mark.parametrize("where", ["path", "message", "repr"])
-@pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x1b[31m", "\x85", "\u2028", "\u202e", "\x00"])
-def test_client_cannot_forge_a_line_of_the_log(where, end):
-    """Design 4: text from a client with %r."""
-    forged = f"x{end}ERROR forged"
-
-    class OfRepr(HttpException):
-        def __repr__(self):
-            return forged if where == "repr" else super().__repr__()
-
-    for status in (404, 500):
-        app = WebApp()
-        app.get("/{name}")(raiser(OfRepr(status, forged if where == "message" else "")))
-        with Log() as log:
-            assert client(app).get(f"/{forged if where == 'path' else 'x'}").status == status
-        [record] = log.records
-        assert record.getMessage().isprintable()
 
 
 def having(error, **attributes):
@@ -1350,12 +1141,25 @@ class Silent(Exception):
         raise ValueError(self.text)
 
 
-RUDE = {
+def from_a_file_named(text):
+    try:
+        exec(compile("raise ValueError", text.replace("\0", "") + "\nFORGED\n    FORGED", "exec"))
+    except ValueError as error:
+        return error
+
+
+# What an exception may say of a text.
+SAYING = {
     "message": ValueError,
     "HttpException": lambda text: Rude(500, text),
+    "HttpException that is no error": lambda text: Rude(404, text),
+    "CodeException": lambda text: CodeException(text, text),
     "name of a file": lambda text: OSError(2, text, text),
+    "object": lambda text: KeyError(Point(1, text)),
+    "bytes": lambda text: UnicodeDecodeError("utf-8", text.encode(), 0, 1, text),
     "notes": lambda text: having(ValueError(), __notes__=[text, f" {text}"]),  # shown since Python 3.11
     "source": lambda text: SyntaxError(text, (text, 1, 1, text)),
+    "name of the file": from_a_file_named,
     "cause": caused,
     "group": grouped,
     "name of a class": lambda text: type(text.replace("\0", "") or "A", (Exception,), {})(text),
@@ -1363,50 +1167,32 @@ RUDE = {
 }
 
 
-@given(st.sampled_from(sorted(RUDE)), st.text("\r\n\x1b \x85\u2028\u202ea:|\0\t\x0b", max_size=9), st.booleans())
-@example("notes", "\n", False)
-@example("source", "\n    \n", False)
-def test_client_cannot_forge_a_line_of_a_stack_trace(kind, end, is_hook):
-    """Issue: line ends and escape sequences of a client's text included."""
+@given(
+    st.sampled_from(sorted(SAYING)),
+    st.text("\r\n\x1b \x85\u2028\u202ea:|\0\t\x0b", max_size=9),
+    st.sampled_from(["handler", "error", "after"]),
+)
+@example("notes", "\n", "handler")
+@example("source", "\n    \n", "handler")
+def test_client_cannot_forge_a_line_of_the_log(kind, end, stage):
+    """Issue: line ends and escape sequences of a client's text included, in whatever a formatter may write."""
+    forged = f"{end}FORGED{end}FORGED"
     app = WebApp()
-    app.get("/")(raiser(RUDE[kind](f"{end}FORGED{end}FORGED")))
-    if is_hook:
-        app.after(raiser(RUDE[kind](f"{end}FORGED{end}FORGED")))
+    app.get("/{name}")(raiser(SAYING[kind](forged)))
+    if stage != "handler":
+        getattr(app, stage)(raiser(SAYING[kind](forged)))
     with Log() as log:
-        assert client(app).get("/").status == 500
+        assert client(app).get(f"/x{forged}").status in (404, 500)
     formatter = logging.Formatter("%(levelname)s %(message)s %(funcName)s %(pathname)s")
-    for record in log.records:
-        for written in (formatter.format(record), logging.handlers.QueueHandler(None).prepare(record).getMessage()):
-            lines = written.split("\n")
-            assert all(line.isprintable() for line in lines)
-            # Notes and source have lines of their own, indented.
-            margin = " |" if kind not in ("notes", "source") else "|"
-            assert not any(line.lstrip(margin).startswith("FORGED") for line in lines)
-
-
-@given(st.text("\r\n\x1b FORGED", max_size=20))
-def test_name_of_a_file_cannot_forge_a_line_of_a_stack_trace(name):
-    names = {}
-    exec(compile("def f(context): raise ValueError", f"{name}\nFORGED\n    FORGED", "exec"), names)
-    with Log() as log:
-        answer(names["f"])
-    lines = logging.Formatter().format(log.records[0]).split("\n")
-    assert all(line.isprintable() for line in lines)
-    assert not any(line.startswith("FORGED") for line in lines)
-
-
-@pytest.mark.parametrize("kind", ["error", "after"])
-def test_client_cannot_forge_a_line_through_what_a_record_has_besides(kind):
-    """A formatter may write %(path)s, %(hook)s and the arguments."""
-    app = WebApp()
-    app.get("/{name}")(raiser(ValueError()))
-    getattr(app, kind)(raiser(ValueError()))
-    with Log() as log:
-        client(app).request("GET", "/a%0d%0aFORGED%1b")
     for record in log.records:
         values = [value for value in [*vars(record).values(), *record.args] if isinstance(value, str)]
         assert all(value.isprintable() for value in values if value is not record.exc_text)
-    assert log.records[-1].path == "/a\\r\\nFORGED\\x1b"
+        for written in (formatter.format(record), logging.handlers.QueueHandler(None).prepare(record).getMessage()):
+            lines = written.split("\n")
+            assert all(line.isprintable() for line in lines)
+            # Notes, source and the lines of a file's name have lines of their own, indented.
+            margin = "|" if kind in ("notes", "source", "name of the file") else " |"
+            assert not any(line.lstrip(margin).startswith("FORGED") for line in lines)
 
 
 def test_stack_trace_is_that_of_python_where_no_line_ends_are_in_it():
@@ -1445,9 +1231,14 @@ def test_stack_trace_that_cannot_be_had_is_replaced_by_the_exception(monkeypatch
     assert log.records[0].exc_text == "ValueError('what happened'), whose stack trace cannot be shown"
 
 
-def test_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
-    monkeypatch.setattr(logging.getLogger("webapp"), "handlers", [logging.Handler()])  # it has no emit
+def log_to(monkeypatch, *handlers):
+    """Have the log handled by these alone, until the test ends."""
+    monkeypatch.setattr(logging.getLogger("webapp"), "handlers", [*handlers])
     monkeypatch.setattr(logging.getLogger("webapp"), "propagate", False)
+
+
+def test_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
+    log_to(monkeypatch, logging.Handler())  # it has no emit
     assert nested_hooks(raiser(ValueError()), lambda context, *_: "answer").text == "answer"
 
 
@@ -1472,25 +1263,11 @@ def test_logger_of_a_library_has_no_handler_and_propagates():
     assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)
 
 
-@contextlib.contextmanager
-def logging_to(*handlers):
-    """Have these handlers too, for as long as a with block."""
-    logger = logging.getLogger("webapp")
-    for handler in handlers:
-        logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            logger.removeHandler(handler)
-            handler.close()
-
-
 @pytest.mark.parametrize("options", [{}, {"errors": "strict"}, {"delay": True}, {"encoding": "utf-8"}], ids=str)
-def test_log_file_that_cannot_hold_a_record_gets_it_escaped(options, tmp_path):
+def test_log_file_that_cannot_hold_a_record_gets_it_escaped(options, tmp_path, monkeypatch):
     """Contract 7.4 and 7.5 hold where files are in cp1252, and for text that UTF-8 has nothing for."""
-    handler = logging.FileHandler(tmp_path / "log", **{"encoding": "cp1252", **options})
-    with logging_to(handler):
+    with contextlib.closing(logging.FileHandler(tmp_path / "log", **{"encoding": "cp1252", **options})) as handler:
+        log_to(monkeypatch, handler)
         nested_hooks(raiser(LookupError("\ud800 漢")))
     written = (tmp_path / "log").read_text(handler.encoding)
     assert (HOOK_FAILED if "encoding" in options else "\\u30a8\\u30e9\\u30fc") in written
@@ -1502,55 +1279,27 @@ def test_log_stream_that_cannot_hold_a_record_gets_it_escaped_unless_it_is_stand
     files[2].close()  # and one that is closed costs the others nothing
     monkeypatch.setattr(sys, "__stdout__", files[1])
     monkeypatch.setattr(logging, "raiseExceptions", False)  # it would print that a record was lost
-    with logging_to(*map(logging.StreamHandler, reversed(files))):
-        nested_hooks(raiser(LookupError("漢")))
+    log_to(monkeypatch, *map(logging.StreamHandler, reversed(files)))
+    nested_hooks(raiser(LookupError("漢")))
     assert "LookupError: \\u6f22" in files[0].buffer.getvalue().decode("cp1252")
     assert files[1].errors == "strict"
 
 
-SECRETS = st.text("ßЖ漢…§¤🦊", min_size=1, max_size=20)  # nothing of this is in a default body, escaped or not
-
-EXCEPTIONS = [
-    ValueError,
-    lambda text: HttpException(503, text),
-    lambda text: HttpException(409, text),
-    NotFoundException,
-    lambda text: CodeException(text, text),
-    lambda text: OSError(2, text, text),
-    lambda text: KeyError(Point(1, text)),
-    lambda text: UnicodeDecodeError("utf-8", text.encode(), 0, 1, text),
-    lambda text: type("Odd" + "".join(filter(str.isalpha, text)), (Exception,), {"__str__": lambda self: text})(text),
-]
-
-
 @given(
-    secret=SECRETS,
-    make=st.sampled_from(EXCEPTIONS),
-    chained=st.booleans(),
-    as_json=st.booleans(),
+    secret=st.text("ßЖ漢…§¤🦊", min_size=1, max_size=20),  # nothing of this is in a default body, escaped or not
+    kind=st.sampled_from(sorted(SAYING)),
+    headers=st.sampled_from([{}, ACCEPT_JSON]),
     stage=st.sampled_from(["on_request", "inner_before", "inner_handler", "inner_error", "inner_after"]),
 )
-def test_default_body_never_contains_any_part_of_an_exception(secret, make, chained, as_json, stage):
+def test_default_body_never_contains_any_part_of_an_exception(secret, kind, headers, stage):
     """Contract 2.2, 7.5 and 7.7."""
-
-    def fail(context, *_):
-        if chained:
-            raise make(secret) from RuntimeError(secret)
-        raise make(secret)
-
-    actions = {"inner_handler": fail} if stage in ("inner_error", "inner_after") else {}
+    failing = {name: raiser(SAYING[kind](secret)) for name in ("inner_handler", stage)}
     with Log():
-        response = client(Traced(**actions, **{stage: fail})).get("/in/route", headers=ACCEPT_JSON if as_json else {})
+        response = client(Traced(**failing)).get("/in/route", headers=headers)
+        saying_nothing = answer(raiser(HttpException(response.status)), headers=headers)
     shown = response.text + repr(dict(response.headers)) + response.reason
-    assert shown.isascii()
-    assert "\\" not in response.text
-    assert "%" not in shown
-    message = phrase(response.status)
-    assert response.text == (
-        f'{{"error": {{"status": {response.status}, "message": "{message}"}}}}'
-        if as_json
-        else f"{response.status} {message}"
-    )
+    assert shown.isascii() and not {"\\", "%"} & set(shown)
+    assert response.text == saying_nothing.text
 
 
 def nothing(context):
@@ -1628,8 +1377,6 @@ def test_mounted_application_tells_its_reason_and_logs_a_stream_that_breaks_once
         (lambda context: context.response.code(204) and None, "GET", False),
         (lambda context: context.response.text("") and None, "GET", False),
         (lambda context: context.response.send(), "GET", False),
-        (lambda context: "", "GET", False),
-        (lambda context: context.response.redirect("/") and None, "GET", False),
     ],
 )
 def test_get_whose_handler_built_nothing_is_said_for_debugging(handler, method, is_said):
@@ -1677,9 +1424,27 @@ def test_validation_executor_cancels_itself_and_discards_the_executors_behind_it
     assert (seen, calls, log.records) == ([True], ["after"], [])
 
 
-def test_validation_without_errors_goes_on_to_the_handler():
-    response, calls = validated({"validate": lambda self, context: self.add_errors({})})
-    assert (response.text, calls) == ("handled", ["handler", "after"])
+@pytest.mark.parametrize(
+    "validate, status, text, calls",
+    [
+        (lambda self, context: self.add_errors({}), 200, "handled", ["handler", "after"]),
+        (lambda self, context: context.response.header("X-A", "1"), 200, "handled", ["handler", "after"]),
+        (lambda self, context: self.cancel(), 422, '{"a": "1", "validation": {}}', ["after"]),
+        (
+            lambda self, context: self.add_error("a", "b") or context.response.code(409).send("mine") and None,
+            409,
+            "mine",
+            ["after"],
+        ),
+    ],
+    ids=["no error", "response returned", "canceled without an error", "sent by itself"],
+)
+def test_validation_goes_on_to_the_handler_unless_it_is_canceled_or_has_sent_an_answer_itself(
+    validate, status, text, calls
+):
+    with Log() as log:
+        response, called = validated({"validate": validate}, form={"a": "1"})
+    assert (response.status, response.text, called, log.records) == (status, text, calls, [])
 
 
 def wrap(self, context):
@@ -1691,11 +1456,9 @@ def wrap(self, context):
     "on_cancel, status, text",
     [
         (lambda self, context: None, 422, ""),
-        (lambda self, context: "wrong", 422, "wrong"),
         (lambda self, context: {"errors": self.errors}, 422, json.dumps({"errors": ERRORS})),
         (lambda self, context: context.response.text("wrong"), 422, "wrong"),
         (lambda self, context: context.response.send("wrong"), 422, "wrong"),
-        (lambda self, context: iter(["wrong"]), 422, "wrong"),
         (wrap, 422, json.dumps({"validation": ERRORS, "more": 1})),
         (lambda self, context: context.response.code(400).text("wrong"), 400, "wrong"),
         (lambda self, context: context.response.redirect("/form"), 303, "303 See Other"),
@@ -1728,16 +1491,6 @@ def test_validation_that_raises_by_itself_takes_the_error_path(members, status):
     assert (response.status, calls) == (status, [status, "after"])
 
 
-def test_validation_that_has_sent_a_response_itself_is_left_alone():
-    def validate(self, context):
-        Answer422.validate(self, context)
-        context.response.code(409).send("my own answer")
-
-    with Log() as log:
-        response, calls = validated({"validate": validate})
-    assert (response.status, response.text, calls, log.records) == (409, "my own answer", ["after"], [])
-
-
 @pytest.mark.parametrize("value", [str, lambda: {"a": 1}, lambda: False, lambda: 5, None])
 @pytest.mark.parametrize("method", ["validate", "execute"])
 def test_validation_failure_is_a_422_whatever_is_returned(value, method):
@@ -1753,11 +1506,6 @@ def test_validation_failure_is_a_422_whatever_is_returned(value, method):
     assert feed.closed == (value is None)
 
 
-def test_validation_that_is_canceled_without_an_error_is_a_422_too():
-    response, _ = validated({"validate": lambda self, context: self.cancel()}, form={"a": "1"})
-    assert (response.status, response.json) == (422, {"a": "1", "validation": {}})
-
-
 @pytest.mark.parametrize("value", [{"title": "Missing"}, [], "Title is missing", False, 0, iter("ab")], ids=repr)
 def test_validate_that_returns_something_is_told_of_add_error_and_no_answer_of_it_is_sent(value):
     """It would be sent as a 200, and the handler be skipped."""
@@ -1765,11 +1513,6 @@ def test_validate_that_returns_something_is_told_of_add_error_and_no_answer_of_i
         response, calls = validated({"validate": lambda self, context: value})
     assert (response.text, calls) == ("500 Internal Server Error", [500, "after"])
     assert re.match(r"\S+<lambda> returned \w+: .*add_error\(field, message\)", str(log.records[0].exc_info[1]))
-
-
-def test_validate_may_return_the_response_which_is_none():
-    response, _ = validated({"validate": lambda self, context: context.response.header("X-A", "1")})
-    assert (response.text, response.headers["X-A"]) == ("handled", "1")
 
 
 @pytest.mark.parametrize(
@@ -1786,32 +1529,26 @@ def test_secret_fields_are_not_given_back_and_all_others_are(sent, echoed):
     assert (response.status, response.json) == (422, {**echoed, "validation": ERRORS})
 
 
+async def execute_async(self, context):
+    """WSGI cannot wait for it."""
+
+
 @pytest.mark.parametrize(
-    "base, name, method",
-    [
-        (ValidationExecutor, "validate", lambda self, context, more: None),
-        (Executor, "execute", lambda self, *, context: None),
-        (Executor, "on_cancel", lambda self, context, cause, status_code: None),
-        (Executor, "execute", lambda: None),
-    ],
+    "method",
+    [lambda: None, lambda self, *, context: None, lambda self, context, more: None, execute_async],
 )
-def test_method_of_an_executor_without_context_is_a_type_error_when_its_class_is_made(base, name, method):
-    with pytest.raises(TypeError, match=rf"Mine.{name} must take \(self, context\) \(.*{HERE}\)"):
-        type("Mine", (base,), {name: method})
-    with pytest.raises(TypeError, match=rf"Mine.{name} must take"):
-        type("Mine", (type("Mixin", (), {name: method}), base), {})
+def test_method_of_an_executor_that_cannot_be_called_with_the_context_is_a_type_error_when_its_class_is_made(method):
+    """Also where it comes from a mixin; for the names of the methods see "mistakes"."""
+    for bases, members in (
+        ((Executor,), {"execute": method}),
+        ((type("Mixin", (), {"execute": method}), Executor), {}),
+    ):
+        with pytest.raises(TypeError, match=rf"(Mine.execute must take \(self, context\)|is async).* \(.*{HERE}\)"):
+            type("Mine", bases, members)
 
 
 def test_executor_may_have_a_validate_of_its_own_unless_it_is_a_validation_executor():
     type("Login", (Executor,), {"validate": lambda self, user, password: True})
-
-
-def test_method_of_an_executor_that_is_async_is_a_type_error_when_its_class_is_made():
-    async def validate(self, context):
-        """WSGI cannot wait for it."""
-
-    with pytest.raises(TypeError, match=rf"async.*{HERE}"):
-        type("Mine", (ValidationExecutor,), {"validate": validate})
 
 
 @pytest.mark.parametrize(
@@ -1831,14 +1568,9 @@ def test_method_of_an_executor_is_anything_that_can_be_called_with_the_context(m
 
 def test_errors_of_one_request_are_not_seen_by_the_next():
     """Design 3.5: made anew for every request."""
-
-    class Check(ValidationExecutor):
-        def validate(self, context):
-            for name in context.request.query:
-                self.add_error(name, "is unknown")
-
+    validate = lambda self, context: self.add_errors(dict.fromkeys(context.request.query, "is unknown"))  # noqa: E731
     app = WebApp()
-    app.get("/", Check)(lambda context: "ok")
+    app.get("/", type("Check", (ValidationExecutor,), {"validate": validate}))(lambda context: "ok")
     browser = client(app)
     assert [browser.get(f"/?{name}=1").json["validation"] for name in "ab"] == [{n: ["is unknown"]} for n in "ab"]
     assert browser.get("/").text == "ok"
@@ -4672,7 +4404,7 @@ def test_stream_that_comes_too_late_is_closed(stage):
                 context.response.send("sent")
             return WAYS_TO_STREAM[way](context, feed)
 
-        handler = raiser(ValueError()) if stage == "outer_error" else send("sent")
+        handler = raiser(ValueError()) if stage == "outer_error" else lambda context: "sent"
         with Log() as log:
             assert client(Traced(**{"outer_handler": handler, stage: come_too_late})).get("/route").text == "sent"
         assert (feed.closed, feed.over) == (1, False)
