@@ -64,9 +64,7 @@ import warnings
 import weakref
 import zipfile
 from email.message import Message
-from email.mime.multipart import MIMEMultipart
-from email.mime.text import MIMEText
-from email.policy import HTTP, compat32
+from email.policy import compat32
 from http import HTTPStatus
 from typing import Any
 from unittest import mock
@@ -1605,14 +1603,7 @@ BEST = [
     ("image/png", [], None),
     (CHROMIUM, ["application/json", "text/html"], "text/html"),
     (CHROMIUM, ["application/json", "text/csv"], JSON),
-    (CHROMIUM, ["application/json", "application/xml"], "application/xml"),
-    ("text/html;q=0.5, text/plain;q=0.501", ["text/html", "text/plain"], "text/plain"),
-    ("TEXT/Html", ["text/plain", "text/HTML"], "text/HTML"),
     ("text/html;LEVEL=1", ["text/html;level=2", "text/html; Level=1"], "text/html; Level=1"),
-    ("text/html;level=1;q=0, text/html", ["text/html;level=1", "text/html"], "text/html"),
-    ('text/html;level="1"', ["text/html;level=1"], "text/html;level=1"),
-    ('text/html;a="\\x"', ["text/html;a=x"], "text/html;a=x"),
-    (RFC, ["image/png", "text/csv"], "image/png"),
     (RFC, ["text/plain;format=fixed", "text/plain"], "text/plain"),
     (RFC, ["text/plain", "text/plain;format=flowed"], "text/plain;format=flowed"),
     (RFC, ["text/csv", "text/plain;format=fixed"], "text/plain;format=fixed"),
@@ -1630,20 +1621,15 @@ TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 QUOTED_STRING = r'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
 PARAMETERS = rf"(?:[ \t]*;(?:[ \t]*{TOKEN}=(?:{TOKEN}|{QUOTED_STRING}))?)*"
 ELEMENT = rf"({TOKEN}/{TOKEN})({PARAMETERS})"
-LIST_OF_ELEMENTS = re.compile(rf"[ \t]*(?:{ELEMENT}[ \t]*)?(?:,[ \t]*(?:{ELEMENT}[ \t]*)?)*")
 
 
 def elements_of(header):
-    """The elements of a header as (type, parameters), these as (name, value, is_quoted); None if it is malformed."""
-    if not LIST_OF_ELEMENTS.fullmatch(header):
-        return None
+    """The elements of a well-formed header as (type, parameters), these as (name, value, is_quoted)."""
     found = []
     for name, rest in re.findall(ELEMENT, header):
         parameters = re.findall(rf"({TOKEN})=(?:({TOKEN})|({QUOTED_STRING}))", rest)
-        values = [
-            (key, re.sub(r"\\(.)", r"\1", quoted[1:-1]) or value, bool(quoted)) for key, value, quoted in parameters
-        ]
-        found.append((name.lower(), [(key.lower(), value, quoted) for key, value, quoted in values]))
+        unquoted = [re.sub(r"\\(.)", r"\1", quoted[1:-1]) or value for _, value, quoted in parameters]
+        found.append((name.lower(), [(p[0].lower(), value, bool(p[2])) for p, value in zip(parameters, unquoted)]))
     return found
 
 
@@ -1656,28 +1642,17 @@ def weight_of(parameters):
     return 1000
 
 
-ACCEPT_PIECES = (
-    "application/json text/javascript text/html text/* */* image/png a/b ; ; , , q q= = Q=0 ;q=0 ;q=1 ;q=0.5 ;q=0.123"
-    ' ;q=1.000 ;q=1.001 ;q=0.0 ;q=0.1234 ;q=.5 ;q=00 a=1 ;a=1 ;a="1" ;A=2 ;b="," ;b="\\"" ;b=";q=0" " \\ 0 . x'
-).split() + [" ", "\t", "  "]
-
-
-@given(st.lists(st.sampled_from(ACCEPT_PIECES), max_size=12).map("".join))
-def test_accept_json_agrees_with_the_grammar_on_every_well_formed_header(header):
-    found = read(lambda request: request.accept_json(), environ={"HTTP_ACCEPT": header})
-    elements, json_types = elements_of(header), ("application/json", "text/javascript")
-    if elements is not None:
-        assert found is any(name in json_types and weight_of(parameters) > 0 for name, parameters in elements)
-
-
 OWS = st.sampled_from(["", "", " ", "\t", "  "])
-QUOTED = st.text('ab,;="\\ \té', max_size=6).map(lambda text: '"' + re.sub(r'(["\\])', r"\\\1", text) + '"')
+QUOTED = st.text('abq0,;="\\ \té', max_size=6).map(lambda text: '"' + re.sub(r'(["\\])', r"\\\1", text) + '"')
 PARAMETER_VALUES = st.sampled_from(["1", "2", '"1"', '"\\2"']) | QUOTED
 WEIGHTS = st.sampled_from("0 1 0. 1. 0.0 0.5 0.25 0.999 1.0 1.000 0.001 2 0.1234 1.1".split())
-TYPES = st.sampled_from(["text/html", "Text/HTML", "text/plain", "text/*", "*/*", "application/json", "application/*"])
+TYPES = st.sampled_from(
+    "text/html Text/HTML text/plain text/* */* application/json application/* text/javascript".split()
+)
+EMPTY_PARAMETERS = st.sampled_from(["", "", ";", "\t; "])
 PARAMETER = st.builds("{};{}{}={}".format, OWS, OWS, st.sampled_from(["v", "V", "level"]), PARAMETER_VALUES)
 WEIGHT = st.builds("{};{}{}={}".format, OWS, OWS, st.sampled_from("qQ"), WEIGHTS)
-RANGE = st.builds("{}{}{}".format, TYPES, st.just("") | PARAMETER, st.just("") | WEIGHT)
+RANGE = st.builds("{}{}{}{}".format, TYPES, EMPTY_PARAMETERS, st.just("") | PARAMETER, st.just("") | WEIGHT)
 ACCEPT = st.lists(st.builds("{}{}{}".format, OWS, RANGE | RANGE | st.just(""), OWS), min_size=1, max_size=6).map(
     ",".join
 )
@@ -1706,9 +1681,10 @@ def best_offer(header, offers):
 
 
 @given(ACCEPT, st.permutations(OFFERS), st.integers(1, len(OFFERS)))
-def test_accepts_agrees_with_the_grammar_on_every_well_formed_header(header, offers, count):
-    expected = best_offer(header, offers[:count])
-    assert read(lambda request: request.accepts(*offers[:count]), environ={"HTTP_ACCEPT": header}) == expected
+def test_accept_json_and_accepts_agree_with_the_grammar_on_every_well_formed_header(header, offers, count):
+    look = lambda request: (request.accept_json(), request.accepts(*offers[:count]))  # noqa: E731
+    names_json = any(weight_of(rest) for name, rest in elements_of(header) if name in (JSON, "text/javascript"))
+    assert read(look, environ={"HTTP_ACCEPT": header}) == (names_json, best_offer(header, offers[:count]))
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=40))
@@ -1794,12 +1770,6 @@ def test_missing_field_is_a_key_error_and_a_400_that_names_it():
     assert str(caught.value) == 'Missing field "it\'s"'
 
 
-@pytest.mark.parametrize("fields", ["query", "form", "files"])
-def test_missing_field_is_a_400_when_nobody_catches_it(fields):
-    assert answer(lambda context: getattr(context.request, fields)["a"], path="/?b=1").status == 400
-    assert answer(lambda context: context.request.query["a"], path="/?a=1").text == "1"
-
-
 def limited(text):
     number = int(text)
     if number > 100:
@@ -1807,50 +1777,37 @@ def limited(text):
     return number
 
 
-CONVERTED = [
-    # value of the field, what converts it, and what that gives
-    (" -7 ", int, -7),
-    ("2.50", decimal.Decimal, decimal.Decimal("2.50")),
-    ("2026-03-01", datetime.date.fromisoformat, datetime.date(2026, 3, 1)),
-    ("red", Colour, Colour.RED),
-    ("RED", Colour.__getitem__, Colour.RED),
-    ("a,b", lambda text: text.split(","), ["a", "b"]),
-    ("", str, ""),
-    ("<", Markup.escape, Markup("&lt;")),
-    ("100", limited, 100),
-]
-
-UNCONVERTED = [
-    ("x", int),
-    ("", int),
-    ("9" * 5000, limited),
-    ("x", decimal.Decimal),  # raises an ArithmeticError
-    ("1/0", fractions.Fraction),  # raises another one
-    ("inf", lambda text: int(float(text))),  # OverflowError
-    ("blue", Colour),
-    ("b", {"a": 1}.__getitem__),
-    ("a", lambda text: text.split(",")[1]),
-    ("101", limited),
-]
+CONVERTERS = [
+    str, int, float, limited, uuid.UUID, datetime.date.fromisoformat, Colour, Colour.__getitem__, Markup.escape,
+    decimal.Decimal, fractions.Fraction, lambda text: int(float(text)),  # raise three kinds of ArithmeticError
+    {"a": 1}.__getitem__, lambda text: text.split(",")[1],
+]  # fmt: skip
+FIELD_TEXTS = [
+    "", "x", " -7 ", "100", "101", "9" * 5000, "2.50", "1/0", "inf", "2026-03-01", "red", "RED", "a", "a,b", "<",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("text, convert, value", CONVERTED)
-def test_parse_gives_the_first_value_converted(text, convert, value):
-    fields = Fields([("b", "x"), ("a", text), ("a", "second")])
-    assert fields.parse("a", convert) == fields.parse("a", convert, "default") == value
+def check_parse(text, convert):
+    """Compare with what the converter itself does; what it refuses is a 400 that names it, and the field."""
+    fields = Fields([("b", "x"), ("it's", text), ("it's", "second")])
+    try:
+        expected = repr(convert(text))  # NaN is not equal to itself
+    except Exception:
+        expected = 400
+    for default in ((), ("default",)):
+        try:
+            found = repr(fields.parse("it's", convert, *default))
+        except HttpException as error:
+            found = error.status_code
+            assert isinstance(error, ValueError) and not isinstance(error, KeyError)
+            assert error.field == "it's" and error.message.startswith('Field "it\'s": ')
+            assert getattr(convert, "__qualname__", "") in error.message and len(error.message) < 200
+        assert found == ("'default'" if default and text == "" and expected == 400 else expected)
 
 
-@pytest.mark.parametrize("text, convert", UNCONVERTED)
-def test_value_that_does_not_convert_is_a_400_that_names_field_and_converter(text, convert):
-    for arguments in ((), (7,)) if text else ((),):
-        with pytest.raises(ValueError) as caught:
-            Fields([("it's", text)]).parse("it's", convert, *arguments)
-        error = caught.value
-        assert isinstance(error, HttpException) and not isinstance(error, KeyError)
-        assert (error.status_code, error.field) == (400, "it's")
-        assert error.message.startswith('Field "it\'s": ')
-        assert getattr(convert, "__qualname__", "") in error.message
-        assert len(error.message) < 200
+def test_parse_gives_the_first_value_converted_or_is_a_400():
+    for text, convert in itertools.product(FIELD_TEXTS, CONVERTERS):
+        check_parse(text, convert)
 
 
 def test_missing_field_is_the_default_of_parse_or_the_error_that_it_is_without():
@@ -1865,22 +1822,9 @@ def test_missing_field_is_the_default_of_parse_or_the_error_that_it_is_without()
     assert (error.status_code, error.field, str(error)) == (400, "c", "Missing field 'c'")
 
 
-@given(
-    st.one_of(ANY_TEXT, st.from_regex(r"[-+0-9._eE ]*")),
-    st.sampled_from([int, float, decimal.Decimal, datetime.date.fromisoformat, uuid.UUID, Colour, Colour.__getitem__]),
-    st.booleans(),
-)
-def test_whatever_a_client_sends_parse_converts_it_or_answers_400(text, convert, has_default):
-    try:
-        expected = repr(convert(text))  # NaN is not equal to itself
-    except Exception:
-        expected = "default" if has_default and text == "" else 400
-    try:
-        found = Fields([("a", text)]).parse("a", convert, *["default"][: int(has_default)])
-    except HttpException as error:
-        assert (error.status_code, expected) == (400, 400) and isinstance(error, ValueError)
-    else:
-        assert expected == (found if found == "default" else repr(found))
+@given(ANY_TEXT | st.from_regex(r"[-+0-9._eE ]*"), st.sampled_from(CONVERTERS))
+def test_whatever_a_client_sends_parse_converts_it_or_is_a_400(text, convert):
+    check_parse(text, convert)
 
 
 @pytest.mark.parametrize("error", [NotFoundException("none"), TypeError("a mistake"), RuntimeError("another")])
@@ -1888,14 +1832,6 @@ def test_what_else_a_converter_raises_passes(error):
     with pytest.raises(type(error)) as caught:
         Fields([("a", "1")]).parse("a", raiser(error), 7)
     assert caught.value is error
-
-
-def test_failure_to_parse_that_nobody_catches_says_nothing_to_the_client():
-    for path in ("/?page=two", "/?page=", "/"):
-        with Log() as log:
-            response = answer(lambda context: context.request.query.parse("page", int), path=path)
-        assert (response.status, response.text) == (400, "400 Bad Request")
-        assert log.levels() == ["DEBUG"] and "'page'" in log.records[0].getMessage()
 
 
 def test_failure_to_parse_can_be_copied_and_pickled():
@@ -1921,43 +1857,30 @@ def urlencoded(text):
 
 
 URLENCODED_TEXTS = [
-    ("", []),
-    ("&&a=1&&", [("a", "1")]),
-    ("a", [("a", "")]),
-    ("a=", [("a", "")]),
-    ("=", [("", "")]),
-    ("=b", [("", "b")]),
-    ("a=b=c", [("a", "b=c")]),
-    ("a=1;b=2", [("a", "1;b=2")]),
-    ("a+b=c+d%2B", [("a b", "c d+")]),
-    ("a=1&b=2&a=3", [("a", "1"), ("a", "3"), ("b", "2")]),
-    ("%61%3D=%26", [("a=", "&")]),
-    ("a%3db&c=d%26e", [("a=b", ""), ("c", "d&e")]),
-    ("%2526=%253D", [("%26", "%3D")]),
-    ("a=%2526&b=%26", [("a", "%26"), ("b", "&")]),
-    ("a=%&b=%zz&c=%4&d=100%", [("a", "%"), ("b", "%zz"), ("c", "%4"), ("d", "100%")]),
-    ("a=%C3%BC&b=\xc3\xbc&c=\xc3%BC", [("a", "ü"), ("b", "ü"), ("c", "ü")]),
-    ("%EF%BB%BFa=1", [("\ufeffa", "1")]),
-    ("a=%00", [("a", "\0")]),
-    *((text, 400) for text in ("a=%FF", "%C3=1", "a=\xff", "a=%ED%A0%80", "a=%C0%AF")),  # not UTF-8
-]
+    "", "&&a=1&&", "a", "a=", "=", "=b", "a=b=c", "a=1;b=2", "a+b=c+d%2B", "a=1&b=2&a=3", "%61%3D=%26", "a%3db&c=d%26e",
+    "%2526=%253D", "a=%2526&b=%26", "a=%&b=%zz&c=%4&d=100%", "a=%C3%BC&b=\xc3\xbc&c=\xc3%BC", "%EF%BB%BFa=1", "a=%00",
+    "a=%FF", "%C3=1", "a=\xff", "a=%ED%A0%80", "a=%C0%AF",  # not UTF-8
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("text, expected", URLENCODED_TEXTS)
-def test_urlencoded_text_is_decoded_as_the_url_standard_says(text, expected):
-    assert urlencoded(text) == expected
+def parsed_by_the_standard_library(text):
+    try:
+        pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, encoding="latin-1")
+        return pairs_of(Fields([[part.encode("latin-1").decode("utf-8") for part in pair] for pair in pairs]))
+    except UnicodeDecodeError:
+        return 400
 
 
-def test_too_many_fields_are_a_413_in_a_form_and_a_400_in_a_query_and_empty_pieces_do_not_count():
-    for text, query, form in (("&a&&b&&&&&c&", 3, 3), ("a&b&&c&d", 400, 413)):
-        sent = {
-            "path": f"/?{text}",
-            "body": text,
-            "headers": {"Content-Type": URLENCODED},
-            "options": {"max_fields": 3},
-        }
-        assert read(lambda request: len(request.query), **sent) == query
-        assert read(lambda request: len(request.form), **sent) == form
+@pytest.mark.parametrize("text", URLENCODED_TEXTS)
+def test_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
+    assert urlencoded(text) == parsed_by_the_standard_library(text)
+
+
+def test_empty_pieces_of_a_form_or_query_are_not_counted():
+    """What is beyond the limit is in README's rows."""
+    text = "&a&&b&&&&&c&"
+    sent = {"path": f"/?{text}", "body": text, "headers": {"Content-Type": URLENCODED}, "options": {"max_fields": 3}}
+    assert read(lambda request: (len(request.query), len(request.form)), **sent) == (3, 3)
 
 
 @given(st.lists(st.tuples(st.text(), st.text())))
@@ -1966,14 +1889,9 @@ def test_fields_encoded_by_the_standard_library_come_back(pairs):
 
 
 @given(st.text("a%&=+;41cC3bBfFxuN{}\\\\\t\r\n \0é", max_size=40))
-def test_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
+def test_any_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
     text = text.encode("utf-8").decode("latin-1")
-    try:
-        pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, encoding="latin-1")
-        expected = pairs_of(Fields([[part.encode("latin-1").decode("utf-8") for part in pair] for pair in pairs]))
-    except UnicodeDecodeError:
-        expected = 400
-    assert urlencoded(text) == expected
+    assert urlencoded(text) == parsed_by_the_standard_library(text)
 
 
 # ---- fields and uploads: multipart forms -----------------------------------------------------------------------------
@@ -2017,14 +1935,11 @@ NO_CHARSET = "Content-Type: text/plain; charset=hex\r\n"
 
 # What one part stands for: its text, and the name and value of the field it gives.
 PARTS_OF_FIELDS = {
-    "plain": (field('name="a"', "b"), "a", "b"),
-    "an empty value": (field('name="a"', ""), "a", ""),
     "an empty value without its line": ('Content-Disposition: form-data; name="a"\r\n', "a", ""),
     "a value of several lines": (field('name="a"', "\r\nb\n\r\r\n"), "a", "\r\nb\n\r\r\n"),
     "an empty name": (field('name=""'), "", "x"),
     "an empty unquoted name": (field("name=; x=y"), "", "x"),
     "an unquoted name": (field(" ; name = a b.c ;"), "a b.c", "x"),
-    "a name and value in another alphabet": (field('name="имя"', "да"), "имя", "да"),
     "a name as browsers escape it": (field('name="a%22b%0D%0Ac%20%3B"'), 'a"b\r\nc%20%3B', "x"),
     "a name as curl escapes it": (field(r'name="a\"b\\c;d=e"; f=g'), r'a"b\c;d=e', "x"),
     "a name with bare backslashes": (field(r'name="C:\b\\x\"y"'), r'C:\b\\x"y', "x"),
@@ -2044,11 +1959,7 @@ PARTS_OF_FIELDS = {
     "a transfer encoding": (field("name=a", "eA==", "Content-Transfer-Encoding: base64\r\n"), "a", "eA=="),
     "a charset that is none": (field("name=a", "ü", NO_CHARSET), "a", "ü"),
     "a boundary inside a line": (field("name=a", "-\r\n-frontier--"), "a", "-\r\n-frontier--"),
-    "a line like a boundary": (field("name=a", "\r\n--frontiers\r\n"), "a", "\r\n--frontiers\r\n"),
-    "a boundary and one hyphen": (field("name=a", "b\r\n--frontier-\r\n"), "a", "b\r\n--frontier-\r\n"),
-    "a boundary and white space": (field("name=a", "b\r\n--frontier \tx"), "a", "b\r\n--frontier \tx"),
     "a boundary after a bare line feed": (field("name=a", "b\n--frontier--\n"), "a", "b\n--frontier--\n"),
-    "boundaries cut short": (field("name=a", "\r\n--\r\n--fr\r\n\r\n\r"), "a", "\r\n--\r\n--fr\r\n\r\n\r"),
 }
 
 
@@ -2141,21 +2052,13 @@ FORM = form(field("name=a", "1"), field("name=f; filename=x", "23"))
 PARSED = ([("a", "1")], [("f", "x", "", b"23", 2)])
 
 
-@pytest.mark.parametrize(
-    "body, expected",
-    [
-        (b"--frontier--", ([], [])),
-        (b"--frontier--\r\n", ([], [])),
-        (b"\r\n--frontier--\r", ([], [])),
-        (FORM[:-2], PARSED),
-        (b"\r\n\r\n" + FORM, PARSED),
-        (b"preamble\r\n--frontiers\r\n" + FORM, PARSED),
-        (FORM + b"epilogue\r\n" + FORM, PARSED),
-        (FORM.replace(b"frontier\r\n", b"frontier \t \r\n"), PARSED),
-    ],
-)
-def test_what_stands_around_the_parts_of_a_form_means_nothing(body, expected):
-    assert parse(body) == expected
+def test_what_stands_around_the_parts_of_a_form_means_nothing():
+    for body in (b"--frontier--", b"--frontier--\r\n", b"\r\n--frontier--\r"):
+        assert parse(body) == ([], [])
+    padded = FORM.replace(b"frontier\r\n", b"frontier \t \r\n")
+    preamble, epilogue = b"preamble\r\n--frontiers\r\n", b"epilogue\r\n" + FORM
+    for body in (FORM[:-2], b"\r\n\r\n" + FORM, preamble + FORM, FORM + epilogue, padded):
+        assert parse(body) == PARSED
 
 
 BROKEN = [
@@ -2193,16 +2096,10 @@ def test_parts_beyond_the_limit_and_fields_longer_together_than_theirs_are_a_413
     assert parse(body, max_fields=2) == parse(body, max_form_memory=19) == 413
 
 
-def part_with_header(size):
-    start = "Content-Disposition: form-data; name=a; x="
-    return start + "x" * (size - len(start)) + "\r\n\r\n"
-
-
 def test_header_of_a_part_that_does_not_end_is_refused_as_soon_as_it_is_too_long():
     """The limits of a form are README's rows."""
-    assert parse(form(part_with_header(100_000))[:50_000]) == 413
-    assert parse(form(part_with_header(8193))[:8000]) == 400
-    assert parse(form(part_with_header(8192)), max_fields=1)[0] == [("a", "")]
+    assert parse(b"--frontier\r\n" + b"x" * 50_000) == 413
+    assert parse(b"--frontier\r\n" + b"x" * 8000) == 400
 
 
 def test_boundary_that_occurs_again_and_again_without_being_one_is_a_400_also_in_front_of_the_form():
@@ -2295,16 +2192,6 @@ def test_body_that_breaks_off_leaves_no_temporary_file_open(ending):
     assert len(opened) == 3 and all(file.closed for file in opened)
 
 
-def test_uploaded_file_is_closed_with_the_response():
-    def keep(context):
-        files.append(context.request.files["f"].file)
-        return str(files[0].closed)
-
-    files = []
-    assert answer(keep, "POST", files={"f": bytes(2**19)}).text == "False"
-    assert files[0].closed
-
-
 # ---- fields and uploads: round trips and whatever may come -----------------------------------------------------------
 
 # The email package cannot write controls, and what looks like HTML's percent escapes is taken for them.
@@ -2345,21 +2232,6 @@ def test_forms_whose_headers_the_email_package_wrote_come_back(parts):
     except UnicodeDecodeError:
         expected = 400
     assert parse(encode(parts), max_form_memory=10**6) == expected
-
-
-ASCII = st.text(st.characters(min_codepoint=32, max_codepoint=126))
-
-
-@given(st.lists(st.tuples(st.text("abc \\\"'%", min_size=1), ASCII), min_size=1, max_size=20))
-def test_forms_that_the_email_package_wrote_as_a_whole_come_back(pairs):
-    message = MIMEMultipart("form-data")
-    for name, value in pairs:
-        part = MIMEText(value, "plain", "us-ascii")
-        part.add_header("Content-Disposition", "form-data", name=name)
-        message.attach(part)
-    text = message.as_bytes(policy=HTTP.clone(max_line_length=None))
-    body = text.partition(b"\r\n\r\n")[2]
-    assert parse(body, boundary=message.get_boundary(), max_form_memory=10**6) == (pairs_of(Fields(pairs)), [])
 
 
 # Pieces of forms, so that mutations hit what matters.
