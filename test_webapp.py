@@ -2311,40 +2311,28 @@ def json_parser(request):
 
 
 DOCUMENTS = [
-    (b"{}", {}),
-    (b" \t\r\n[1, 2.5, -0, true, false, null] \n", [1, 2.5, 0, True, False, None]),
-    (b"null", None),
-    (b'"x"', "x"),
-    ('{"ü": "日本"}'.encode(), {"ü": "日本"}),
-    (b'\xef\xbb\xbf{"a": 1}', {"a": 1}),
-    (b'"\\u00fc\\ud83d\\ude00"', "ü😀"),
-    (b'{"a": 1, "a": 2}', {"a": 2}),
-    (b"1" * 4300, int("1" * 4300)),
-    (b"-" + b"1" * 4300, -int("1" * 4300)),
-    (b"1e308", 1e308),
-    (b"1e-999", 0.0),
-    (b"1.5E+2", 150.0),
-    (b"1" * 309, int("1" * 309)),
-    (b"0." + b"0" * 400 + b"1e402", 10.0),
-    (b'["1e999", "NaN"]', ["1e999", "NaN"]),
-]
+    b"{}", b" \t\r\n[1, 2.5, -0, true, false, null] \n", b"null", b'"x"', '{"ü": "日本"}'.encode(),
+    b'\xef\xbb\xbf{"a": 1}', b'"\\u00fc\\ud83d\\ude00"', b'{"a": 1, "a": 2}', b"1" * 4300, b"-" + b"1" * 4300,
+    b"1e308", b"1e-999", b"1.5E+2", b"9" * 309, b"9" * 308 + b".0", b"9" * 209 + b"e99",
+    b"0." + b"0" * 400 + b"1e402", b'["1e999", "0e999", "NaN"]',
+]  # fmt: skip
 
 NO_DOCUMENTS = [
     b"", b" ", b"{", b"[1,]", b'{"a": 1,}', b"{'a': 1}", b"{a: 1}", b"[1] x", b"{}{}", b"nul", b"True", b"NaN",
-    b"[NaN]", b"Infinity", b'{"a": -Infinity}', b"[1e5, NaN]", b"[-Infinity, " + b"1" * 400 + b"]", b"1e999",
-    b"[-1e999]", b'["e", 1.0E0400]', b"1.8e308", b"-1" + b"0" * 308 + b"e1", b"1" + b"0" * 309 + b".5",
-    b"1e9999999999", b"9" * 400 + b".0", b"9" * 4301, b"[-" + b"9" * 4301 + b"]", b"9" * 10_000, b"[" * 100_000,
-    b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000, b'{"a":' * 100_000 + b"1" + b"}" * 100_000, b"01", b"+1",
-    b".5", b"1.", b"0x1", b"1_000", "٣".encode(), b'"\t"', b'"\n"', b'"\\x41"', b'"\\u12"', b'"\\u 123"',
-    b'"\\u+123"', b'"\\u1_23"', b"'a'", b'"a', b"/* */1", b'"\xff"', b'"\xc3"', b'"\xed\xa0\x80"', b'"\xc0\x80"',
-    b"\xef\xbb\xbf\xef\xbb\xbf1", b"\xef\xbb\xbf", "\u00a01".encode(), "{}".encode("utf-16"),
-    "[1]".encode("utf-16-le"), "[1]".encode("utf-32"), b"\0", b"1\0",
+    b"[NaN]", b"Infinity", b'{"a": -Infinity}', b"[1e5, NaN]", b"[-Infinity, " + b"1" * 400 + b"]", b"1e999", b"1e309",
+    b"[-1e999]", b"-1E+309", b'["e", 1.0E0400]', b"1.8e308", b"-1" + b"0" * 308 + b"e1", b"1" + b"0" * 309 + b".5",
+    b"9" * 210 + b"e+99", b"9" * 210 + b".9e99", b"9" * 309 + b".0", b"1e9999999999", b"9" * 400 + b".0", b"9" * 4301,
+    b"[-" + b"9" * 4301 + b"]", b"9" * 10_000, b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000,
+    b'{"a":' * 100_000 + b"1" + b"}" * 100_000, b"01", b"+1", b".5", b"1.", b"0x1", b"1_000", "٣".encode(), b'"\t"',
+    b'"\n"', b'"\\x41"', b'"\\u12"', b'"\\u 123"', b'"\\u+123"', b'"\\u1_23"', b"'a'", b'"a', b"/* */1", b'"\xff"',
+    b'"\xc3"', b'"\xed\xa0\x80"', b'"\xc0\x80"', b"\xef\xbb\xbf\xef\xbb\xbf1", b"\xef\xbb\xbf", "\u00a01".encode(),
+    "{}".encode("utf-16"), "[1]".encode("utf-16-le"), "[1]".encode("utf-32"), b"\0", b"1\0",
 ]  # fmt: skip
 
 
 def test_json_document_is_parsed(json_parser):
-    for body, expected in DOCUMENTS:
-        assert json_parser(body) == (expected,), body[:40]
+    for body in DOCUMENTS:
+        assert json_parser(body) == (json.loads(body.decode("utf-8-sig")),), body[:40]
 
 
 def test_what_is_no_json_is_a_400_and_never_a_500(json_parser):
@@ -2418,18 +2406,6 @@ NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", f
     st.text('0123456789.eE+-[]", ', max_size=40)
     | st.builds("[{}]".format, st.lists(NUMBERS, min_size=1, max_size=4).map(" ,\n".join))
 )
-@example("[1e308]")
-@example("[1e309]")
-@example("[-1E+309]")
-@example("[" + "9" * 209 + "e99]")
-@example("[" + "9" * 210 + "e+99]")
-@example("[" + "9" * 210 + ".9e99]")
-@example('["0e999"]')
-@example("[" + "9" * 309 + "]")
-@example("[" + "9" * 309 + ".0]")
-@example("[" + "9" * 308 + ".0]")
-@example("[" + "9" * 4300 + "]")
-@example("[-" + "9" * 4301 + "]")
 def test_json_numbers_are_ints_of_up_to_4300_digits_and_finite_floats(text):
     """Most documents are decoded without a callback for each number; none may slip through that one would refuse."""
 
@@ -2447,14 +2423,6 @@ def test_json_numbers_are_ints_of_up_to_4300_digits_and_finite_floats(text):
     except ValueError:
         expected = 400
     assert read_json(text) == expected
-
-
-@pytest.mark.parametrize("document", [{}, {"title": 1}, {"Name": "", "names": {"name": 1}}])
-def test_member_that_the_document_lacks_is_a_400_that_names_it(document):
-    with Log() as log:
-        response = answer(lambda context: context.request.json["name"], method="POST", json=document)
-    assert (response.status, response.text) == (400, "400 Bad Request")
-    assert log.levels() == ["DEBUG"] and "Missing member 'name'" in log.records[0].getMessage()
 
 
 def test_missing_member_is_a_key_error_for_who_looks_and_pythons_own_in_an_inner_object():
@@ -2482,10 +2450,13 @@ def test_document_that_is_an_object_is_a_dict_in_all_else():
     assert answer(lambda context: context.request.json, method="POST", json=sent).json == sent
 
 
-JSON_VALUES = st.recursive(
-    st.none() | st.integers() | st.text('",[]{}\\\\: a', max_size=6),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('",[]{}\\\\', max_size=3), inner, max_size=4),
-    max_leaves=12,
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+PLAIN_LEAVES = st.none() | st.booleans() | st.integers() | FINITE | st.integers(0, 400).map(lambda n: 10**n)
+MARKED_TEXT = st.text('",[]{}\\\\: a', max_size=6)
+PLAIN_DOCUMENTS = st.recursive(
+    PLAIN_LEAVES | MARKED_TEXT | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(MARKED_TEXT | st.text(), inner),
+    max_leaves=20,
 )
 
 
@@ -2495,7 +2466,7 @@ def count_values(document):
 
 
 @given(
-    JSON_VALUES,
+    PLAIN_DOCUMENTS,
     st.sampled_from([None, 0, 1, "\t\r\n "]),
     st.booleans(),
     st.integers(65_480, 65_540),
@@ -2513,19 +2484,13 @@ def test_json_values_are_counted_before_they_are_made_and_what_stands_in_a_text_
     assert read_json(f"!{body}{',' * (left + 1)}]") == 413
 
 
-@pytest.mark.parametrize(
-    ("limit", "body", "status"),
-    [
-        (100, b'"' + b"x" * 98 + b'"', 200),
-        (100, b'"' + b"x" * 99 + b'"', 413),
-        (2**21, b"[" + b"0," * (2**18 - 2) + b"0]", 200),
-        (2**21, b"[" + b"0," * (2**18 - 1) + b"0]", 413),
-    ],
-    ids=["bytes", "a byte more", "values", "a value more"],
-)
-def test_json_is_bounded_in_bytes_by_max_form_memory_and_in_values(limit, body, status):
-    found = read_json([body], options={"max_form_memory": limit})  # chunked
-    assert (200 if isinstance(found, tuple) else found) == status
+def test_json_of_unknown_length_is_bounded_by_max_form_memory_too_and_so_is_the_number_of_its_values():
+    """Where it is known, README's rows say it."""
+    text, values = b'"' + b"x" * 98 + b'"', b"[" + b"0," * (2**18 - 2) + b"0]"
+    assert read_json([text], options={"max_form_memory": 100}) == ("x" * 98,)
+    assert read_json([text + b" "], options={"max_form_memory": 100}) == 413
+    assert read_json([values], options={"max_form_memory": 2**21}) == ([0] * (2**18 - 1),)
+    assert read_json([b"[" + values + b"]"], options={"max_form_memory": 2**21}) == 413
 
 
 def test_json_beyond_max_form_memory_is_not_read_and_may_be_read_otherwise():
@@ -2555,10 +2520,7 @@ BUILT_JSON = {
     "iterator": (lambda response: response.json("a", (n * n for n in range(3))), {"a": [0, 1, 4]}),
     "form alone": (lambda response: response.put_form({"a": 1}), {"a": 1}),
     "empty form": (lambda response: response.put_form({}), {}),
-    "form after document": (
-        lambda response: response.json({"a": 1, "b": 2}).put_form({"c": 3}),
-        {"a": 1, "b": 2, "c": 3},
-    ),
+    "form after document": (lambda response: response.json({"a": 1}).put_form({"c": 3}), {"a": 1, "c": 3}),
     "form before document": (lambda response: response.put_form({"c": 3}).json({"a": 1}), {"a": 1, "c": 3}),
     "form before member": (lambda response: response.put_form({"a": "typed"}).json("a", {}), {"a": {}}),
     "form after member": (lambda response: response.json("a", {}).put_form({"a": "typed"}), {"a": {}}),
@@ -2597,61 +2559,45 @@ def test_json_takes_a_document_or_a_name_and_a_value(arguments):
 @pytest.mark.parametrize(
     "value, encoded",
     [
-        (datetime.date(2024, 2, 29), '"2024-02-29"'),
         (datetime.datetime(2024, 2, 29, 1, 2, 3, tzinfo=datetime.timezone.utc), '"2024-02-29T01:02:03+00:00"'),
-        (datetime.time(1, 2, 3), '"01:02:03"'),
-        (uuid.UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
         (decimal.Decimal("1.10"), '"1.10"'),
-        (pathlib.PurePosixPath("/a/b"), '"/a/b"'),
-        (Point(1, Point(2, {3})), '{"x": 1, "y": {"x": 2, "y": [3]}}'),
         (Colour.RED, '"red"'),
-        ({3, 1, 2}, "[1, 2, 3]"),
         (frozenset(["b", "a"]), '["a", "b"]'),
-        ((1, "a"), '[1, "a"]'),
         (range(3), "[0, 1, 2]"),
         ({"a": 1}.keys(), '["a"]'),
-        ("é\u2028\U0001f600", '"é\u2028\U0001f600"'),
         ("\ud800", '"\\ud800"'),
         ('"\\\n\x00\x7f', '"\\"\\\\\\n\\u0000\x7f"'),
     ],
 )
 def test_plain_things_encode_sensibly(value, encoded):
+    """Beside those of the model below."""
     assert answer(lambda context: context.response.json([value])).body == f"[{encoded}]".encode()
 
 
-def deep():
-    return functools.reduce(lambda document, _: [document], range(99_999), [])
-
-
-@pytest.mark.parametrize("make", [lambda: float("nan"), lambda: {float("-inf")}, lambda: b"bytes", looped, deep])
-def test_what_json_cannot_hold_is_an_ordinary_failure_and_never_a_broken_document(make):
-    response = answer(
-        lambda context: context.response.header("X-A", "1").json("document", make()).send(), headers=ACCEPT_JSON
-    )
-    assert (response.status, response.json["error"]["status"], "X-A" in response.headers) == (500, 500, False)
+def test_document_too_deep_to_be_written_is_an_ordinary_failure():
+    """What else JSON cannot hold is in "mistakes"."""
+    document = functools.reduce(lambda document, _: [document], range(99_999), [])
+    response = answer(lambda context: context.response.json("document", document).send(), headers=ACCEPT_JSON)
+    assert (response.status, response.json["error"]["status"]) == (500, 500)
 
 
 def json_model(value):
     """What a reader of the JSON text gets."""
     if isinstance(value, str):  # two surrogates that stand together are read as one character
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
     if isinstance(value, dict):
         return {json_model(name): json_model(item) for name, item in value.items()}
     if isinstance(value, Point):
-        return {"x": json_model(value.x), "y": json_model(value.y)}
+        return json_model(vars(value))
     if isinstance(value, (set, frozenset)):
-        return [json_model(item) for item in sorted(value)]
+        return json_model(sorted(value))
     if isinstance(value, (list, tuple)):
         return [json_model(item) for item in value]
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
-    return str(value)
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
 
 
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
-PLAIN_LEAVES = st.none() | st.booleans() | st.integers() | FINITE | st.integers(0, 400).map(lambda n: 10**n)
 DATES = st.dates() | st.datetimes() | st.times()
 OBJECTS = st.uuids() | st.decimals() | st.builds(pathlib.PurePosixPath, ANY_TEXT)
 SETS = st.sets(st.integers()) | st.frozensets(st.dates())
@@ -2677,13 +2623,6 @@ def test_every_json_document_is_valid_json_and_utf_8(document):
     response = answer(lambda context: context.response.json(document), raise_errors=True)
     assert response.headers["Content-Type"] == JSON
     assert json.loads(response.body.decode("utf-8"), parse_constant=refuse) == json_model(document)
-
-
-PLAIN_DOCUMENTS = st.recursive(
-    PLAIN_LEAVES | st.text(),
-    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
-    max_leaves=20,
-)
 
 
 @given(PLAIN_DOCUMENTS)
