@@ -7682,9 +7682,9 @@ def post(path, *fields, body=b""):
     return get(path, *fields, method="POST", body=body)
 
 
-def ask(server, data, head=False):
+def ask(server, data):
     with Connection(server, data) as connection:
-        return connection.response(head)
+        return connection.response()
 
 
 # ---- server: requests and responses ----------------------------------------------------------------------------------
@@ -8794,35 +8794,25 @@ def test_a_server_that_cannot_be_made_leaves_nothing_open():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_child_process_keeps_neither_the_connection_nor_the_port():
-    reading, writing = os.pipe()
-    begun, beginning = os.pipe()
+    ours, its = socket.socketpair()
 
     def app(environ, start_response):
         if os.fork() == 0:
-            os.write(beginning, b"x")
-            os.read(reading, 1)
+            ours.close()
+            its.send(b"x")
+            its.recv(1)
             os._exit(0)
-        os.read(begun, 1)
+        ours.recv(1)
         return hello(environ, start_response)
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, on 3.12 and newer
-            with serving(app) as server, Connection(server, get("/", "Connection: close")) as connection:
-                assert connection.response()[0] == 200
-                assert connection.closed()
-            Server(application, port=server.port).stop()
-    finally:
-        os.write(writing, b"x")
+    with ours, its, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, on 3.12 and newer
+        with serving(app) as server, Connection(server, get("/", "Connection: close")) as connection:
+            assert connection.response()[0] == 200
+            assert connection.closed()
+        Server(application, port=server.port).stop()
+        ours.send(b"x")
         os.wait()
-        for descriptor in (reading, writing, begun, beginning):
-            os.close(descriptor)
-
-
-def test_an_empty_host_is_every_address():
-    with serving(host="") as server:
-        for host in ("127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])):
-            assert ask(At(host, server.port), get())[0] == 200
 
 
 def test_a_server_takes_a_listening_socket_that_is_there_already():
@@ -8852,38 +8842,45 @@ def test_a_server_takes_a_unix_socket(tmp_path):
     assert b"REMOTE_ADDR=\n" in data and b"SERVER_NAME=localhost\n" in data
 
 
+INNER = """
+import sys
+sys.path.insert(0, {root!r})
+from webapp import *
+try:
+    Server(WebApp()).start()
+except RuntimeError as error:
+    said = f"{{TestClient(WebApp()).get('/').status}} {{error}}"
+with open({path!r}, "w") as file:
+    file.write(said)
+"""
+
+
 def test_subinterpreter_serves_no_port_and_says_why(tmp_path):
-    interpreters = None
-    for name in ("_interpreters", "_xxsubinterpreters"):
-        with contextlib.suppress(ImportError):
-            interpreters = interpreters or importlib.import_module(name)
-    if interpreters is None:
-        pytest.skip("no subinterpreters")
+    name = "_interpreters" if importlib.util.find_spec("_interpreters") else "_xxsubinterpreters"
+    interpreters, path = pytest.importorskip(name), tmp_path / "said"
     inner = interpreters.create()
-    interpreters.run_string(
-        inner,
-        "import sys\n"
-        f"sys.path.insert(0, {str(ROOT)!r})\n"
-        "from webapp import *\n"
-        "try:\n    Server(WebApp()).start()\n"
-        "except RuntimeError as error:\n    said = str(error)\n"
-        f"with open({str(tmp_path / 'said')!r}, 'w') as file:\n"
-        "    file.write(f'{TestClient(WebApp()).get(\"/\").status} {said}')\n",
-    )
+    interpreters.run_string(inner, INNER.format(root=str(ROOT), path=str(path)))
     interpreters.destroy(inner)
-    said = (tmp_path / "said").read_text()
+    said = path.read_text()
     assert said.startswith("404 ") and "subinterpreter" in said
     assert "in the main interpreter" in said or sys.version_info < (3, 12)
 
 
-def test_ipv6_has_a_url_in_brackets():
-    try:
-        server = Server(application, "::1", quiet=True)
-    except OSError:
+@pytest.mark.parametrize(
+    "host, url, reached",
+    [
+        ("127.0.0.1", "http://127.0.0.1:{}", ["127.0.0.1"]),
+        ("::1", "http://[::1]:{}", ["::1"]),
+        ("", "http://127.0.0.1:{}", ["127.0.0.1", "::1"]),
+    ],
+    ids=["IPv4", "IPv6", "every address"],
+)
+def test_a_server_listens_on_the_addresses_of_its_host_and_gives_the_url_of_one(host, url, reached):
+    if "::1" in reached and not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 here")
-    with server:
-        assert server.url == f"http://[::1]:{server.port}"
-        assert ask(server, get())[0] == 200
+    with serving(host=host) as server:
+        assert server.url == url.format(server.port)
+        assert [ask(At(address, server.port), get())[0] for address in reached] == [200] * len(reached)
 
 
 def test_tls_and_a_client_that_never_shakes_hands(tls, secured):
@@ -8949,13 +8946,8 @@ def test_there_is_one_access_line_for_each_request_refused_ones_too():
 
 
 def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(bytes(20_000_000))
-
-    def app(environ, start_response):
-        start_response("200 OK", [])
-        return environ["wsgi.file_wrapper"](path.open("rb"))
-
+    (tmp_path / "file").write_bytes(bytes(20_000_000))
+    app = gives(lambda environ: environ["wsgi.file_wrapper"]((tmp_path / "file").open("rb")))
     with serving(app, quiet=False) as server, Log("webapp.access") as log:
         with Connection(server, get()) as connection:
             connection.sock.recv(1000)
@@ -10731,55 +10723,21 @@ def test_manual_renders_without_a_warning(name):
 # ---- README.rst: its tables ------------------------------------------------------------------------------------------
 
 
-def tracing_app(**behaviours):
-    """The four scopes of the readme; `behaviours` maps a step, such as error3, to what it does after it is noted."""
-    trace = {"before": [], "error": [], "after": []}
-
-    class App(WebApp):
-        def on_request(self, context):
-            return behaviours.get("on_request", lambda context: None)(context)
-
-    def attach(scope, number):
-        def note(kind):
-            def hook(context, *cause_and_status):
-                trace[kind].append(number)
-                return behaviours.get(kind + number, lambda context: None)(context)
-
-            return hook
-
-        for kind in trace:
-            getattr(scope, kind)(note(kind))
-
-    app = App()
-    outer = app.path("/a")
-    inner = outer.path("/b")
-    second = app.path("/a")
-    for number, scope in enumerate((app, outer, inner, second), 1):
-        attach(scope, str(number))
-    handler = behaviours.get("handler", lambda context: "answer")
-    for scope, pattern in ((app, "/"), (inner, "/x"), (second, "/other")):
-        scope.get(pattern, *behaviours.get("executors", ()))(lambda context: handler(context))
-    return app, trace
-
-
-FAIL = raiser(RuntimeError("said nowhere"))
+FAIL, SENDS = raiser(RuntimeError("said nowhere")), lambda context, *_: "sent"
 
 HOOK_ROWS = {
     "a route of the application answers": ("GET /", {}),
     "a route in 3 answers": ("GET /a/b/x", {}),
     "its handler raises": ("GET /a/b/x", {"handler": FAIL}),
-    "its handler raises, error hook 2 sends": (
-        "GET /a/b/x",
-        {"handler": FAIL, "error2": lambda context: "sent"},
-    ),
+    "its handler raises, error hook 2 sends": ("GET /a/b/x", {"handler": FAIL, "error2": SENDS}),
     "its handler raises, error hook 3 raises": ("GET /a/b/x", {"handler": FAIL, "error3": FAIL}),
-    "before hook 2 sends": ("GET /a/b/x", {"before2": lambda context: "sent"}),
+    "before hook 2 sends": ("GET /a/b/x", {"before2": SENDS}),
     "before hook 2 raises": ("GET /a/b/x", {"before2": FAIL}),
-    "validation fails": ("GET /a/b/x", {"executors": (Answer422,)}),
+    "validation fails": ("GET /a/b/x", {}),
     "a handler in 4 raises": ("GET /a/other", {"handler": FAIL}),
     "no route has the path ``/a/nowhere``": ("GET /a/nowhere", {}),
     "``/a/b/x`` has no route for the method": ("POST /a/b/x", {}),
-    "``on_request`` sends": ("GET /a/b/x", {"on_request": lambda context: "sent"}),
+    "``on_request`` sends": ("GET /a/b/x", {"on_request": SENDS}),
     "``on_request`` raises": ("GET /a/b/x", {"on_request": FAIL}),
 }
 
@@ -10787,10 +10745,19 @@ HOOK_ROWS = {
 @pytest.mark.parametrize("row", table(chapter("Which hook runs for which route")), ids=lambda row: row[0])
 def test_row_of_which_hook_runs(row):
     title, *expected = row
-    request, behaviours = HOOK_ROWS[title]
-    app, trace = tracing_app(**behaviours)
+    request, actions = HOOK_ROWS[title]
+    app, kinds = Traced(**actions), ("before", "error", "after")
+    outer, second = app.path("/a"), app.path("/a")
+    inner = outer.path("/b")
+    for number, scope in enumerate((app, outer, inner, second), 1):
+        for kind in kinds:
+            getattr(scope, kind)(app.stage(f"{kind}{number}"))
+    handler = Answer422 if title == "validation fails" else app.stage("handler")
+    for scope, pattern in ((app, "/"), (inner, "/x"), (second, "/other")):
+        scope.get(pattern, handler)
     client(app).request(*request.split())
-    assert {kind: " ".join(trace[kind]) or "none" for kind in trace} == dict(zip(trace, expected))
+    ran = [" ".join(name[-1] for name in app.calls if name[:-1] == kind) or "none" for kind in kinds]
+    assert ran == expected
 
 
 class Known(Exception):
@@ -11448,19 +11415,18 @@ def test_recipe_https_is_trusted_by_whoever_has_the_certificate(recipe, tmp_path
 
 def test_recipe_log_file_holds_requests_and_traces(tmp_path):
     save_recipe("How do I log to a file?", tmp_path, '@app.get("/fail")\ndef fail(context):\n    1 / 0\n')
+    patterns = (
+        r" webapp\.access INFO 127\.0\.0\.1 GET / 200 5 ",
+        r" webapp\.access INFO 127\.0\.0\.1 GET /fail 500 ",
+        r" webapp ERROR .*\nTraceback \(most recent call last\):\n(?s:.*)ZeroDivisionError",
+    )
     with started(tmp_path) as (_, url):
         assert fetch(url) == b"Hello"
         with pytest.raises(urllib.error.HTTPError) as failed:
             fetch(f"{url}/fail")
         failed.value.close()
-        for _ in range(100):
-            log = (tmp_path / "app.log").read_text(encoding="utf-8")
-            if "GET /fail 500" in log:
-                break
-            time.sleep(0.05)
-    assert re.search(r" webapp\.access INFO 127\.0\.0\.1 GET / 200 5 ", log)
-    assert re.search(r" webapp ERROR .*\nTraceback \(most recent call last\):\n", log)
-    assert "ZeroDivisionError" in log
+        log = tmp_path / "app.log"
+        assert comes_true(lambda: all(re.search(pattern, log.read_text(encoding="utf-8")) for pattern in patterns))
 
 
 def test_recipe_units_of_systemd_are_such(tmp_path):
