@@ -10017,7 +10017,7 @@ def test_example_serves_on_port_8000_when_it_is_started(name, in_tmp_path, monke
 
 def test_benchmark_measures_everything_and_names_every_goal():
     path = example_path("benchmark")
-    done = subprocess.run([sys.executable, str(path), "--quick"], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, str(path), "--quick"], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     told = dict(block.split("\n", 1) for block in done.stdout.split("\n\n")[1:])
     for thing, (title, lines) in zip(load_example("benchmark").things().values(), told.items()):

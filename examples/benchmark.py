@@ -43,6 +43,7 @@ import random
 import re
 import selectors
 import shlex
+import signal
 import socket
 import statistics
 import subprocess
@@ -50,7 +51,7 @@ import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from operator import methodcaller, truediv
 from pathlib import Path
 from types import SimpleNamespace
@@ -661,13 +662,37 @@ def guard():
     return subprocess.Popen([sys.executable, "-c", code], **options)
 
 
+def work(core, pipe):
+    """Be a process that runs functions as long as somebody asks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asks
+    os.chdir(os.sep)  # Windows removes no directory that is somebody's current one
+    choose_core(core)
+    with contextlib.suppress(EOFError):
+        while True:
+            function, *arguments = pipe.recv()
+            try:
+                pipe.send(function(*arguments))
+            except Exception as error:
+                pipe.send(error)
+
+
 @functools.cache
 def worker(name):
-    """Start a process that runs functions, one after the other."""
-    spawn, core = multiprocessing.get_context("spawn"), -1 if name == "clients" else 0
-    pool = ProcessPoolExecutor(1, spawn, choose_core, (core,))
-    print(pool.submit(os.getpid).result(), file=guard().stdin)
-    return pool
+    """Start such a process; return the pipe to it."""
+    spawn = multiprocessing.get_context("spawn")
+    pipe, its_end = spawn.Pipe()
+    spawn.Process(target=work, args=(-1 if name == "clients" else 0, its_end), daemon=True).start()
+    its_end.close()
+    return pipe
+
+
+def ask(name, *question):
+    """Have a worker run a function; return what it returns, raise what it raises."""
+    worker(name).send(question)
+    reply = worker(name).recv()
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
 
 
 def log_of(name):
@@ -697,7 +722,7 @@ def start(name):
     with log_of(name) as log:
         process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
     choose_core(0, process.pid)
-    end_of_patience = time.perf_counter() + 10
+    end_of_patience = time.perf_counter() + 60
     while process.poll() is None and time.perf_counter() < end_of_patience:
         with contextlib.suppress(OSError):
             connect(port).close()
@@ -718,9 +743,9 @@ def serving(name):
 def measure(thing, who, request, seconds):
     """Return the figures of a round."""
     if thing.clients:
-        return worker("clients").submit(ask_server, *serving(who), thing, request, seconds).result()
+        return ask("clients", ask_server, *serving(who), thing, request, seconds)
     if thing.requests:
-        return worker(who).submit(ask_framework, who, thing.name, seconds).result()
+        return ask(who, ask_framework, who, thing.name, seconds)
     began = time.perf_counter()
     process, port = start(who)
     ask_once(port, Request("/", "Hello"))
