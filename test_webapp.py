@@ -4824,6 +4824,7 @@ def written(pattern):
 @example([("GET", (NAME,)), ("HEAD", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("HEAD", (NAME,)), ("GET", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("GET", (A, B)), ("GET", (NAME,)), ("POST", (A, NAME))], [("POST", ["a/b"], ONE), ("POST", ["a", "b"], ONE)])
+@example([("GET", (A, INT))], [("GET", ["a", "7"], ONE)])
 @example(  # of each kind of segment the first and the last choice, and the ways back
     [("GET", pattern) for pattern in [(SEVEN,), (INT,), (NAME,), (REST,), (A, REST), (SEVEN, NAME), (INT, REST)]]
     + [("GET", pattern) for pattern in [(INT, B), (INT, B, B), (NAME, NAME, B), (NAME, NAME)]],
@@ -5621,19 +5622,15 @@ def test_conditions_and_ranges_count_only_where_the_whole_file_would_be_a_200_fo
 
 def range_model(header, data):
     """RFC 9110 section 14.1.2 for one range: status and places; several, and what is no range, are ignored."""
-    unit, _, spec = header.partition("=")
-    first, dash, last = spec.strip(" \t").partition("-")
     places = range(len(data))
-    if unit.lower() != "bytes" or not dash or not set(first + last) <= set(string.digits) or first + last == "":
+    match = re.fullmatch(r"(?i:bytes)=[ \t]*([0-9]*)-([0-9]*)[ \t]*", header)
+    first, last = match.groups() if match else ("", "")
+    if first + last == "" or (first and last and int(last) < int(first)):
         return 200, places
     if first == "":
         part = places[-int(last) :] if int(last) else ()
-    elif last == "":
-        part = places[int(first) :]
-    elif int(last) < int(first):
-        return 200, places
     else:
-        part = places[int(first) : int(last) + 1]
+        part = places[int(first) : int(last) + 1 if last else None]
     return (206, part) if part else (416, ())
 
 
@@ -5793,18 +5790,11 @@ def test_running_out_of_descriptors_is_a_503_that_is_logged(site):
     assert app.get("/s/a.txt").status == 200
 
 
-@pytest.fixture
-def with_facts(a_file, monkeypatch):
-    """Let the system tell other facts of `a_file`."""
-    facts = os.stat(a_file)
-
-    def tell(**changed):
-        told = {name: getattr(facts, name) for name in dir(facts) if name[:3] == "st_"}
-        told = types.SimpleNamespace(**{**told, **changed})
-        monkeypatch.setattr(os, "fstat", lambda descriptor: told)
-        return a_file
-
-    return tell
+def tell_facts(monkeypatch, path, **changed):
+    """Let the system tell other facts of any file that is opened: those of `path`, but for what is changed."""
+    facts = os.stat(path)
+    told = {name: getattr(facts, name) for name in dir(facts) if name[:3] == "st_"}
+    monkeypatch.setattr(os, "fstat", lambda descriptor: types.SimpleNamespace(**{**told, **changed}))
 
 
 @pytest.mark.parametrize(
@@ -5817,24 +5807,24 @@ def with_facts(a_file, monkeypatch):
         (2**62, None),
     ],
 )
-def test_time_that_no_date_can_tell_is_told_as_nearly_as_possible(with_facts, when, modified):
+def test_time_that_no_date_can_tell_is_told_as_nearly_as_possible(a_file, monkeypatch, when, modified):
     """Nothing was changed later than now (RFC 9110 section 8.8.2.1)."""
-    path = with_facts(st_mtime=float(when), st_mtime_ns=int(when * 10**9))
+    tell_facts(monkeypatch, a_file, st_mtime=float(when), st_mtime_ns=int(when * 10**9))
     before = time.time()
-    response = get_file(path)
+    response = get_file(a_file)
     told = response.headers["Last-Modified"]
     if modified is None:
         assert int(before) <= email.utils.parsedate_to_datetime(told).timestamp() <= time.time()
     else:
         assert told == modified
-    assert get_file(path, If_None_Match=response.headers["ETag"]).status == 304
-    assert get_file(path, If_Modified_Since=told).status == (200 if modified is None else 304)
+    assert get_file(a_file, If_None_Match=response.headers["ETag"]).status == 304
+    assert get_file(a_file, If_Modified_Since=told).status == (200 if modified is None else 304)
 
 
-def test_file_may_be_larger_than_what_the_system_can_count_in_memory(with_facts):
+def test_file_may_be_larger_than_what_the_system_can_count_in_memory(a_file, monkeypatch):
     """Systems of 32 bits, such as a Raspberry Pi's, have files of more than 2 GiB."""
-    path = with_facts(st_size=sys.maxsize + 1)
-    assert get_file(path, method="HEAD").headers["Content-Length"] == str(sys.maxsize + 1)
+    tell_facts(monkeypatch, a_file, st_size=sys.maxsize + 1)
+    assert get_file(a_file, method="HEAD").headers["Content-Length"] == str(sys.maxsize + 1)
 
 
 @WITH_AND_WITHOUT_WRAPPER
@@ -6243,16 +6233,6 @@ print(TestClient(app).get("/s/a.txt").text)
     assert (done.stdout, done.stderr) == ("{404}\na.txt\n", "")
 
 
-def test_hooks_of_the_scopes_around_it_apply_to_static(site):
-    app = WebApp()
-    with app.path("/in") as inner:
-        inner.before(lambda context: context.response.header("X-Before", "1"))
-        inner.error(lambda context, cause, status: "inner hook")
-        inner.static("/s", site)
-    assert client(app).get("/in/s/a.txt").headers["X-Before"] == "1"
-    assert client(app).get("/in/s/missing").text == "inner hook"
-
-
 # ---- mounts, links, origins: mounts ----------------------------------------------------------------------------------
 
 TEXT = ("Content-Type", "text/plain")
@@ -6374,8 +6354,10 @@ def test_other_routes_below_the_prefix_go_before_the_mounted_application_and_it_
     app.get("/{name}")(lambda context, name: name)
     app.mount("/m", validator(mounted_text))
     app.get("/m/own", lambda context: "own")
+    app.post("/m", lambda context: "posted")
     paths = {"/m/own": "own", "/m/other": "mounted", "/m": "mounted", "/mother": "mother"}
     assert {path: client(app).get(path).text for path in paths} == paths
+    assert client(app).post("/m").text == "posted"
 
 
 # Each gives "ab", in every way that there is.
@@ -6415,15 +6397,21 @@ def test_headers_of_a_mounted_application_arrive_with_repeated_ones_but_for_thos
     assert "Connection" not in response.headers
 
 
-def test_hooks_of_the_scopes_around_a_mounted_application_run_and_its_iterable_is_closed():
-    app = Completing()
+def test_hooks_of_the_scopes_around_them_apply_to_files_and_mounted_applications(site):
+    app, inner = Completing(), Acting("start", b"a", b"b")
     with app.path("/in") as scope:
-        scope.mount("/m", inner := Acting("start", b"a", b"b"))
+        scope.static("/s", site)
+        scope.mount("/m", inner)
         scope.before(lambda context: app.seen.append("before"))
         scope.after(lambda context: app.seen.append(context.response.header("X-After", "1").status))
-    response = client(app).get("/in/m/x")
-    assert (response.text, response.headers["X-After"]) == ("ab", "1")
-    assert (app.seen, inner.closed) == (["before", 200, "on_complete"], 1)
+        scope.error(lambda context, cause, status: "inner hook")
+    answers = {"/m": "ab", "/m/x": "ab", "/s/": "index.html", "/s/a.txt": "a.txt", "/s/missing": "inner hook"}
+    for path, text in answers.items():
+        app.seen.clear()
+        response = client(app).get("/in" + path)
+        assert (response.text, response.headers["X-After"]) == (text, "1")
+        assert app.seen == ["before", 404 if "missing" in path else 200, "on_complete"]
+    assert inner.closed == 2
 
 
 FAILURE = KeyError("text of the failure")
