@@ -4277,7 +4277,8 @@ class NamelessType(type):
 
 UNNAMED = {
     "metaclass": NamelessType("Nameless", (), {"__call__": NamesNothing.__call__})(),
-    "name with a line end": type("A\nB", (), {"__call__": NamesNothing.__call__})(),
+    "class with a line end": type("A\nB", (), {"__call__": NamesNothing.__call__})(),
+    "name with a line end": NamesNothing("A\nB"),
     "raises": NamesNothing(LookupError()),
     "no str": NamesNothing(5),
     "partial of a partial": functools.partial(functools.partial(NamesNothing(object()))),
