@@ -2130,6 +2130,19 @@ def test_uploaded_file_arrives_whole_in_memory_or_on_disk(size):
     assert with_upload(lambda upload: (upload.file.tell(), upload.file.read()), content) == (0, content)
 
 
+class Reluctant(io.FileIO):
+    """A file on a disk that takes only a piece of what it is given."""
+
+    def write(self, data):
+        return super().write(bytes(data)[:100_000])
+
+
+def test_upload_arrives_whole_where_the_disk_takes_it_in_pieces(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Reluctant(tmp_path / "kept", "w+")))
+    content = os.urandom(700_000)
+    assert with_upload(lambda upload: upload.file.read(), content) == content
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no disk is full here")
 @pytest.mark.parametrize("excess", [1, 100_000])
 def test_upload_that_the_disk_has_no_room_for_is_a_503(monkeypatch, excess):
@@ -2185,8 +2198,8 @@ def test_body_that_breaks_off_leaves_no_temporary_file_open(ending):
                 raise ending
             return piece
 
-    part = field("name=f; filename=x", "x" * 400_000)
-    environ = {"wsgi.input": Breaking(form(part, part, part)[:-20]), "CONTENT_LENGTH": "1200500"}
+    part = field("name=f; filename=x", "x" * 600_000)
+    environ = {"wsgi.input": Breaking(form(part, part, part)[:-20]), "CONTENT_LENGTH": "1800500"}
     headers = {"Content-Type": "multipart/form-data; boundary=frontier"}
     with mock.patch.object(tempfile, "TemporaryFile", note), contextlib.suppress(KeyboardInterrupt):
         assert read(lambda request: request.files, environ=environ, headers=headers) == 400

@@ -1073,42 +1073,46 @@ class _Spool:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.size = self.in_memory = 0
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
         self._file: BinaryIO | None = None
         self._space: memoryview | None = None
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes | memoryview) -> None:
         """Append bytes; HttpException 503 if the disk has no room for them."""
         self.size += len(data)
+        if self._pieces and len(self._pieces[-1]) < 1024:  # byte by byte, each would cost 40 more
+            self._pieces[-1] = b"".join((self._pieces[-1], data))
+        else:
+            self._pieces.append(data)
         if self._file is None:
             self.in_memory = self.size
-            if self._pieces and len(self._pieces[-1]) < 1024:  # byte by byte, each would cost 40 more
-                self._pieces[-1] += data
-            else:
-                self._pieces.append(data)
             if self.size <= self.limit:
                 return
         try:
-            self._write(data)
+            self._write_pieces()
         except OSError as error:
             raise HttpException(503, f"what was sent could not be kept: {error}") from error
 
-    def _write(self, data: bytes) -> None:
-        """Write to the temporary file; the first time, all pieces."""
+    def _write_pieces(self) -> None:
+        """Move what is in memory into the temporary file."""
         if self._file is None:
             import tempfile
 
-            self._pour(cast(BinaryIO, tempfile.TemporaryFile()))  # noqa: SIM115
-            self.in_memory = 0
-        else:
-            self._file.write(data)
-        # What is still in a buffer would fail when the file is read.
-        cast(BinaryIO, self._file).flush()
+            self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
+        # Past its buffer: what is still in that would fail when the file is read, and to flush it after each piece
+        # takes a sixteenth more.
+        raw = cast(Any, self._file).raw
+        for piece in self._pieces:
+            while piece:  # a disk that is nearly full takes less than all
+                piece = piece[raw.write(piece) :]
+        self._pieces.clear()
+        self.in_memory = 0
 
     def reserve(self, size: int) -> None:
         """Have the last `size` bytes read into place: an upload of 1 MiB takes half the time of one in pieces."""
-        file = io.BytesIO(bytes(self.size + size))
-        self._pour(file)
+        self._file = file = io.BytesIO(bytes(self.size + size))
+        file.writelines(self._pieces)
+        self._pieces.clear()
         self._space = file.getbuffer()
         self.in_memory = len(self._space)
 
@@ -1124,11 +1128,6 @@ class _Spool:
             moved = receive(rest)
         self.size += moved
         return moved
-
-    def _pour(self, file: BinaryIO) -> None:
-        self._file = file
-        file.writelines(self._pieces)
-        self._pieces.clear()
 
     def file(self) -> BinaryIO:
         """Return a file of all bytes, at its start; none are added then."""
@@ -1157,8 +1156,8 @@ _MAX_PART_HEADER = 8 * 2**10
 _MEAN_PART_HEADER = 2**10
 # Nobody chooses a boundary that a file repeats so often, and to look at each costs more than to read on.
 _MAX_LOOKALIKES = 2**16
-# Less means more rounds per megabyte, more leaves the processor's cache: both are slower.
-_READ_SIZE = 128 * 2**10
+# Less means more rounds per megabyte: for a file of 1 MiB, half of it takes an eighth longer. More gains nothing.
+_READ_SIZE = 256 * 2**10
 
 
 def _parse_multipart(
@@ -1228,7 +1227,7 @@ def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
     return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
-def _read_field(content: Iterator[bytes], limit: int) -> bytes:
+def _read_field(content: Iterator[memoryview], limit: int) -> bytes:
     pieces = []
     for piece in content:
         limit -= len(piece)
@@ -1280,7 +1279,7 @@ class _PartReader:
     def skip_preamble(self) -> None:
         blank = True
         for piece in self.content():  # to its end, whatever is in it
-            blank = blank and not piece.strip()
+            blank = blank and not bytes(piece).strip()
         if self.at_end and not blank:
             # No empty form: a first delimiter was mistyped, and a part would be lost.
             raise HttpException(400, "multipart/form-data without a first delimiter")
@@ -1309,7 +1308,7 @@ class _PartReader:
             fields.setdefault(field[1].lower(), field[2])
         return fields
 
-    def content(self) -> Iterator[bytes]:
+    def content(self) -> Iterator[memoryview]:
         """Give everything before the next delimiter in pieces, then step over that delimiter."""
         # After an empty content the CR LF of the delimiter may be the one that ended the header.
         scan = self.position - 2
@@ -1330,10 +1329,10 @@ class _PartReader:
                     continue
             else:
                 start = self.cut_delimiter(scan)
-            yield self.buffer[self.position : start]
+            yield memoryview(self.buffer)[self.position : start]
             self.read_more(start)
             scan = 0
-        yield self.buffer[self.position : start]
+        yield memoryview(self.buffer)[self.position : start]
         self.position = rest.end()
         self.at_end = rest[0] == b"--"
 
