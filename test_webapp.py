@@ -2209,13 +2209,13 @@ def test_body_that_breaks_off_leaves_no_temporary_file_open(ending):
 # ---- fields and uploads: round trips and whatever may come -----------------------------------------------------------
 
 # The email package cannot write controls, and what looks like HTML's percent escapes is taken for them.
-NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1).filter(
+PART_NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1).filter(
     lambda name: not re.search("%(22|0D|0A)", name)
 )
 
 LIKE_BOUNDARIES = [b"\r", b"\n", b"\r\n", b"-", b"--", b"frontier", b"\r\n--frontie", b"--frontier-", b"x"]
 CONTENTS = st.binary() | st.lists(st.sampled_from(LIKE_BOUNDARIES)).map(b"".join)
-PARTS = st.lists(st.tuples(NAMES, st.none() | NAMES, CONTENTS), max_size=4)
+PARTS = st.lists(st.tuples(PART_NAMES, st.none() | PART_NAMES, CONTENTS), max_size=4)
 
 
 def encode(parts):
@@ -5428,9 +5428,7 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch):
     app.any("/valid", Answer422)
     app.any("/json")(lambda context: {"got": context.request.json})
     app.any("/form")(lambda context: str(context.request.form.get("a")) + str(context.request.files.getall("a")))
-    logger = logging.getLogger("webapp")
-    monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(io.StringIO())])  # others would keep the records
-    monkeypatch.setattr(logger, "propagate", False)
+    log_to(monkeypatch, logging.StreamHandler(io.StringIO()))  # others would keep the records
 
     def ask_all():
         for path, content in GARBAGE:
@@ -5454,9 +5452,7 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch):
 
 def test_server_keeps_nothing_of_a_request_that_failed(monkeypatch):
     """Nor does it wait for the garbage collector."""
-    logger = logging.getLogger("webapp")
-    monkeypatch.setattr(logger, "handlers", [logging.NullHandler()])
-    monkeypatch.setattr(logger, "propagate", False)
+    log_to(monkeypatch, logging.NullHandler())
     freed = threading.Event()
 
     def fail(context):
