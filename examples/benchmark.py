@@ -143,6 +143,10 @@ def count(*_):
     next(TALLY)
 
 
+def item(number, sought):
+    return {"number": number, "sought": sought, "items": [1, 2, 3]}
+
+
 def webapp_app(hooked=False):
     from webapp import WebApp
 
@@ -174,9 +178,7 @@ def webapp_app(hooked=False):
             block.before(count)
             block.after(count)
         c.get("/hello", lambda context: HELLO)
-    app.get(
-        "/items/{number:int}", lambda context, number: {"number": number, "sought": context.request.query.get("sought")}
-    )
+    app.get("/items/{number:int}", lambda context, number: item(number, context.request.query.get("sought")))
     app.get("/slow", lambda context: time.sleep(SLOW) or HELLO)
     app.post("/body", lambda context: str(len(context.request.body)))
     app.static("/files", ".")
@@ -274,7 +276,7 @@ def falcon_app(hooked=False):
         resp.content_type, resp.media = falcon.MEDIA_JSON, DOCUMENT
 
     def numbered(req, resp, number):
-        resp.content_type, resp.media = falcon.MEDIA_JSON, {"number": number, "sought": req.get_param("sought")}
+        resp.content_type, resp.media = falcon.MEDIA_JSON, item(number, req.get_param("sought"))
 
     def saying(make, status=falcon.HTTP_200):
         def respond(req, resp, *_, **params):
@@ -603,11 +605,6 @@ def ask_now_and_then(connection, payload, length, end):
     return statistics.median(waits)
 
 
-def highest(waits):
-    """Return the 99th percentile and the maximum."""
-    return sorted(waits)[len(waits) * 99 // 100], max(waits)
-
-
 def ask_server(pid, port, thing, request, seconds):
     """Be the clients of a thing; return what an answer costs the server, how many come a second, and the waits."""
     ask, slow = ask_at_once if thing.at_once else ask_in_turn, request.path == "/slow"
@@ -625,13 +622,14 @@ def ask_server(pid, port, thing, request, seconds):
         before, began = spent(pid), time.perf_counter()
         waits = ask(*asked, began + seconds)
         elapsed, used = time.perf_counter() - began, spent(pid) - before
-    every = [wait for each in waits for wait in each]
+    every, first, then = (
+        sorted(itertools.chain(*part)) for part in (waits, [w[:1] for w in waits], [w[1:] for w in waits])
+    )
     figures = {"µs": used / len(every), "1/s": len(every) / elapsed}
     if not slow:
-        return {**figures, "50 %": statistics.median(every) * 1e3, "99 %": highest(every)[0] * 1e3}
-    for name, part in ("first", [each[:1] for each in waits]), ("then", [each[1:] for each in waits]):
-        rounds = [wait / SLOW for each in part for wait in each] or [0.0]
-        figures[f"{name} 99 %"], figures[f"{name} max"] = highest(rounds)
+        return {**figures, "50 %": statistics.median(every) * 1e3, "99 %": every[len(every) * 99 // 100] * 1e3}
+    for name, its in ("first", first), ("then", then or [0.0]):
+        figures[f"{name} 99 %"], figures[f"{name} max"] = its[len(its) * 99 // 100] / SLOW, its[-1] / SLOW
     return {**figures, "alone": alone, "beside": beside.result()}
 
 
@@ -662,37 +660,16 @@ def guard():
     return subprocess.Popen([sys.executable, "-c", code], **options)
 
 
-def work(core, pipe):
-    """Be a process that runs functions as long as somebody asks."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asks
-    os.chdir(os.sep)  # Windows removes no directory that is somebody's current one
+def be_worker(core):
     choose_core(core)
-    with contextlib.suppress(EOFError):
-        while True:
-            function, *arguments = pipe.recv()
-            try:
-                pipe.send(function(*arguments))
-            except Exception as error:
-                pipe.send(error)
+    os.chdir(os.sep)  # Windows removes no directory that is somebody's current one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started it
 
 
 @functools.cache
 def worker(name):
-    """Start such a process; return the pipe to it."""
-    spawn = multiprocessing.get_context("spawn")
-    pipe, its_end = spawn.Pipe()
-    spawn.Process(target=work, args=(-1 if name == "clients" else 0, its_end), daemon=True).start()
-    its_end.close()
-    return pipe
-
-
-def ask(name, *question):
-    """Have a worker run a function; return what it returns, raise what it raises."""
-    worker(name).send(question)
-    reply = worker(name).recv()
-    if isinstance(reply, Exception):
-        raise reply
-    return reply
+    """Start a process that runs functions, one after the other."""
+    return multiprocessing.get_context("spawn").Pool(1, be_worker, [-1 if name == "clients" else 0])
 
 
 def log_of(name):
@@ -743,9 +720,9 @@ def serving(name):
 def measure(thing, who, request, seconds):
     """Return the figures of a round."""
     if thing.clients:
-        return ask("clients", ask_server, *serving(who), thing, request, seconds)
+        return worker("clients").apply(ask_server, (*serving(who), thing, request, seconds))
     if thing.requests:
-        return ask(who, ask_framework, who, thing.name, seconds)
+        return worker(who).apply(ask_framework, (who, thing.name, seconds))
     began = time.perf_counter()
     process, port = start(who)
     ask_once(port, Request("/", "Hello"))
@@ -789,7 +766,7 @@ def tell(thing, rounds):
 
 def measure_rounds(thing, gone, quick):
     """Measure everybody round by round; whoever is not there is gone for good."""
-    seconds = 0.02 if quick else 0.05 if not thing.clients else 1.0 if thing.requests[0].path == "/slow" else 0.25
+    seconds = 0.05 if quick or not thing.clients else 1.0 if thing.requests[0].path == "/slow" else 0.25
     parts = [(who, request) for who in thing.who for request in (thing.requests if thing.clients else [None])]
     rounds = {}
     for _, (who, request) in itertools.product(range(1 if quick else 15), parts):
@@ -800,7 +777,7 @@ def measure_rounds(thing, gone, quick):
             rounds[label].append(measure(thing, who, request, seconds))
         except (ImportError, OSError) as error:  # not installed, or not for this system
             print(f"without {who}: {error}")
-            gone.add(who)
+            gone.update([who, *SERVERS] if who == "falcon" else [who])  # which is what those would serve
         except Exception as error:
             print(f"{who} is out of {thing.title}: {error!r}", file=sys.stderr)
             rounds[label] = None
