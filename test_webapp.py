@@ -682,21 +682,16 @@ def test_three_methods_can_be_overridden_by_a_mixin_as_by_a_subclass():
     """Contract 6, the table."""
 
     class Mixin:
-        calls = ()
-
-        def on_request(self, context):
-            self.calls += ("on_request",)
-
-        def on_complete(self, context):
-            self.calls += ("on_complete",)
-
         def resolve_status_code(self, cause):
             return 418 if isinstance(cause, LookupError) else super().resolve_status_code(cause)
 
+    calls = []
+    for name in ("on_request", "on_complete"):
+        setattr(Mixin, name, lambda self, context, name=name: calls.append(name))
     app = new_class(Mixin, WebApp)()
     app.get("/")(raiser(KeyError()))
     assert [client(app).get(path).status for path in ("/", "/nothing")] == [418, 404]
-    assert app.calls == ("on_request", "on_complete") * 2
+    assert calls == ["on_request", "on_complete"] * 2
 
 
 # ---- contract 7.1: status code resolution ----------------------------------------------------------------------------
@@ -1103,12 +1098,6 @@ def test_log_level_follows_the_resolved_status_whatever_a_hook_makes_of_it_later
         with Log() as log:
             assert client(app).get("/").status == later
         assert log.levels() == [level]
-
-
-def test_success_is_not_logged():
-    with Log() as log:
-        answer(lambda context: "ok")
-    assert log.records == []
 
 
 def having(error, **attributes):
