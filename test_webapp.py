@@ -7997,6 +7997,26 @@ def test_a_long_upload_of_short_chunks_is_read_by_one_thread(server, size):
     assert (code, answer == body, log.records) == (200, True, [])
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when the whole of a body is there")
+def test_uploads_that_arrive_at_the_same_time_share_their_memory(monkeypatch):
+    """Each is read when nearly all of it is there, and answered before the next: 40 of 1 MiB took 43."""
+    tracemalloc = pytest.importorskip("tracemalloc")
+    monkeypatch.setattr(webapp, "_TICK", 60)  # a slow machine must not make them slow uploads
+    timeouts = dict.fromkeys(["header_timeout", "idle_timeout", "body_timeout", "write_timeout"], 600)
+    upload = post("/sized", "Content-Length: 1048576", body=bytes(2**19))
+    with serving(**timeouts) as server, contextlib.ExitStack() as stack:
+        tracemalloc.start()
+        stack.callback(tracemalloc.stop)
+        connections = [stack.enter_context(Connection(server, upload)) for _ in range(40)]
+        with Connection(server, upload) as leaving:
+            leaving.sock.shutdown(socket.SHUT_WR)
+            assert leaving.closed()  # its end is seen at once
+        for connection in connections:
+            connection.sock.sendall(upload[-(2**19) :])
+        assert [connection.response()[2] for connection in connections] == [b"1048576"] * 40
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+
+
 @pytest.mark.parametrize("ends", ["client", "server"])
 def test_temporary_file_of_half_an_upload_is_closed_whoever_ends_it(ends, monkeypatch):
     monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", -1)

@@ -5720,6 +5720,7 @@ class _Connection:
         "follows",  # the stage that follows an answer, as the thread says that gives the connection back
         "deadline",  # when the leader has waited long enough (time.monotonic)
         "selected",  # the events that the selector looks out for, 0 for none
+        "awaits_body",  # it tells of the rest of a body when all of it is there
         "buffer",  # bytes that arrived and were not used yet
         "line",  # where the last line begins of a head that is not complete
         "seen",  # how far that line was looked through
@@ -5745,6 +5746,7 @@ class _Connection:
         self.stage = self.follows = _COLLECTING
         self.deadline = _NEVER
         self.selected = 0
+        self.awaits_body = False
         self.buffer = b""
         self.line = self.seen = 0
         self.last: _RequestHead | None = None
@@ -5823,6 +5825,16 @@ class _Connection:
         if not ready:
             self.lost = True
             raise TimeoutError("the client was too slow")
+
+    # What the leader does.
+
+    def await_bytes(self, count: int) -> None:
+        """Have the selector tell of what has arrived when it is so many bytes, or the end; Linux can do that."""
+        import socket
+
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):  # what is wrong shows when it is read
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     # What either side does.
 
@@ -7116,11 +7128,18 @@ class Server:
                 _write_lines()
             events = self._selector.select(timeout)
         self._now = time.monotonic()
+        brought = False
         for key, event in events:
             if key.data is not None:
                 # What costs much is put off when a round takes long; the selector will tell of it again.
                 if (event & _WRITE or key.data.shaking) and time.monotonic() - self._now > _PATIENCE:
                     continue
+                # One body after the other, each answered before the next is read: their memory is the same then, and
+                # still in the processor's cache. 64 uploads of 1 MiB at a time took three times as long, and 80 MiB more.
+                if key.data.awaits_body:
+                    if brought:
+                        continue
+                    brought = True
                 self._take_step(self._writable if event & _WRITE else self._readable, key.data)
             elif key.fileobj is self._listener:
                 self._accept()
@@ -7226,7 +7245,7 @@ class Server:
             return
         body = connection.body
         try:
-            if body is not None and connection.stage == _COLLECTING and body.kept.reserved:
+            if body is not None and connection.stage == _COLLECTING and self._reads_in_place(connection, body):
                 moved, data = body.read_into(connection.socket.recv_into), b""
             else:
                 data = connection.socket.recv(_RECEIVE)
@@ -7298,8 +7317,8 @@ class Server:
         if not body.kept.reserved:
             connection.buffer = body.feed(connection.buffer)
             if self._fits_in_place(connection, body):
-                _keep_what_is_freed()
-                body.kept.reserve(body.left)
+                connection.await_bytes(body.left)
+                connection.awaits_body = True
         self._in_memory += body.kept.in_memory - connection.held
         connection.held = body.kept.in_memory
         if body.complete or body.failure:
@@ -7318,6 +7337,15 @@ class Server:
         if not self._crew.move(connection, _WAITS) and body.size >= _MAX_COLLECTED:
             raise HttpException(503, "too many uploads at a time", headers={"Retry-After": "10"})
         return connection.place == _WAITS
+
+    def _reads_in_place(self, connection: _Connection, body: _Body) -> bool:
+        """Say whether the rest of a body is read into place; it gets its memory only now that it is there."""
+        if connection.awaits_body:
+            connection.awaits_body = False
+            connection.await_bytes(1)
+            if self._fits_in_place(connection, body):
+                body.kept.reserve(body.left)
+        return body.kept.reserved
 
     def _fits_in_place(self, connection: _Connection, body: _Body) -> bool:
         """Say whether the rest of a body is worth its memory before it has arrived."""
@@ -7566,6 +7594,8 @@ class Server:
 
     def _check_time(self, connection: _Connection) -> None:
         body = connection.body
+        if connection.awaits_body:
+            connection.await_bytes(1)  # it comes slowly, and what has come of it counts
         if self._now >= connection.deadline:
             self._time_out(connection)
         elif connection.stage == _COLLECTING and body is not None and body.size >= _PREFETCH:
@@ -7767,14 +7797,6 @@ def _own_address(host: str) -> str | None:
                 if not address.startswith("127.") and address not in ("0.0.0.0", "::", "::1"):
                     return address
     return None
-
-
-@functools.cache
-def _keep_what_is_freed() -> None:
-    """Have the C library use the memory of bodies again: half of the time of an upload went into getting it anew."""
-    # The GNU one gives blocks back to the system until one as large as this was freed, and then once there are two such
-    # (mallopt(3)): half of what all bodies may take. Others do nothing of the kind, and nothing is ever written to it.
-    bytes(_ALL_IN_MEMORY // 4)
 
 
 def _check_threads() -> None:
