@@ -7135,7 +7135,8 @@ class Server:
                 if (event & _WRITE or key.data.shaking) and time.monotonic() - self._now > _PATIENCE:
                     continue
                 # One body after the other, each answered before the next is read: their memory is the same then, and
-                # still in the processor's cache. 64 uploads of 1 MiB at a time took three times as long, and 80 MiB more.
+                # still in the processor's cache. 64 uploads of 1 MiB at a time took three times as long otherwise, and
+                # 80 MiB more.
                 if key.data.awaits_body:
                     if brought:
                         continue
