@@ -6165,11 +6165,11 @@ def meanwhile(step):
         thread.join()
 
 
-def answers_of(site, path, count):
+def answers_of(site, path, count, **headers):
     app = WebApp()
     app.static("/", site)
     browser = client(app, unchecked="that would take most of the time")
-    return {(one.status, one.text) for one in (browser.get(path) for _ in range(count))}
+    return {(one.status, one.text) for one in (browser.get(path, headers=headers) for _ in range(count))}
 
 
 @pytest.mark.skipif(not sys.platform.startswith(("linux", "darwin")), reason="the system does not tell what is open")
@@ -6182,15 +6182,18 @@ def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, 
             (site / next_one).rename(now)
 
     now = site / "now"
-    (site.parent / "note.txt").write_text("SECRET")
+    (site.parent / "note.txt").write_text("SECRET")  # younger than what the client has
     (site / "bad").symlink_to(target)
     (site / "real").mkdir()
     (site / "real" / "note.txt").write_text("inside")
+    os.utime(site / "real" / "note.txt", (IN_2001, IN_2001))
     source = site / "real" if path != "/now" else site / "real" / "note.txt"
     now.symlink_to(source) if inside_is_a_link else source.rename(now)
     with meanwhile(exchange):
         answers = answers_of(site, path, 2000)
+        unopened = answers_of(site, path, 2000, **{"If-Modified-Since": SAME})
     assert answers == {(200, "inside"), (404, "404 Not Found")}
+    assert unopened == {(304, ""), (404, "404 Not Found")}
 
 
 @NEEDS_LINKS
@@ -6207,6 +6210,152 @@ def test_link_that_is_exchanged_during_a_deployment_always_leads_to_a_file(site)
     with meanwhile(deploy):
         answers = answers_of(site, "/current/note.txt", 1000)
     assert answers <= {(200, "first"), (200, "second")}
+
+
+def changes_of_files(top):
+    """What may happen to a path in a directory in `top`, by name."""
+    away = itertools.count()
+
+    def put_away(path):
+        return path.rename(top / f"away {next(away)}")
+
+    def put_aside(path):
+        return path.rename(path.with_name("aside"))
+
+    def write(path, text):
+        path.write_text(text)
+        os.utime(path, (IN_2001, IN_2001))
+
+    def replace(path):
+        write(top / "new", "new")
+        os.replace(top / "new", path)
+
+    def restore(path):
+        for name in sorted(top.glob("away *"), reverse=True):
+            if not path.exists():
+                name.rename(path)
+
+    return {
+        "write": lambda path: write(path, path.name[:3]),
+        "grow": lambda path: path.write_text(path.name),
+        "replace": replace,
+        "remove": lambda path: path.unlink(),
+        "put away": put_away,
+        "put away, and leave a link": lambda path: path.symlink_to(put_away(path)),
+        "put aside, and leave a link": lambda path: path.symlink_to(put_aside(path)),
+        "put away, and leave another directory": lambda path: (put_away(path), path.mkdir()),
+        "restore": restore,
+        "link to a neighbour": lambda path: path.symlink_to("a.txt"),
+        "lock": lambda path: path.chmod(0),
+        "unlock": lambda path: path.chmod(0o755),
+    }
+
+
+@NEEDS_LINKS
+def test_what_static_knows_of_a_file_never_shows(tmp_path_factory):
+    """Whoever has asked before gets what somebody gets who never did, whatever happens to files and directories."""
+    places = ["", "a.txt", "sub", "sub/b.txt", "sub/deep", "sub/deep/index.html", "aside"]
+    paths = ["/sub%2Fb.txt", "/a.txt", "/sub/b.txt", "/sub/deep/", "/sub/deep"]
+    requests = [*itertools.product(["GET"], paths, [{}, {"If-None-Match": "*"}]), ("HEAD", "/a.txt", {})]
+    requests += [
+        ("GET", "/sub/b.txt", {name: value}) for name, value in (("If-Modified-Since", SAME), ("Range", "bytes=1-"))
+    ]
+    names = list(changes_of_files(None))
+
+    @given(st.lists(st.tuples(st.sampled_from(names), st.sampled_from(places)), max_size=6))
+    @example([("put away, and leave a link", "")])
+    @example([("put away, and leave a link", "sub")])
+    @example([("put away, and leave a link", "sub/b.txt"), ("remove", "sub/b.txt"), ("restore", "sub/b.txt")])
+    @example([("put aside, and leave a link", "sub"), ("put away, and leave a link", "aside")])
+    def check(steps):
+        top = tmp_path_factory.mktemp("known")
+        root = top / "root"
+        (root / "sub" / "deep").mkdir(parents=True)
+        for place in places:
+            with contextlib.suppress(OSError):
+                (root / place).write_text("old")
+                os.utime(root / place, (IN_2001, IN_2001))
+        changes = changes_of_files(top)
+        apps = [WebApp() for _ in range(len(steps) + 2)]
+        for app in apps:
+            app.static("/", root)
+        known, *fresh = (client(app, unchecked="that would take most of the time") for app in apps)
+        for (change, place), never_asked in zip([("nothing", ""), *steps], fresh):
+            with contextlib.suppress(OSError, KeyError):
+                changes[change](root / place)
+            for method, path, headers in requests:
+                answers = [each.request(method, path, headers=headers) for each in (known, never_asked)]
+                seen, expected = ((each.status, each.body, dict(each.headers)) for each in answers)
+                assert seen == expected, (method, path, headers)
+
+    check()
+
+
+@NEEDS_LINKS
+def test_known_file_that_is_exchanged_before_it_is_opened_gives_no_other_one_away(site, monkeypatch):
+    def exchange_and_open(path, *arguments, real=os.open, **options):
+        if not (site / "sub").is_symlink():
+            (site / "sub").rename(site / "gone")
+            (site / "sub").symlink_to(site.parent)
+        return real(path, *arguments, **options)
+
+    (site.parent / "b.txt").write_text("SECRET")
+    browser = serve(site)
+    assert {browser.get("/s/sub/b.txt").text for _ in range(3)} == {"sub/b.txt"}
+    monkeypatch.setattr(os, "open", exchange_and_open)
+    assert browser.get("/s/sub/b.txt").text == "404 Not Found"
+
+
+@pytest.mark.skipif(WINDOWS, reason="in use")
+def test_file_that_is_exchanged_while_it_becomes_known_is_not_taken_for_the_other(site, monkeypatch):
+    def open_and_exchange(path, *arguments, real=os.open, **options):
+        descriptor = real(path, *arguments, **options)
+        (site / "new").write_text("another")
+        os.replace(site / "new", site / "a.txt")
+        return descriptor
+
+    browser = serve(site)
+    etag = browser.get("/s/a.txt").headers["ETag"]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_and_exchange)
+        assert browser.get("/s/a.txt").text == "a.txt"
+    assert browser.get("/s/a.txt", headers={"If-None-Match": etag}).text == "another"
+
+
+def test_memory_for_known_files_is_bounded_whatever_is_asked_for(tmp_path):
+    tracemalloc = pytest.importorskip("tracemalloc")
+    app, paths = WebApp(), ["/" * length + "0.txt" for length in range(1, 100)]
+    for number in range(800):
+        (tmp_path / f"{number}.txt").touch()
+        paths += [f"/{number}.txt"] * 2
+    app.static("/", tmp_path)
+    browser = client(app, unchecked="that would take most of the time")
+    browser.get("/0.txt")
+    tracemalloc.start()
+    try:
+        assert {browser.get(path).status for path in paths} == {200}
+        assert tracemalloc.get_traced_memory()[0] < 3 * 2**18
+    finally:
+        tracemalloc.stop()
+
+
+def test_file_that_is_asked_for_again_is_opened_only_to_be_sent(site, monkeypatch):
+    browser, opened = serve(site), []
+    for _ in range(3):
+        etag = browser.get("/s/a.txt").headers["ETag"]
+    monkeypatch.setattr(os, "open", lambda *arguments, real=os.open, **options: opened.append(1) or real(*arguments))
+    for status, headers in ((304, {"If-None-Match": etag}), (200, {}), (206, {"Range": "bytes=0-"})):
+        opened.clear()
+        assert (browser.get("/s/a.txt", headers=headers).status, len(opened)) == (status, int(status != 304))
+
+
+def test_what_is_known_of_a_path_counts_for_its_method(tmp_path):
+    (tmp_path / "b%61").write_text("file")
+    app = WebApp()
+    app.route("HEAD", "/s/ba")(lambda context: None)
+    app.static("/s", tmp_path)
+    answers = [client(app).request(method, "/s/b%2561").status for method in ("GET", "GET", "GET", "HEAD")]
+    assert answers == [200, 200, 200, 404]
 
 
 @NEEDS_LINKS
