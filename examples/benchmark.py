@@ -1,6 +1,6 @@
 """Measure webapp.py: its framework beside other frameworks, its server beside other servers.
 
-    python3 examples/benchmark.py                         # everything: some six minutes
+    python3 examples/benchmark.py                         # everything: some seven minutes
     python3 examples/benchmark.py --only hello,server-16  # what begins with these names; --help lists them
     python3 examples/benchmark.py --quick                 # seconds: does it run? Its figures mean nothing
 
@@ -389,7 +389,7 @@ class Thing(NamedTuple):
     goals: list[str]
     who: tuple[str, ...] = tuple(FRAMEWORKS)
     clients: int = 0  # none: in the process
-    at_once: bool = True  # they ask as soon as they are answered, else in turn: that costs less than to answer them
+    threads: bool = False  # each of them has one; the others ask in turn, which costs less than to answer them
     hooks: int = 0  # that a request runs
 
 
@@ -435,13 +435,13 @@ def things():
             Thing("upload-1", "an upload of 1 MiB, in one file", [upload(1, 2**20)], ["µs: webapp / falcon < 1.3"]),
             Thing("hooks", "three hooks before, three after", [nested], ["µs: webapp / best < 0.7"], hooks=6),
             Thing("start", "the smallest program, to its first answer", [], program),
-            Thing("server-1", "hello, 1 connection", [hello], [], ("loop", "quiet", LOGS[0]), 1, False),
-            Thing("server-16", "hello, 16 connections", [hello], kept, ("loop", "quiet", *LOGS, *SERVERS), 16, False),
-            Thing("server-64", "hello, 64 connections", [hello], kept, ("loop", "quiet", *LOGS), 64, False),
-            Thing("server-json", "path, query, JSON, 16 connections", [sought], [], ("quiet", *SERVERS), 16, False),
-            Thing("server-304", "304, 16 connections", [unchanged, hello], checked, ("quiet",), 16, False),
-            Thing("server-file", "a file of 100 KiB, 16 connections", [large], served, ("quiet", *SERVERS), 16),
-            Thing("server-body", "1 MiB sent, 16 connections", [sent], read, ("loop", "quiet", *SERVERS), 16),
+            Thing("server-1", "hello, 1 connection", [hello], [], ("loop", "quiet", LOGS[0]), 1),
+            Thing("server-16", "hello, 16 connections", [hello], kept, ("loop", "quiet", *LOGS, *SERVERS), 16),
+            Thing("server-64", "hello, 64 connections", [hello], kept, ("loop", "quiet", *LOGS), 64),
+            Thing("server-json", "path, query, JSON, 16 connections", [sought], [], ("quiet", *SERVERS), 16),
+            Thing("server-304", "304, 16 connections", [unchanged, hello], checked, ("quiet",), 16),
+            Thing("server-file", "a file of 100 KiB, 16 connections", [large], served, ("quiet", *SERVERS), 16, True),
+            Thing("server-body", "1 MiB sent, 16 connections", [sent], read, ("loop", "quiet", *SERVERS), 16, True),
             Thing("server-slow", "50 ms, 64 connections", [slow], slept, ("quiet",), 64),
             Thing("server-crowd", "50 ms, 200 connections", [slow], waited, ("quiet",), 200),
         ]
@@ -561,36 +561,35 @@ def ask_in_turn(connections, payload, length, end):
     return [[*waits, time.perf_counter() - start]] * len(connections)
 
 
+def ask_in_threads(connections, *asked):
+    """Do that with each connection in a thread of its own."""
+    with ThreadPoolExecutor(len(connections)) as pool:
+        return [waits for its in pool.map(lambda each: ask_in_turn([each], *asked), connections) for waits in its]
+
+
 def ask_at_once(connections, payload, length, end):
     """Answer each answer with a request as soon as it has come; return how long each connection waited each time."""
-    selector, waits = selectors.DefaultSelector(), [[] for _ in connections]
+    selector, waits = selectors.DefaultSelector(), {connection: [] for connection in connections}
+    missing, asked = {}, {}
 
-    def send(client):
-        client.unsent = client.unsent[client.connection.send(client.unsent) :]
-        selector.modify(client.connection, selectors.EVENT_WRITE if client.unsent else selectors.EVENT_READ, client)
+    def ask(connection):
+        missing[connection], asked[connection] = length, time.perf_counter()
+        connection.sendall(payload)
 
-    def ask(client):
-        client.unsent, client.missing, client.asked = memoryview(payload), length, time.perf_counter()
-        send(client)
-
-    for connection, its_waits in zip(connections, waits):
-        connection.setblocking(False)
+    for connection in connections:
         selector.register(connection, selectors.EVENT_READ)
-        ask(SimpleNamespace(connection=connection, waits=its_waits))
+        ask(connection)
     while selector.get_map():
         ready, now = selector.select(), time.perf_counter()
-        for (connection, _, _, client), events in ready:
-            if events & selectors.EVENT_WRITE:
-                send(client)
-                continue
-            received = len(connection.recv(client.missing))
+        for (connection, *_), _ in ready:
+            received = len(connection.recv(missing[connection]))
             if not received:
                 raise ValueError("an answer broke off")
-            client.missing -= received
-            if not client.missing:
-                client.waits.append(now - client.asked)
-                ask(client) if now < end else selector.unregister(connection)
-    return waits
+            missing[connection] -= received
+            if not missing[connection]:
+                waits[connection].append(now - asked[connection])
+                ask(connection) if now < end else selector.unregister(connection)
+    return [*waits.values()]
 
 
 def ask_now_and_then(connection, payload, length, end):
@@ -607,7 +606,8 @@ def ask_now_and_then(connection, payload, length, end):
 
 def ask_server(pid, port, thing, request, seconds):
     """Be the clients of a thing; return what an answer costs the server, how many come a second, and the waits."""
-    ask, slow = ask_at_once if thing.at_once else ask_in_turn, request.path == "/slow"
+    slow = request.path == "/slow"  # and each moment counts
+    ask = ask_at_once if slow else ask_in_threads if thing.threads else ask_in_turn
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(connect(port)) for _ in range(thing.clients)]
         asked = connections, request.payload(), ask_once(port, request)
@@ -618,7 +618,8 @@ def ask_server(pid, port, thing, request, seconds):
             pool = stack.enter_context(ThreadPoolExecutor(1))
             beside = pool.submit(ask_now_and_then, *quick, time.perf_counter() + seconds)
         else:
-            ask(*asked, 0)  # what a connection costs at first is another matter
+            # What a connection costs at first is another matter, and as much is under way only after a while.
+            ask(*asked, thing.threads and time.perf_counter() + seconds)
         before, began = spent(pid), time.perf_counter()
         waits = ask(*asked, began + seconds)
         elapsed, used = time.perf_counter() - began, spent(pid) - before
@@ -766,10 +767,10 @@ def tell(thing, rounds):
 
 def measure_rounds(thing, gone, quick):
     """Measure everybody round by round; whoever is not there is gone for good."""
-    seconds = 0.05 if quick or not thing.clients else 1.0 if thing.requests[0].path == "/slow" else 0.25
+    seconds = 0.05 if quick or not thing.clients else 1.0 if thing.requests[0].path == "/slow" else 0.4
     parts = [(who, request) for who in thing.who for request in (thing.requests if thing.clients else [None])]
     rounds = {}
-    for _, (who, request) in itertools.product(range(1 if quick else 15), parts):
+    for _, (who, request) in itertools.product(range(1 if quick else 11), parts):
         label = f"{who} {request.path}" if request in thing.requests[1:] else who
         if who in gone or rounds.setdefault(label, []) is None:
             continue
