@@ -1074,15 +1074,15 @@ class _Spool:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.size = self.in_memory = 0
-        self._pieces: list[bytes | memoryview] = []
+        self._pieces: list[bytes] = []
         self._file: BinaryIO | None = None
         self._space: memoryview | None = None
 
-    def add(self, data: bytes | memoryview) -> None:
+    def add(self, data: bytes) -> None:
         """Append bytes; HttpException 503 if the disk has no room for them."""
         self.size += len(data)
         if self._pieces and len(self._pieces[-1]) < 1024:  # byte by byte, each would cost 40 more
-            self._pieces[-1] = b"".join((self._pieces[-1], data))
+            self._pieces[-1] += data
         else:
             self._pieces.append(data)
         if self._file is None:
@@ -1228,7 +1228,7 @@ def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
     return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
-def _read_field(content: Iterator[memoryview], limit: int) -> bytes:
+def _read_field(content: Iterator[bytes], limit: int) -> bytes:
     pieces = []
     for piece in content:
         limit -= len(piece)
@@ -1280,7 +1280,7 @@ class _PartReader:
     def skip_preamble(self) -> None:
         blank = True
         for piece in self.content():  # to its end, whatever is in it
-            blank = blank and not bytes(piece).strip()
+            blank = blank and not piece.strip()
         if self.at_end and not blank:
             # No empty form: a first delimiter was mistyped, and a part would be lost.
             raise HttpException(400, "multipart/form-data without a first delimiter")
@@ -1309,7 +1309,7 @@ class _PartReader:
             fields.setdefault(field[1].lower(), field[2])
         return fields
 
-    def content(self) -> Iterator[memoryview]:
+    def content(self) -> Iterator[bytes]:
         """Give everything before the next delimiter in pieces, then step over that delimiter."""
         # After an empty content the CR LF of the delimiter may be the one that ended the header.
         scan = self.position - 2
@@ -1330,10 +1330,10 @@ class _PartReader:
                     continue
             else:
                 start = self.cut_delimiter(scan)
-            yield memoryview(self.buffer)[self.position : start]
+            yield self.buffer[self.position : start]
             self.read_more(start)
             scan = 0
-        yield memoryview(self.buffer)[self.position : start]
+        yield self.buffer[self.position : start]
         self.position = rest.end()
         self.at_end = rest[0] == b"--"
 
