@@ -6545,6 +6545,8 @@ class _RunMixin(_Gateway, SimpleHandler):
             self._left -= len(data)
         self.headers_sent = True
         self.sent += len(data)
+        if not head and not data:
+            return  # as at the end of what write() has begun for a HEAD: over TLS, Python 3.9 cannot send nothing
         if last and not (framing and framing.chunked):  # the end of the chunks comes behind it
             self.connection.send_end(head, data)
             return
@@ -6553,7 +6555,7 @@ class _RunMixin(_Gateway, SimpleHandler):
             head, end = b"%b%x\r\n" % (head, len(data)), b"\r\n"
         if len(data) > _PACE:  # as it is, for the same reason as the end of an answer
             self.connection.send(self.patience, head, data, end)
-        elif head or data:
+        else:
             self.connection.send(self.patience, head + data + end)
 
     @property
