@@ -618,7 +618,7 @@ def ask_server(pid, port, thing, request, seconds):
             pool = stack.enter_context(ThreadPoolExecutor(1))
             beside = pool.submit(ask_now_and_then, *quick, time.perf_counter() + seconds)
         else:
-            # What a connection costs at first is another matter, and as much is under way only after a while.
+            # What a connection costs at first is another matter, and the windows of TCP grow only after a while.
             ask(*asked, thing.threads and time.perf_counter() + seconds)
         before, began = spent(pid), time.perf_counter()
         waits = ask(*asked, began + seconds)
@@ -635,7 +635,6 @@ def ask_server(pid, port, thing, request, seconds):
 
 
 # ---- who takes part --------------------------------------------------------------------------------------------------
-
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
@@ -737,7 +736,6 @@ def measure(thing, who, request, seconds):
 
 
 # ---- what is told ----------------------------------------------------------------------------------------------------
-
 
 GOAL = re.compile("(.+?): (.+?)(?: / (?:(.+): )?(.+))? ([<>]) (.+)")
 
