@@ -164,7 +164,7 @@ def _printable(text: str) -> str:
     return text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
 
 
-def _place() -> str:
+def _caller() -> str:
     """Return file and line of the nearest caller outside this file."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals is globals():
@@ -253,7 +253,7 @@ def _trace_lines(kind: type[BaseException], error: BaseException, trace: Traceba
         return [f"{_describe(error)}, whose stack trace cannot be shown"]
 
 
-_FILE = _place.__code__.co_filename
+_FILE = _caller.__code__.co_filename
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -683,7 +683,7 @@ def _check_prefix(
         raise ValueError(f"cookie {name!r}: its name needs httponly=True")
 
 
-def _cookie_place(path: str, domain: str | None) -> list[str]:
+def _cookie_reach(path: str, domain: str | None) -> list[str]:
     """Return the attributes that say where a cookie is sent; ValueError for what browsers would take for another."""
     if path == "/" and domain is None:
         return ["Path=/"]
@@ -2782,7 +2782,7 @@ def _check_secret(key: bytes) -> None:
     if len(key.strip()) <= _NO_SECRET:
         raise ValueError(f"secret_key is no secret: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
     if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
-        _report(logging.WARNING, "a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), _MAKE_SECRET)
+        _report(logging.WARNING, "a secret_key of %d bytes may be guessed (%s); %s", len(key), _caller(), _MAKE_SECRET)
 
 
 def _key_for(purpose: str, secret: bytes) -> bytes:
@@ -3023,7 +3023,7 @@ class Response:
             _cookie_pair(name, value),
             max_age is not None and f"Max-Age={_seconds(max_age)}",
             expires is not None and f"Expires={_http_date(expires)}",
-            *_cookie_place(path, domain),
+            *_cookie_reach(path, domain),
             secure and "Secure",
             httponly and "HttpOnly",
             samesite and f"SameSite={samesite}",
@@ -3329,7 +3329,7 @@ def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) 
 
     sides = (function, type(function).__call__)
     if any(inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side) for side in sides):
-        raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
+        raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_caller()})")
     try:
         return inspect.signature(function, follow_wrapped=follow_wrapped)
     except ValueError:
@@ -3345,7 +3345,7 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
     return True
 
 
-_FUNCTION = type(_place)
+_FUNCTION = type(_caller)
 _NOT_PLAIN = 0x04 | 0x08 | 0x80 | 0x200  # CO_VARARGS, CO_VARKEYWORDS, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
@@ -3386,7 +3386,7 @@ class Executor:
         for name in cls._called:
             method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
             if isinstance(method, _FUNCTION) and not _takes_count(method, 2):
-                raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_place()})")
+                raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_caller()})")
 
     def execute(self, context: WebContext) -> object:
         """Do the work. What it returns is sent, unless it is None, or `on_cancel` builds an answer instead."""
@@ -3423,7 +3423,7 @@ class ValidationExecutor(Executor):
         fields: object = cls.secret_fields
         if isinstance(fields, (str, bytes)) or not (hasattr(fields, "__contains__") or hasattr(fields, "__get__")):
             wanted = f"({fields!r},)" if isinstance(fields, str) else f"names of fields, not {_shown(fields)}"
-            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: {wanted} ({_place()})")
+            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: {wanted} ({_caller()})")
 
     _errors: dict[str, list[str]] | None = None  # not made in __init__, which a subclass may write without super()
 
@@ -3526,15 +3526,15 @@ def _link(executor: object, names: Sequence[str], decorated: bool = False) -> _L
     if _is_executor(type(executor)):
         raise TypeError(
             f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
-            f"give the class, or a function that makes one ({_place()})"
+            f"give the class, or a function that makes one ({_caller()})"
         )
     if isinstance(executor, type):
         if not _is_executor(executor):
-            raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
+            raise TypeError(f"{_name(executor)} is no subclass of Executor ({_caller()})")
         if not _takes(_signature(executor)):
-            raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
+            raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_caller()})")
     elif not callable(executor):
-        raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_place()})")
+        raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_caller()})")
     elif decorated or _needs_argument(executor):
         return _handler_link(executor, names)
     return _named(functools.partial(_run_made, executor), executor)
@@ -3595,7 +3595,7 @@ def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link
         if not named and _takes(signature, None) and not (signature and mistakable & set(signature.parameters)):
             return handler
     takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
-    raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
+    raise TypeError(f"the handler {_name(handler)} must take {takes} ({_caller()})")
 
 
 # ---- the context -----------------------------------------------------------------------------------------------------
@@ -3710,7 +3710,7 @@ class Route:
         "_hooks": "Those of the scope and the scopes around it; set when the application is sealed.",
         "_links": "What the dispatcher calls for each of the handlers.",
         "_names": "The pattern's parameters, in order.",
-        "_place": "File and line that wrote it.",
+        "_caller": "File and line that wrote it.",
     }
 
     def __init__(self, method: str, pattern: str, names: tuple[str, ...], scope: Scope, gives_way: bool) -> None:
@@ -3721,7 +3721,7 @@ class Route:
         self.handlers: list[Any] = []
         self._names = names
         self._links: list[_Link] = []
-        self._place = _place()
+        self._caller = _caller()
         self._hooks = _NO_HOOKS
 
     def _append(self, executor: object, decorated: bool = False) -> None:
@@ -3729,7 +3729,7 @@ class Route:
         self.handlers.append(executor)
 
     def __repr__(self) -> str:
-        return f"<Route {self.method} {self.pattern} at {self._place}>"
+        return f"<Route {self.method} {self.pattern} at {self._caller}>"
 
 
 class _Hooks:
@@ -3760,32 +3760,32 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     """Split a pattern into (kind, text) of its segments; raise ValueError for one that means nothing."""
     segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
     if any(kind == _REST for kind, _ in segments[:-1]):
-        raise ValueError(f"{pattern!r}: a path parameter must come last ({_place()})")
+        raise ValueError(f"{pattern!r}: a path parameter must come last ({_caller()})")
     names = [text for kind, text in segments if kind != _LITERAL]
     if len(names) != len(set(names)):
-        raise ValueError(f"{pattern!r}: two parameters of one name ({_place()})")
+        raise ValueError(f"{pattern!r}: two parameters of one name ({_caller()})")
     return segments
 
 
 def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
     if _FOREIGN_PARAMETER.fullmatch(text):
         wanted = "{name:path}" if text[0] == "*" else "{name}"
-        raise ValueError(f"{pattern!r}: a parameter is written {wanted}, not {text} ({_place()})")
+        raise ValueError(f"{pattern!r}: a parameter is written {wanted}, not {text} ({_caller()})")
     if "{" not in text and "}" not in text:
         return _LITERAL, text
     match = _SEGMENT.fullmatch(text)
     if not match:
-        raise ValueError(f"{pattern!r}: the segment {text!r} is neither a literal nor {{name}} ({_place()})")
+        raise ValueError(f"{pattern!r}: the segment {text!r} is neither a literal nor {{name}} ({_caller()})")
     name, converter = match.groups()
     if not name.isidentifier():
-        raise ValueError(f"{pattern!r}: {name!r} is no name for a parameter ({_place()})")
+        raise ValueError(f"{pattern!r}: {name!r} is no name for a parameter ({_caller()})")
     if converter not in (None, ":int", ":path"):
-        raise ValueError(f"{pattern!r}: there is no converter {converter[1:]!r}, only int and path ({_place()})")
+        raise ValueError(f"{pattern!r}: there is no converter {converter[1:]!r}, only int and path ({_caller()})")
     return (_NAME if converter is None else converter[1:]), name
 
 
 class _Node:
-    """A place in the tree of patterns: where a walk stands after some segments."""
+    """A node in the tree of patterns: where a walk stands after some segments."""
 
     __slots__ = (
         "has_choice",  # whether integer or rest is there: a segment may then fit in two ways
@@ -3822,8 +3822,8 @@ class _Node:
             other = self.routes.get(route.method)
             if other is not None and other.method == route.method and not (other._gives_way or route._gives_way):
                 raise ValueError(
-                    f"{route.method} {route.pattern} ({route._place}) is the same route as "
-                    f"{other.method} {other.pattern} ({other._place})"
+                    f"{route.method} {route.pattern} ({route._caller}) is the same route as "
+                    f"{other.method} {other.pattern} ({other._caller})"
                 )
         for route in routes:
             if route._gives_way and route.method in self.routes:
@@ -4015,11 +4015,11 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     root = os.path.realpath(directory)
     if not os.path.isdir(root):
         where = "" if os.path.isabs(directory) else f" in {os.getcwd()}"
-        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_place()})")
+        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_caller()})")
     with contextlib.suppress(OSError):  # Windows opens no directory, and this one need not be readable
         descriptor = os.open(root, os.O_RDONLY)
         try:
-            root = _place_on_disk(root, descriptor)
+            root = _path_on_disk(root, descriptor)
         finally:
             os.close(descriptor)
     depth = len(scope._whole(prefix)[0])
@@ -4064,7 +4064,7 @@ def _open_below(root: str, names: Sequence[str], context: WebContext) -> _FileBo
     try:
         file = _open_file(os.path.join(root, *names))
         try:
-            _check_place(file, root, names, context)
+            _check_path_on_disk(file, root, names, context)
         except BaseException:
             file.close()
             raise
@@ -4076,13 +4076,13 @@ def _open_below(root: str, names: Sequence[str], context: WebContext) -> _FileBo
     return file
 
 
-def _check_place(file: _FileBody, root: str, names: Sequence[str], context: WebContext) -> None:
+def _check_path_on_disk(file: _FileBody, root: str, names: Sequence[str], context: WebContext) -> None:
     path = str(file.path)
-    place = _place_on_disk(path, file.fileno())
-    if not place.startswith(root.rstrip(os.sep) + os.sep):
+    found = _path_on_disk(path, file.fileno())
+    if not found.startswith(root.rstrip(os.sep) + os.sep):
         raise NotFoundException(f"a link that leads out of {root!r}: {path!r}")
     # What differs is a link, or a name that is another one on the disk. Linux tells the names that it was asked for.
-    if place != path or not _IGNORES_CASE:
+    if found != path or not _IGNORES_CASE:
         folder, respelled = root, False
         for name in names:
             respelled |= _may_be_respelled(folder, name)
@@ -4126,7 +4126,7 @@ def _unified(name: str) -> str:
     return normalize("NFC", name)
 
 
-def _place_on_disk(path: str, descriptor: int) -> str:
+def _path_on_disk(path: str, descriptor: int) -> str:
     """Return where what was opened as `path` lies, links resolved; OSError if that cannot be told.
 
     Linux and macOS know it. Elsewhere the path is looked at again, and whoever exchanges a link just between may
@@ -4272,7 +4272,7 @@ def _mistaken(app: object) -> str:
 def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     mistake = "an application cannot be mounted in itself" if wsgi_app is scope._app else _mistaken(wsgi_app)
     if mistake:
-        raise TypeError(f"mount(): {mistake} ({_place()})")
+        raise TypeError(f"mount(): {mistake} ({_caller()})")
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
@@ -4369,9 +4369,9 @@ def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
     """Raise TypeError unless `hook` can be called with that many positional arguments."""
     if not callable(hook) or isinstance(hook, type):
         every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-        raise TypeError(f"{kind}() takes a function ({arguments}), not {_shown(hook)}{every} ({_place()})")
+        raise TypeError(f"{kind}() takes a function ({arguments}), not {_shown(hook)}{every} ({_caller()})")
     if not _takes_count(hook, arguments.count(",") + 1):
-        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
+        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_caller()})")
 
 
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
@@ -4444,7 +4444,9 @@ class Scope:
         ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals: methods have case.
         """
         if pattern is None:
-            raise TypeError(f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})")
+            raise TypeError(
+                f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_caller()})"
+            )
         usual = isinstance(method, str) and method.upper() in (*_METHODS, "CONNECT", "TRACE")
         if (
             not isinstance(method, str)
@@ -4452,7 +4454,7 @@ class Scope:
             or method == "*"
             or (usual and method != method.upper())
         ):
-            raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
+            raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_caller()})")
         return self._register((method,), pattern, executors)
 
     def _register(
@@ -4481,7 +4483,7 @@ class Scope:
         """Return segments and text of a pattern with the prefixes of this scope."""
         if not isinstance(pattern, str):
             decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
-            raise TypeError(f"a pattern is a str, not {_shown(pattern)}{decorated} ({_place()})")
+            raise TypeError(f"a pattern is a str, not {_shown(pattern)}{decorated} ({_caller()})")
         whole = "/" + "/".join(filter(None, f"{self._prefix}/{pattern}".split("/")))
         return _parse_pattern(whole), whole
 
@@ -4495,7 +4497,7 @@ class Scope:
         self._app._refuse_if_sealed()
         segments, whole = self._whole(prefix)
         if any(kind == _REST for kind, _ in segments):
-            raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_place()})")
+            raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_caller()})")
         scope = Scope(self._app, self, whole)
         if block is not None:
             block(scope)
@@ -4811,7 +4813,7 @@ class WebApp(Scope):
 
     def _refuse_if_sealed(self) -> None:
         if self._sealed:
-            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
+            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_caller()})")
 
     def _seal(self) -> None:
         """Work out once what every request needs, and end the declarations."""
@@ -4825,7 +4827,7 @@ class WebApp(Scope):
             hooks = {id(self): _Hooks((self,))}
             for route in self._routes:
                 if not route._links:
-                    raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
+                    raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._caller})")
                 if id(route.scope) not in hooks:
                     hooks[id(route.scope)] = _Hooks(route.scope._inside_out())
                 route._hooks = hooks[id(route.scope)]
@@ -5111,7 +5113,7 @@ def _refuse_overrides(app_class: type) -> None:
         method = next(vars(base)[name] for base in app_class.__mro__ if name in vars(base))
         if isinstance(method, _FUNCTION) and not _takes_count(method, 2):
             argument = "cause" if name == "resolve_status_code" else "context"
-            raise TypeError(f"{app_class.__qualname__}.{name} must take (self, {argument}) ({_place()})")
+            raise TypeError(f"{app_class.__qualname__}.{name} must take (self, {argument}) ({_caller()})")
 
 
 def _refuse_shadows(app: WebApp) -> None:
@@ -8325,16 +8327,16 @@ def _applications(folder: str) -> str:
 def _one_line(error: BaseException) -> str:
     """Say on one line what went wrong, and where in the code that was to be loaded."""
     text = " ".join(str(error).split())
-    trace, place = error.__traceback__, ""
+    trace, line = error.__traceback__, ""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         between = trace.tb_frame.f_globals is globals() or file == contextlib.__file__
         if not between and not file.startswith("<frozen"):
-            place = f" ({file}:{trace.tb_lineno})"
+            line = f" ({file}:{trace.tb_lineno})"
         trace = trace.tb_next
-    if isinstance(error, (SyntaxError, ImportError)) or place in text:
-        place = ""
-    return f"{type(error).__name__}: {text}{place}"
+    if isinstance(error, (SyntaxError, ImportError)) or line in text:
+        line = ""
+    return f"{type(error).__name__}: {text}{line}"
 
 
 if __name__ == "__main__":
