@@ -5856,7 +5856,7 @@ class _Connection:
         "follows",  # the stage that follows an answer, as the thread says that gives the connection back
         "deadline",  # when the leader has waited long enough (time.monotonic)
         "selected",  # the events that the selector looks out for, 0 for none
-        "awaits_body",  # it tells of the rest of a body when all of it is there
+        "awaited",  # bytes of a body of which it tells when all of them have arrived; 0 without such
         "buffer",  # bytes that arrived and were not used yet
         "line",  # where the last line begins of a head that is not complete
         "seen",  # how far that line was looked through
@@ -5882,7 +5882,7 @@ class _Connection:
         self.stage = self.follows = _COLLECTING
         self.deadline = _NEVER
         self.selected = 0
-        self.awaits_body = False
+        self.awaited = 0
         self.buffer = b""
         self.line = self.seen = 0
         self.last: _RequestHead | None = None
@@ -5965,12 +5965,23 @@ class _Connection:
     # What the leader does.
 
     def await_bytes(self, count: int) -> None:
-        """Have the selector tell of what has arrived when it is so many bytes, or the end; Linux can do that."""
+        """Have the selector tell of what has arrived when it is so many bytes, or the end, or all that has room."""
         import socket
 
-        if sys.platform == "linux":
+        self.awaited = count
+        if sys.platform == "linux":  # others tell of any
             with contextlib.suppress(OSError):  # what is wrong shows when it is read
-                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count or 1)
+
+    def has_arrived(self, count: int) -> bool:
+        """Tell whether so many bytes can be read; where nobody can tell, they can."""
+        try:
+            import fcntl
+            import termios
+
+            return int.from_bytes(fcntl.ioctl(self.socket, termios.FIONREAD, bytes(4)), sys.byteorder) >= count
+        except (ImportError, OSError):
+            return True
 
     # What either side does.
 
@@ -7023,6 +7034,7 @@ _BURST = 64  # connections accepted in a row, before any request of theirs is an
 _TICK = 0.5  # seconds between two looks at the deadlines; less when a limit is shorter
 _STEP = 0.1  # seconds a signal may have to wait; nobody presses Ctrl-C twice in less
 _PREFETCH = 64 * 1024  # bytes of a body that comes slowly after which the application may begin to read it
+_SLOWLY = 1  # what is awaited of a body that does not come at once
 _IN_PLACE = sys.implementation.name == "cpython"  # PyPy 7.3 loses some bytes that are received into a BytesIO
 _MAX_COLLECTED = 16 * 2**20  # bytes of a body that are awaited if no thread can read it
 _ALL_IN_MEMORY = 64 * 2**20  # bytes of all bodies and answers in memory; beyond it they go to temporary files
@@ -7275,7 +7287,7 @@ class Server:
                 # One body after the other, each answered before the next is read: their memory is the same then, and
                 # still in the processor's cache. 64 uploads of 1 MiB at a time took three times as long otherwise, and
                 # 80 MiB more.
-                if key.data.awaits_body:
+                if key.data.awaited:
                     if brought:
                         continue
                     brought = True
@@ -7457,7 +7469,6 @@ class Server:
             connection.buffer = body.feed(connection.buffer)
             if self._fits_in_place(connection, body):
                 connection.await_bytes(body.left)
-                connection.awaits_body = True
         self._in_memory += body.kept.in_memory - connection.held
         connection.held = body.kept.in_memory
         if body.complete or body.failure:
@@ -7479,10 +7490,12 @@ class Server:
 
     def _reads_in_place(self, connection: _Connection, body: _Body) -> bool:
         """Say whether the rest of a body is read into place; it gets its memory only now that it is there."""
-        if connection.awaits_body:
-            connection.awaits_body = False
-            connection.await_bytes(1)
-            if self._fits_in_place(connection, body):
+        awaited = connection.awaited
+        if awaited:
+            connection.await_bytes(0)
+            # The window of a young connection is small, and when that is full there is something to read as well.
+            there = awaited == _SLOWLY or connection.has_arrived(body.left - _RECEIVE)
+            if there and self._fits_in_place(connection, body):
                 body.kept.reserve(body.left)
         return body.kept.reserved
 
@@ -7733,8 +7746,8 @@ class Server:
 
     def _check_time(self, connection: _Connection) -> None:
         body = connection.body
-        if connection.awaits_body:
-            connection.await_bytes(1)  # it comes slowly, and what has come of it counts
+        if connection.awaited:
+            connection.await_bytes(_SLOWLY)  # what has come of it counts
         if self._now >= connection.deadline:
             self._time_out(connection)
         elif connection.stage == _COLLECTING and body is not None and body.size >= _PREFETCH:
