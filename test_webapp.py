@@ -9270,6 +9270,34 @@ def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp
     assert process.wait(10) == 0
 
 
+@pytest.mark.parametrize("length", [10, 90, 7000])
+def test_a_terminal_that_nobody_reads_stops_neither_the_server_nor_its_end(length, tmp_path):
+    """What it has room for is what was written first. That it has room for something is all that poll tells."""
+    pty = pytest.importorskip("pty")
+    write_program(tmp_path / "unread.py", UNREAD)
+    reader, terminal = pty.openpty()
+    with open(reader, "rb", buffering=0) as reading, open(terminal, "wb", buffering=0) as stderr:
+        process = start("unread", "--port", "0", cwd=tmp_path, stderr=stderr)
+        said = b""
+        while b"Ctrl-C" not in said:
+            said += reading.read(1000)
+        port = int(re.search(rb":(\d+) \(Ctrl-C", said)[1])
+        targets = [f"/{number}{'x' * length}" for number in range(200_000 // (length + 50))]
+        with Connection(At("127.0.0.1", port)) as connection:
+            for start_of_some in range(0, len(targets), 50):
+                some = targets[start_of_some : start_of_some + 50]
+                connection.sock.sendall(b"".join(map(get, some)))
+                assert [connection.response()[0] for _ in some] == [200] * len(some)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+        os.set_blocking(reader, False)
+        while piece := reading.read(10_000):
+            said += piece
+    seen = [line.split()[3] for line in said.decode().splitlines() if line.count(" ") > 6 and " GET " in line]
+    assert 0 < len(seen) < len(targets)
+    assert seen == targets[: len(seen)]
+
+
 # ---- command line ----------------------------------------------------------------------------------------------------
 
 
@@ -9291,9 +9319,9 @@ def start(*arguments, cwd, command=("-m", "webapp"), **options):
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # Where the tests run in the background, the shell has them, and so their children, ignore Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    options = {**dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE), **options}
     command = [sys.executable, *command, *arguments]
-    STARTED.append(subprocess.Popen(command, cwd=cwd, env=environ, text=True, **pipes, **options))
+    STARTED.append(subprocess.Popen(command, cwd=cwd, env=environ, text=True, **options))
     return STARTED[-1]
 
 

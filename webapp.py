@@ -6198,7 +6198,8 @@ class _BodyReader(io.RawIOBase):
 
 _access = logging.getLogger("webapp.access")
 _lines: deque[str] = deque()  # those that wait to be written, each with its end
-_AT_ONCE = 1024  # characters that are written at a time: what a pipe takes whole if it takes anything, in any encoding
+# Bytes that are written at a time: what a pipe takes whole if it takes anything (PIPE_BUF of POSIX).
+_AT_ONCE = 512 if sys.platform not in ("linux", "win32") else 4096
 _MANY_LINES = 64  # that wait while requests are waiting too
 _MOST_LINES = 1000  # that wait while nobody takes them; older ones are lost
 _LAST_WORDS = 1  # seconds that whoever reads them may take for some of them when the server ends
@@ -6243,12 +6244,15 @@ _ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
 
 
 def _write_lines(patience: float = 0) -> None:
-    """Write the access lines that wait, unless that would make the server wait: a pipe may have no reader.
+    """Write the access lines that wait, unless that would make the server wait: nobody may read them.
 
     At the end, a reader that is only slow gets them all: each write may wait for `patience` seconds.
     """
-    while _lines and _takes_more(sys.stderr, patience):
-        _write_text(_some_lines(), sys.stderr)
+    while text := _some_lines():
+        left = _write_at_once(text, sys.stderr, patience)
+        if left:
+            _lines.appendleft(left)
+            break
     with contextlib.suppress(IndexError):
         while len(_lines) > _MOST_LINES:
             _lines.popleft()
@@ -6258,21 +6262,51 @@ def _some_lines() -> str:
     """Take what is written at a time: whole lines, since others write there too, or a piece of one that is longer."""
     text = ""
     with contextlib.suppress(IndexError):  # another server writes them too
-        while not text or len(text) + len(_lines[0]) <= _AT_ONCE:
+        while not text or _most_bytes(text) + _most_bytes(_lines[0]) <= _AT_ONCE:
             text += _lines.popleft()
-    if len(text) > _AT_ONCE:
-        _lines.appendleft(text[_AT_ONCE:])
-    return text[:_AT_ONCE]
+    fitting = len(text) * _AT_ONCE // max(_AT_ONCE, _most_bytes(text))
+    if fitting < len(text):
+        _lines.appendleft(text[fitting:])
+    return text[:fitting]
 
 
-def _takes_more(stream: TextIO | None, patience: float) -> bool:
-    """Tell whether a stream takes some KiB at once, or in `patience` seconds; where nobody can tell, it does."""
+def _most_bytes(text: str) -> int:
+    return len(text) * (1 if text.isascii() else 10)  # so many for an escape, where the encoding does not have it
+
+
+def _write_at_once(text: str, stream: TextIO | None, patience: float) -> str:
+    """Write to a stream as far as it takes it at once, or in `patience` seconds, and return what is left."""
+    terminal = None
     try:
-        return bool(_poll_of(cast(TextIO, stream).fileno()).poll(patience * 1000))
+        descriptor = cast(TextIO, stream).fileno()
+        terminal = _terminal(descriptor, os.fstat(descriptor).st_rdev)
+        if not _poll_of(descriptor if terminal is None else terminal).poll(patience * 1000):
+            return text
     except RuntimeError:  # the thread of another server asks just now, and writes these lines too
-        return False
+        return text
     except (AttributeError, OSError, ValueError):  # Windows has no poll, and not everything is a file
-        return True
+        pass
+    if terminal is None:
+        _write_text(text, stream)
+        return ""
+    encoding = cast(TextIO, stream).encoding
+    data = text.encode(encoding, "backslashreplace")
+    try:
+        return data[os.write(terminal, data) :].decode(encoding, "ignore")
+    except BlockingIOError:
+        return text
+    except OSError:  # it is gone
+        return ""
+
+
+@functools.lru_cache(maxsize=1)
+def _terminal(descriptor: int, device: int) -> int | None:
+    """Open the terminal behind a descriptor once more, for writes that never wait; None if that cannot be done."""
+    # To poll tells of room for one character only, and the descriptor itself shares its flags with the shell.
+    try:
+        return os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    except (AttributeError, OSError):  # Windows knows none of that
+        return None
 
 
 @functools.lru_cache(maxsize=1)
