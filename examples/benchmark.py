@@ -1,6 +1,6 @@
 """Measure webapp.py: its framework beside other frameworks, its server beside other servers.
 
-    python3 examples/benchmark.py                         # everything: some seven minutes
+    python3 examples/benchmark.py                         # everything: some eight minutes
     python3 examples/benchmark.py --only hello,server-16  # what begins with these names; --help lists them
     python3 examples/benchmark.py --quick                 # seconds: does it run? Its figures mean nothing
 
