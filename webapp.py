@@ -5974,14 +5974,13 @@ class _Connection:
                 self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count or 1)
 
     def has_arrived(self, count: int) -> bool:
-        """Tell whether so many bytes can be read; where nobody can tell, they can."""
-        try:
-            import fcntl
-            import termios
-
-            return int.from_bytes(fcntl.ioctl(self.socket, termios.FIONREAD, bytes(4)), sys.byteorder) >= count
-        except (ImportError, OSError):
+        """Tell whether so many bytes can be read; where they are not awaited, they can."""
+        if sys.platform != "linux":
             return True
+        import fcntl
+        import termios
+
+        return int.from_bytes(fcntl.ioctl(self.socket, termios.FIONREAD, bytes(4)), sys.byteorder) >= count
 
     # What either side does.
 
@@ -6278,13 +6277,15 @@ def _write_at_once(text: str, stream: TextIO | None, patience: float) -> str:
     """Write to a stream as far as it takes it at once, or in `patience` seconds, and return what is left."""
     terminal = None
     try:
+        if sys.platform == "win32":
+            raise OSError("it has no poll")
         descriptor = cast(TextIO, stream).fileno()
         terminal = _terminal(descriptor, os.fstat(descriptor).st_rdev)
         if not _poll_of(descriptor if terminal is None else terminal).poll(patience * 1000):
             return text
     except RuntimeError:  # the thread of another server asks just now, and writes these lines too
         return text
-    except (AttributeError, OSError, ValueError):  # Windows has no poll, and not everything is a file
+    except (AttributeError, OSError, ValueError):  # not everything is a file
         pass
     if terminal is None:
         _write_text(text, stream)
@@ -6303,19 +6304,20 @@ def _write_at_once(text: str, stream: TextIO | None, patience: float) -> str:
 def _terminal(descriptor: int, device: int) -> int | None:
     """Open the terminal behind a descriptor once more, for writes that never wait; None if that cannot be done."""
     # To poll tells of room for one character only, and the descriptor itself shares its flags with the shell.
-    try:
-        return os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
-    except (AttributeError, OSError):  # Windows knows none of that
-        return None
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            return os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    return None
 
 
 @functools.lru_cache(maxsize=1)
 def _poll_of(descriptor: int) -> Any:
     import select
 
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    return poll
+    if sys.platform != "win32":
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        return poll
 
 
 def _say(text: str) -> None:
