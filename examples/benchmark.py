@@ -29,6 +29,7 @@ Carry over ratios, never microseconds, and keep them in proportion: a handler th
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import functools
 import gc
@@ -669,7 +670,9 @@ def be_worker(core):
 @functools.cache
 def worker(name):
     """Start a process that runs functions, one after the other."""
-    return multiprocessing.get_context("spawn").Pool(1, be_worker, [-1 if name == "clients" else 0])
+    pool = multiprocessing.get_context("spawn").Pool(1, be_worker, [-1 if name == "clients" else 0])
+    atexit.register(pool.terminate)  # or a free-threaded interpreter may complain when it ends
+    return pool
 
 
 def log_of(name):
