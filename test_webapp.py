@@ -1881,6 +1881,7 @@ def test_fields_encoded_by_the_standard_library_come_back(pairs):
     assert urlencoded(urllib.parse.urlencode(pairs)) == pairs_of(Fields(pairs))
 
 
+@example("a=%+1%\t1%1_&% 1=")
 @given(st.text("a%&=+;41cC3bBfFxuN{}\\\\\t\r\n \0é", max_size=40))
 def test_any_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
     text = text.encode("utf-8").decode("latin-1")

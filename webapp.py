@@ -996,6 +996,8 @@ def _unescape_percent(text: str) -> str:
     """Decode percent escapes in text of one byte per character; malformed escapes stay."""
     # As escapes of a Python literal they are decoded in C: a fifth of the time of urllib's unquote_to_bytes, which
     # makes an object of each, and 100 MiB of a form of 1 MiB. bytes.decode would look the codec up.
+    if sys.implementation.name != "cpython":  # PyPy takes "% 1" and "%+1" for escapes
+        text = _STRAY_PERCENT.sub("%25", text)
     try:
         return unicode_escape_decode(text.replace("\\", r"\\").replace("%", r"\x").encode("latin-1"))[0]
     except UnicodeDecodeError:
