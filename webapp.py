@@ -6194,10 +6194,13 @@ class _BodyReader(io.RawIOBase):
 # ---- access lines ----------------------------------------------------------------------------------------------------
 #
 # One line for each request, for whoever watches the terminal. Written by the logging module one by one, they would cost
-# as much processor time as the answers; so what our own handler writes is collected, and written when the server is
-# about to wait. Where the application has set up logging, each line is a record of the logger webapp.access.
+# as much processor time as the answers; so what our own handler writes is collected, and made and written when the
+# server is about to wait. Where the application has set up logging, each line is a record of the logger webapp.access.
 
 _access = logging.getLogger("webapp.access")
+# Answers whose lines are still to be made: address, method, target, status, bytes of body, when it began and ended, and
+# why it was no success. To make many lines at a time spares a request with its line a tenth.
+_answered: deque[tuple[str, str, str, int, int, float, float, str]] = deque()
 _lines: deque[str] = deque()  # those that wait to be written, each with its end
 # Bytes that are written at a time: what a pipe takes whole if it takes anything (PIPE_BUF of POSIX).
 _AT_ONCE = 512 if sys.platform not in ("linux", "win32") else 4096
@@ -6208,6 +6211,8 @@ _LAST_WORDS = 1  # seconds that whoever reads them may take for some of them whe
 
 class _AccessHandler(logging.Handler):
     """Write access lines to whatever sys.stderr is at the time, if it is anything."""
+
+    collects = False  # instead: nobody else gets them, as far as was known when lines were made
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
@@ -6231,14 +6236,32 @@ def _set_up_access_log() -> None:
         _access.setLevel(logging.INFO)
 
 
-def _log_access(*facts: object) -> None:
-    """Write a line of address, method, target, status, bytes of body, milliseconds, and why it was no success."""
-    if _access.handlers == [_own_access_handler] and not (_access.propagate or _access.filters):
-        if _access.isEnabledFor(logging.INFO):
-            _lines.append(f"{_clock(int(time.time()))} {_ACCESS_LINE % facts}\n")
-        return
-    with contextlib.suppress(Exception):  # of a handler that the application has set up
-        _access.info(_ACCESS_LINE, *facts)
+def _log_access(address: str, method: str, target: str, code: int, sent: int, began: float, reason: str) -> None:
+    """Note what the line of an answer says, which ends now."""
+    _answered.append((address, method, target, code, sent, began, time.perf_counter(), reason))
+    if not _own_access_handler.collects:
+        _make_lines()
+
+
+def _make_lines() -> None:
+    """Make the lines of what was answered, or records where the application has set up logging."""
+    others = _access.handlers != [_own_access_handler] or _access.propagate or bool(_access.filters)
+    _own_access_handler.collects = not others
+    enabled, epoch = _access.isEnabledFor(logging.INFO), time.time() - time.perf_counter()
+    clock, next_second = "", 0.0
+    with contextlib.suppress(IndexError):  # another server makes them too
+        while True:
+            address, method, target, code, sent, began, ended, reason = _answered.popleft()
+            milliseconds = (ended - began) * 1000
+            if not target.isprintable():
+                target = _printable(target)
+            if others:
+                with contextlib.suppress(Exception):  # of a handler that the application has set up
+                    _access.info(_ACCESS_LINE, address, method, target, code, sent, milliseconds, reason)
+            elif enabled:
+                if ended >= next_second:
+                    clock, next_second = _clock(int(epoch + ended)), int(epoch + ended) + 1 - epoch
+                _lines.append(f"{clock} {address} {method} {target} {code} {sent} {milliseconds:.1f} ms{reason}\n")
 
 
 _ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
@@ -6249,6 +6272,7 @@ def _write_lines(patience: float = 0) -> None:
 
     At the end, a reader that is only slow gets them all: each write may wait for `patience` seconds.
     """
+    _make_lines()
     while text := _some_lines():
         left = _write_at_once(text, sys.stderr, patience)
         if left:
@@ -6261,18 +6285,21 @@ def _write_lines(patience: float = 0) -> None:
 
 def _some_lines() -> str:
     """Take what is written at a time: whole lines, since others write there too, or a piece of one that is longer."""
-    text = ""
+    text, room = "", _AT_ONCE
     with contextlib.suppress(IndexError):  # another server writes them too
-        while not text or _most_bytes(text) + _most_bytes(_lines[0]) <= _AT_ONCE:
-            text += _lines.popleft()
-    fitting = len(text) * _AT_ONCE // max(_AT_ONCE, _most_bytes(text))
-    if fitting < len(text):
+        while True:
+            line = _lines.popleft()
+            size = len(line) if line.isascii() else 10 * len(line)  # of an escape, where the encoding lacks a character
+            if text and size > room:
+                _lines.appendleft(line)
+                break
+            text += line
+            room -= size
+    if room < 0:
+        fitting = len(text) * _AT_ONCE // (_AT_ONCE - room)
         _lines.appendleft(text[fitting:])
-    return text[:fitting]
-
-
-def _most_bytes(text: str) -> int:
-    return len(text) * (1 if text.isascii() else 10)  # so many for an escape, where the encoding does not have it
+        text = text[:fitting]
+    return text
 
 
 def _write_at_once(text: str, stream: TextIO | None, patience: float) -> str:
@@ -6687,7 +6714,6 @@ class _RunMixin(_Gateway, SimpleHandler):
         if self.server.quiet or self._noted:
             return
         self._noted = True
-        milliseconds = (time.perf_counter() - self.started) * 1000
         connection, request, reason = self.connection, self.request, ""
         if self.reasons:
             reason = f"  {self.reasons[-1]}"
@@ -6695,8 +6721,7 @@ class _RunMixin(_Gateway, SimpleHandler):
             reason = f"  {_printable(str(connection.refusal))}"
         code = 0 if self.framing is None else self.framing.code
         sent = self.sent if connection.rest is None else max(0, self.sent - connection.rest.left)
-        target = _printable(request.target)
-        _log_access(connection.address or "-", request.method, target, code, sent, milliseconds, reason)
+        _log_access(connection.address or "-", request.method, request.target, code, sent, self.started, reason)
 
 
 @functools.cache
@@ -7310,9 +7335,9 @@ class Server:
             left_to_others = self._crew.careful or self._crew.full()
             timeout = _PATIENCE if left_to_others and not self._asked else 0
         # Lines are written when there is nothing else to do, or when they are many: that spares a request a tenth.
-        events = self._selector.select(0) if 0 < len(_lines) < _MANY_LINES else []
+        events = self._selector.select(0) if 0 < len(_answered) < _MANY_LINES else []
         if not events:
-            if _lines:
+            if _answered or _lines:
                 _write_lines()
             events = self._selector.select(timeout)
         self._now = time.monotonic()
@@ -7445,7 +7470,8 @@ class Server:
             moved = 0
             if connection.shaking and getattr(error, "reason", None) and not self.quiet:
                 # No certificate, a client that speaks plain HTTP or distrusts us: nothing else would tell.
-                _log_access(connection.address or "-", "-", "-", 0, 0, 0, f"  {_printable(str(error))}")
+                reason = f"  {_printable(str(error))}"
+                _log_access(connection.address or "-", "-", "-", 0, 0, time.perf_counter(), reason)
         if not moved:
             if connection.stage == _COLLECTING and (connection.request or connection.buffer):
                 _report(logging.INFO, "%s went away in the middle of a request", connection.address)
