@@ -5405,7 +5405,7 @@ GARBAGE = [
 
 
 @pytest.mark.skipif(not hasattr(gc, "DEBUG_SAVEALL"), reason="this collector tells nobody what it has freed")
-def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch):
+def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, site):
     """A client must not be able to fill the memory with bodies that wait for a collection."""
 
     app = WebApp(secret_key=KEY)
@@ -5421,12 +5421,15 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch):
     app.any("/valid", Answer422)
     app.any("/json")(lambda context: {"got": context.request.json})
     app.any("/form")(lambda context: str(context.request.form.get("a")) + str(context.request.files.getall("a")))
+    app.static("/s", site)
     log_to(monkeypatch, logging.StreamHandler(io.StringIO()))  # others would keep the records
 
     def ask_all():
         for path, content in GARBAGE:
             with contextlib.suppress(TypeError):
                 client(app, unchecked="its own objects refer to each other").post(path, **content)
+        for headers in ({}, {}, {"If-None-Match": "*"}, {"Range": "bytes=1-"}, {"Range": "bytes=9-"}):
+            client(app, unchecked="likewise").get("/s/a.txt", headers=headers)
 
     ask_all()
     gc.collect()
@@ -6305,6 +6308,42 @@ def test_known_file_that_is_exchanged_before_it_is_opened_gives_no_other_one_awa
     assert {browser.get("/s/sub/b.txt").text for _ in range(3)} == {"sub/b.txt"}
     monkeypatch.setattr(os, "open", exchange_and_open)
     assert browser.get("/s/sub/b.txt").text == "404 Not Found"
+
+
+def test_a_look_at_a_known_file_answers_what_had_arrived_before_and_nothing_else(site, monkeypatch):
+    looks, browser = [], serve(site)
+    early = time.monotonic()
+    for _ in range(3):
+        etag = browser.get("/s/a.txt").headers["ETag"]
+    (site / "a.txt").write_text("another")
+    monkeypatch.setattr(os, "lstat", lambda path, real=os.lstat: looks.append(path) or real(path))
+
+    def ask_for_it(arrived):
+        looks.clear()
+        answer = browser.get("/s/a.txt", headers={"If-None-Match": etag}, environ={"webapp.arrived": arrived})
+        return answer.status, bool(looks)
+
+    assert ask_for_it(early) == (304, False)
+    for arrived in (time.monotonic(), float("inf"), float("nan"), None, "early"):
+        assert ask_for_it(arrived) == (200, True)
+
+
+def test_what_an_earlier_request_of_a_connection_has_written_is_what_the_next_one_gets(site):
+    """Pipelined, so that the server may have found both at the same time."""
+
+    def write(context, text):
+        (site / "a.txt").write_text(text)
+
+    app = WebApp()
+    app.static("/s", site)
+    app.put("/{text}", write)
+    with serving(app) as server, Connection(server) as connection:
+        for number in range(1, 101):
+            connection.sock.sendall(get("/s/a.txt") * 3)
+            etag = [connection.response()[1]["etag"] for _ in range(3)][0]
+            read = get("/s/a.txt", f"If-None-Match: {etag}")
+            connection.sock.sendall(read * 2 + get("/" + "x" * number, method="PUT") + read)
+            assert [connection.response()[0] for _ in range(4)] == [304, 304, 204, 200]
 
 
 @pytest.mark.skipif(WINDOWS, reason="in use")
