@@ -9732,6 +9732,29 @@ def test_nothing_is_imported_before_it_is_needed(serving, unwanted):
     assert done.stdout == "[]\n", done.stderr
 
 
+FIRST_ANSWER = """
+import socket, sys, time
+before = set(sys.modules)
+import webapp
+app = webapp.WebApp()
+app.get("/")(lambda context: "hello")
+with webapp.Server(app) as server:
+    with socket.create_connection((server.host, server.port)) as client:
+        client.sendall(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
+        assert client.recv(1000).endswith(b"hello")
+        print(sorted({"json", "logging", "string"} & (set(sys.modules) - before)))
+    while not {"json", "logging"} <= set(sys.modules):
+        time.sleep(0.01)
+"""
+
+
+def test_first_answer_waits_for_neither_json_nor_logging_and_the_server_has_them_soon():
+    """When no descriptor is left, an import could open no file, and nobody would hear of it."""
+    done = run_python(ROOT, "-S", "-c", FIRST_ANSWER)
+    assert done.stdout == "[]\n", done.stderr
+    assert done.stderr.count(" GET / 200 5 ") == 1
+
+
 # ---- mistakes: what their author sees --------------------------------------------------------------------------------
 
 

@@ -61,8 +61,6 @@ import errno
 import functools
 import io
 import itertools
-import json
-import logging
 import operator
 import os
 import re
@@ -73,22 +71,22 @@ import time
 from codecs import unicode_escape_decode
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from functools import partialmethod
 from http import HTTPStatus
-from string import Formatter
 from types import BuiltinMethodType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, Union, cast, overload
 
-# What only some requests need (email, hashlib, html, mimetypes, tempfile, urllib) and what only the server needs
-# (wsgiref, socket, selectors, argparse) is imported where it is used: importing this file costs about what importing
-# json and logging costs.
+# What only some requests need (email, hashlib, html, mimetypes, string, tempfile, urllib), and what only the server does
+# (wsgiref, socket, selectors, argparse), is imported where it is used; json and logging when they are.
 if TYPE_CHECKING:
     import inspect
+    import json
+    import logging
     import socket
     import ssl
     import subprocess
     from datetime import datetime
+    from string import Formatter
     from traceback import TracebackException
     from types import TracebackType
     from wsgiref.handlers import SimpleHandler
@@ -98,7 +96,23 @@ if TYPE_CHECKING:
     else:
         Template = str
 else:
-    SimpleHandler = object
+    Formatter = SimpleHandler = object  # see _formatter and _run_class
+
+    class _Late:
+        """A module that is imported when it is first used.
+
+        A hello needs neither json nor logging, and they would be a seventh of the time to its first answer. A server
+        has both before anything can be in short supply; see Server._sweep.
+        """
+
+        def __init__(self, name):
+            self._name = name
+
+        def __getattr__(self, attribute):
+            module = globals()[self._name] = __import__(self._name)
+            return getattr(module, attribute)
+
+    json, logging = _Late("json"), _Late("logging")
 
 __version__ = "1.0.0"
 
@@ -138,8 +152,12 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 # client, and no text of a client gets into a record unescaped: not into its message, its arguments, its `extra`, nor
 # into the stack trace that logging's formatters print. Only the exception itself stays what it is.
 
-# Gets no handler from this file and propagates, as a library's logger should.
-_log = logging.getLogger("webapp")
+
+@functools.cache
+def _log() -> logging.Logger:
+    """Return our logger, which gets no handler from this file and propagates, as a library's should."""
+    return logging.getLogger("webapp")
+
 
 # Of a class, past whatever its metaclass makes of the attribute.
 _class_name = type.__dict__["__qualname__"].__get__
@@ -225,21 +243,22 @@ def _report(
     `where` is a line above it.
     """
     try:
-        if not _log.isEnabledFor(level):
+        log = _log()
+        if not log.isEnabledFor(level):
             return
         caller = sys._getframe(1)
         code = caller.f_code
         trace = None if error is None else (type(error), error, _below(error.__traceback__) or error.__traceback__)
-        record = _log.makeRecord(
-            _log.name, level, code.co_filename, caller.f_lineno, message, arguments, trace, code.co_name
+        record = log.makeRecord(
+            log.name, level, code.co_filename, caller.f_lineno, message, arguments, trace, code.co_name
         )
         vars(record).update(extra)  # given to makeRecord, one that a record factory has set already would be an error
         if trace is not None:
             # Where formatters keep what they have made of exc_info. All of logging's print it if it is there already.
             lines = [where] if where else []
             record.exc_text = "\n".join(map(_printable, lines + _trace_lines(*trace)))
-        _escape_in_files(_log)
-        _log.handle(record)
+        _escape_in_files(log)
+        log.handle(record)
     except Exception:
         return
 
@@ -772,6 +791,13 @@ class HttpException(Exception):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.status_code}, {self.message!r})"
+
+
+def _copied(error: HttpException) -> HttpException:
+    """Return the same without its traceback, to be raised anew."""
+    from copy import copy
+
+    return copy(error)
 
 
 def _is_http(error: BaseException) -> bool:
@@ -1404,7 +1430,8 @@ def _ascii(digits: str) -> str:
 _ESCAPES = _expression(r"[^\\]*(?:\\(?:[^u]|u[0-9A-Fa-f]{4})[^\\]*)*")
 
 
-def _make_decoders() -> list[Callable[[str], tuple[Any, int]]]:
+@functools.cache
+def _decoders() -> list[Callable[[str], tuple[Any, int]]]:
     """Return what parses a document as fast as it can be done, and what also asks about each number."""
     from json import scanner
 
@@ -1425,8 +1452,6 @@ def _make_decoders() -> list[Callable[[str], tuple[Any, int]]]:
 
     return [by_python, by_python]
 
-
-_decode_plainly, _decode_strictly = _make_decoders()
 
 # What the two limits are about, in one translation: brackets, digits, exponents. Asking it is faster than asking the
 # document, and calling back for each number would take a document of floats four times as long.
@@ -1485,7 +1510,7 @@ def _parse_json(body: bytes, max_values: int) -> Any:
         # A number may be too large for a float if it has an exponent of some digits, or very many digits. From the end,
         # for rfind takes half the time that `in` does.
         may_overflow = marks.rfind(b"0e000") >= 0 or marks.rfind(b"0" * 64) >= 0
-        value, end = (_decode_strictly if may_overflow else _decode_plainly)(text)
+        value, end = _decoders()[may_overflow](text)
         if end != len(text):
             raise ValueError(f"more follows the document at character {end:,}")
     except (ValueError, RecursionError) as error:
@@ -1533,7 +1558,8 @@ def _exception_as_json(error: BaseException) -> dict[str, Any]:
     return {"type": type(error).__name__, "message": str(error), "trace": "".join(trace)}
 
 
-def _make_encoder() -> Callable[[object], str]:
+@functools.cache
+def _encoder() -> Callable[[object], str]:
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
         return json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_as_json_value).encode
@@ -1544,9 +1570,6 @@ def _make_encoder() -> Callable[[object], str]:
     return lambda document: "".join(encode(document, 0))
 
 
-_encode = _make_encoder()
-
-
 def _encode_json(document: object, giver: object = None) -> bytes:
     """Return `document` as JSON in UTF-8; raise ValueError, TypeError or RecursionError for what cannot be written.
 
@@ -1554,9 +1577,9 @@ def _encode_json(document: object, giver: object = None) -> bytes:
     """
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes just what JSON escapes it with.
-        return _encode(document).encode("utf-8", "backslashreplace")
+        return _encoder()(document).encode("utf-8", "backslashreplace")
     except Exception as error:
-        _explain(error, _unwritable(document, _encode, "document") + _of(giver))
+        _explain(error, _unwritable(document, _encoder(), "document") + _of(giver))
         raise
 
 
@@ -1647,11 +1670,11 @@ class Markup(str):
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
         """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
-        return type(self)(_MARKUP_FORMATTER.fill(self, args, kwargs))
+        return type(self)(_formatter()(_escape).fill(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
         """Format as `format(**mapping)` does, without a copy of the mapping."""
-        return type(self)(_MARKUP_FORMATTER.fill(self, (), mapping))
+        return type(self)(_formatter()(_escape).fill(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
@@ -1812,7 +1835,7 @@ class _HtmlFormatter(Formatter):
         try:
             return self.vformat(template, args, values)
         except Exception as error:
-            tracer = _FieldTracer(self.escape)
+            tracer = _formatter(_FieldTracer)(self.escape)
             with contextlib.suppress(Exception):
                 tracer.vformat(template, args, values)
             _explain_field(
@@ -1831,7 +1854,12 @@ class _FieldTracer(_HtmlFormatter):
         return super().get_field(field_name, args, kwargs)
 
 
-_MARKUP_FORMATTER, _PAGE_FORMATTER = _HtmlFormatter(_escape), _HtmlFormatter(_escape_page)
+@functools.cache
+def _formatter(kind: type[_HtmlFormatter] = _HtmlFormatter) -> Callable[[_Escape], Any]:
+    """Join a class of ours with that of the module, which is imported when the first template is filled in."""
+    from string import Formatter
+
+    return type(kind.__name__, (kind, Formatter), {})
 
 
 def _explain_field(error: Exception, field: str, template: str, given: Sequence[object]) -> None:
@@ -1841,7 +1869,7 @@ def _explain_field(error: Exception, field: str, template: str, given: Sequence[
         known = ", ".join(map(str, given)) or "nothing"
         raise _MissingValue(f"no value for {{{name}}}, only for {known}: {braces}") from None
     try:
-        list(Formatter().parse(template))
+        list(_formatter()(_escape).parse(template))
     except ValueError:
         _explain(error, braces)
     else:
@@ -1955,12 +1983,12 @@ else:
                 return self
             kept = instance.__dict__
             if self._failure in kept:
-                raise copy(kept[self._failure])
+                raise _copied(kept[self._failure])
             try:
                 value = kept[self._name] = self._compute(instance)
             except HttpException as error:
                 # A copy, for it has no traceback; through that, the one that is raised refers to the request.
-                kept[self._failure] = copy(error)
+                kept[self._failure] = _copied(error)
                 raise
             return value
 
@@ -3065,7 +3093,7 @@ class Response:
         other template strings, and an iterable of values is written one after the other.
         """
         if isinstance(template, str):
-            text = _PAGE_FORMATTER.fill(template, (), values) if values else template
+            text = _formatter()(_escape_page).fill(template, (), values) if values else template
         elif _is_html(template) and not values:
             text = _as_html(template, _escape_page)
         else:
@@ -4643,7 +4671,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     if status >= 500:
         asked = map(repr, _asked(context.request))
         _report(logging.ERROR, "%s %s: %d", *asked, status, error=cause, where=_handled_by(context, cause))
-    elif _log.isEnabledFor(logging.DEBUG):
+    elif _log().isEnabledFor(logging.DEBUG):
         _report(logging.DEBUG, "%s %s: %d %s", *map(repr, _asked(context.request)), status, _describe(cause))
 
 
@@ -4690,7 +4718,7 @@ def _note_nothing(request: Request, route: Route) -> None:
     if route.method != "GET":
         return
     said = "%s built nothing and returned None: is a return missing?"
-    if _log.isEnabledFor(logging.DEBUG):
+    if _log().isEnabledFor(logging.DEBUG):
         _report(logging.DEBUG, "%s %s: 204, " + said, *map(repr, _asked(request)), _whereabouts(route.handlers[-1]))
     _give_reason(request.environ, lambda handler: said % _name(handler), route.handlers[-1])
 
@@ -6033,9 +6061,9 @@ class _Connection:
     def cut(self) -> None:
         """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
         import socket
-        import struct
 
-        linger = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
+        size = 2 if sys.platform == "win32" else 4  # of each of two numbers: on, and after how many seconds
+        linger = (1).to_bytes(size, sys.byteorder) + bytes(size)
         with contextlib.suppress(OSError):  # it has reset the connection itself
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
@@ -6167,7 +6195,7 @@ class _BodyReader(io.RawIOBase):
         body = self._body
         while not (data := self._arrived.read(len(target))):
             if body.failure is not None:
-                raise copy(body.failure)
+                raise _copied(body.failure)
             if body.complete:
                 return 0
             self._receive()
@@ -6210,11 +6238,11 @@ class _BodyReader(io.RawIOBase):
 # as much processor time as the answers; so what our own handler writes is collected, and made and written when the
 # server is about to wait. Where the application has set up logging, each line is a record of the logger webapp.access.
 
-_access = logging.getLogger("webapp.access")
 # Answers whose lines are still to be made: address, method, target, status, bytes of body, when it began and ended, and
 # why it was no success. To make many lines at a time spares a request with its line a tenth.
 _answered: deque[tuple[str, str, str, int, int, float, float, str]] = deque()
 _lines: deque[str] = deque()  # those that wait to be written, each with its end
+_collects = True  # nobody but us gets the lines, as far as was known when some were made
 # Bytes that are written at a time: what a pipe takes whole if it takes anything (PIPE_BUF of POSIX).
 _AT_ONCE = 512 if sys.platform not in ("linux", "win32") else 4096
 _MANY_LINES = 64  # that wait while requests are waiting too
@@ -6222,17 +6250,15 @@ _MOST_LINES = 1000  # that wait while nobody takes them; older ones are lost
 _LAST_WORDS = 1  # seconds that whoever reads them may take for some of them when the server ends
 
 
-class _AccessHandler(logging.Handler):
-    """Write access lines to whatever sys.stderr is at the time, if it is anything."""
+@functools.cache
+def _own_handler() -> logging.Handler:
+    """Return what writes access lines to whatever sys.stderr is at the time, if it is anything."""
 
-    collects = False  # instead: nobody else gets them, as far as was known when lines were made
+    class AccessHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            _say(f"{_clock(int(record.created))} {self.format(record)}")
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        _say(f"{_clock(int(record.created))} {self.format(record)}")
-
-
-_own_access_handler = _AccessHandler()
+    return AccessHandler()
 
 
 @functools.lru_cache(maxsize=2)
@@ -6240,27 +6266,36 @@ def _clock(second: int) -> str:
     return time.strftime("%H:%M:%S", time.localtime(second))
 
 
-def _set_up_access_log() -> None:
+def _set_up_access_log() -> logging.Logger:
     """Give the access log a way out: that of the application, if it has set one up, else the terminal."""
-    _escape_in_files(_access)
-    if not _access.handlers:
-        _access.addHandler(_own_access_handler)
-        _access.propagate = any(isinstance(handler, logging.FileHandler) for handler in logging.getLogger().handlers)
-        _access.setLevel(logging.INFO)
+    access = logging.getLogger("webapp.access")
+    _escape_in_files(access)
+    if not access.handlers:
+        access.addHandler(_own_handler())
+        access.propagate = any(isinstance(handler, logging.FileHandler) for handler in logging.getLogger().handlers)
+        access.setLevel(logging.INFO)
+    return access
+
+
+_access = functools.cache(_set_up_access_log)
 
 
 def _log_access(address: str, method: str, target: str, code: int, sent: int, began: float, reason: str) -> None:
     """Note what the line of an answer says, which ends now."""
     _answered.append((address, method, target, code, sent, began, time.perf_counter(), reason))
-    if not _own_access_handler.collects:
+    if not _collects:
         _make_lines()
 
 
 def _make_lines() -> None:
     """Make the lines of what was answered, or records where the application has set up logging."""
-    others = _access.handlers != [_own_access_handler] or _access.propagate or bool(_access.filters)
-    _own_access_handler.collects = not others
-    enabled, epoch = _access.isEnabledFor(logging.INFO), time.time() - time.perf_counter()
+    global _collects
+    others, enabled = False, True
+    if "logging" in sys.modules:  # or nobody can have set it up
+        access = _access()
+        others = access.handlers != [_own_handler()] or access.propagate or bool(access.filters)
+        enabled = access.isEnabledFor(logging.INFO)
+    _collects, epoch = not others, time.time() - time.perf_counter()
     clock, next_second = "", 0.0
     with contextlib.suppress(IndexError):  # another server makes them too
         while True:
@@ -6270,7 +6305,7 @@ def _make_lines() -> None:
                 target = _printable(target)
             if others:
                 with contextlib.suppress(Exception):  # of a handler that the application has set up
-                    _access.info(_ACCESS_LINE, address, method, target, code, sent, milliseconds, reason)
+                    access.info(_ACCESS_LINE, address, method, target, code, sent, milliseconds, reason)
             elif enabled:
                 if ended >= next_second:
                     clock, next_second = _clock(int(epoch + ended)), int(epoch + ended) + 1 - epoch
@@ -7209,15 +7244,13 @@ class Server:
         with contextlib.ExitStack() as opened:
             self._open(opened, socket, port)
             self._held = opened.pop_all()  # what is to be closed at the end
-        if not quiet:
+        if not quiet and "logging" in sys.modules:
             _set_up_access_log()
 
     def _open(self, opened: contextlib.ExitStack, listener: socket.socket | None, port: int) -> None:
         """Get everything that must be closed again."""
-        # Some of it is needed when there is no descriptor left that an import could open a file with.
         import selectors
         import socket
-        import struct  # noqa: F401
 
         self._listener = opened.enter_context(_listen(self.host, port) if listener is None else listener)
         self._listener.setblocking(False)
@@ -7267,7 +7300,7 @@ class Server:
 
     def start(self) -> None:
         """Serve in threads of its own. RuntimeError if none can be started; everything is closed then."""
-        _remember_server(self)
+        _servers().add(self)
         try:
             self._crew.start()
         except BaseException:
@@ -7819,6 +7852,10 @@ class Server:
     def _sweep(self) -> None:
         """Answer or close what has run out of time, and try again what could not be had."""
         self._swept = self._now
+        # What was put off, while there are descriptors left to open files with.
+        import json  # noqa: F401
+        import logging  # noqa: F401
+
         self._crew.keep_watch()
         for connection in list(self._connections):
             if connection.stage != _ANSWERING:
@@ -7901,8 +7938,7 @@ class Server:
                 self._drop(connection)
         _write_lines(_LAST_WORDS)
         self._held.close()
-        if _servers is not None:
-            _servers.discard(self)
+        _servers().discard(self)
         self._finished.set()
         self._close_remaining(self._crew.waiting)
         self._close_remaining(self._crew.passing)
@@ -7923,25 +7959,18 @@ class Server:
         self._held.close()
 
 
-_servers: Any = None  # those of this process that run, once there was one
+@functools.cache
+def _servers() -> set[Server]:
+    """Return the servers of this process that run; in a child process, what belongs to them is closed."""
+    running: set[Server] = set()
 
+    def forget() -> None:
+        for server in running:
+            server._forget()
 
-def _forget_servers() -> None:
-    """Close in a child process what belongs to the servers of its parent."""
-    for server in list(_servers or ()):
-        server._forget()
-
-
-def _remember_server(server: Server) -> None:
-    """Have a child process let go of what belongs to `server`."""
-    global _servers
-    if _servers is None:
-        from weakref import WeakSet
-
-        _servers = WeakSet()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_forget_servers)
-    _servers.add(server)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forget)
+    return running
 
 
 def _check_options(app: object, host: object, port: object, **limits: Any) -> None:
@@ -8007,12 +8036,8 @@ def _most_connections() -> float:
     """Return how many may be open at a time: so many that the application can still open files, and import modules."""
     if sys.platform == "win32":
         return _SELECTABLE
-    try:
-        import resource
-    except ImportError:
-        return _NEVER
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _NEVER if limit == resource.RLIM_INFINITY else limit - min(_SPARE, limit // 4)
+    limit = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
+    return _NEVER if limit < 0 else limit - min(_SPARE, limit // 4)
 
 
 def _own_address(host: str) -> str | None:
