@@ -76,8 +76,8 @@ from http import HTTPStatus
 from types import BuiltinMethodType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, Union, cast, overload
 
-# What only some requests need (email, hashlib, html, mimetypes, string, tempfile, urllib), and what only the server does
-# (wsgiref, socket, selectors, argparse), is imported where it is used; json and logging when they are.
+# What only some requests need (email, hashlib, html, mimetypes, string, tempfile, urllib), and what only the server
+# needs (wsgiref, socket, selectors), is imported where it is used; json and logging when they are.
 if TYPE_CHECKING:
     import inspect
     import json
