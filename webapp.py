@@ -1457,8 +1457,9 @@ def _decoders() -> list[Callable[[str], tuple[Any, int]]]:
 # document, and calling back for each number would take a document of floats four times as long.
 _KINDS = {**dict.fromkeys(b"0123456789+", b"0"), **dict.fromkeys(b"eE", b"e"), **dict.fromkeys(b"[{", b"[")}
 _MARKS = b"".join(_KINDS.get(byte, b" ") for byte in range(256))
-# What stands in no number: left out, the rest is searched in half the time.
-_UNMARKED = b" _abcdfghijklmnopqrstuvwxyzABCDFGHIJKLMNOPQRSTUVWXYZ"
+# What stands in no number: left out, the rest is searched in half the time. Where that makes one number of two, they
+# are only looked at more closely.
+_UNMARKED = b'" :}]\t\r\n_abcdfghijklmnopqrstuvwxyzABCDFGHIJKLMNOPQRSTUVWXYZ'
 
 
 def _deeper_than(document: object, limit: int) -> bool:
@@ -2043,12 +2044,10 @@ class _RequestHeaders(Mapping[str, str]):
 class _BodyInput:
     """The bytes of one request body: ends where Content-Length says, whatever `wsgi.input` would give beyond it."""
 
-    __slots__ = ("_limit", "_read", "_read_all", "left")
+    __slots__ = ("_limit", "_source", "left")
 
     def __init__(self, source: Any, length: int | None, limit: int | None) -> None:
-        # Where the server has read1, a piece comes as it arrived, and is not copied: an upload takes a third less.
-        self._read_all: Callable[[int], bytes] = source.read
-        self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
+        self._source = source
         self._limit = limit  # how many more bytes may come before it is a 413; None: any number
         self.left = length  # None: the server ends the input itself (wsgi.input_terminated)
 
@@ -2058,8 +2057,11 @@ class _BodyInput:
             size = self.left
         if size == 0:
             return b""
+        # Where the server has read1, a piece comes as it arrived, and is not copied: an upload takes a third less.
+        read: Any = None if all_at_once else getattr(self._source, "read1", None)
+        read = read or self._source.read
         try:
-            data = (self._read_all if all_at_once else self._read)(size)
+            data: bytes = read(size)
         except HttpException:  # our own server's
             raise
         except Exception as error:  # another server's own classes, for a broken chunk or a closed connection
