@@ -4422,6 +4422,15 @@ def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
     assert log.hooks_that_failed() == ["after"]  # there it comes too late for any route
 
 
+def test_executor_that_is_added_after_a_failure_comes_too_late():
+    app = WebApp()
+    app.get("/boom")(raiser(ValueError()))
+    app.error(lambda context, cause, status_code: context.add_executor(lambda context: "never reached"))
+    with Log() as log:
+        assert [client(app).get(path).status for path in ("/boom", "/missing")] == [500, 404]
+    assert log.hooks_that_failed() == ["error", "error"]
+
+
 def test_factory_is_called_for_every_request_and_must_make_an_executor():
     app, made = WebApp(), []
 
