@@ -2124,27 +2124,49 @@ def test_uploaded_file_arrives_whole_in_memory_or_on_disk(size):
 
 
 class Reluctant(io.FileIO):
-    """A file on a disk that takes only a piece of what it is given."""
+    """A file on a disk that takes only a piece of what it is given, and has room for so much."""
+
+    def __init__(self, path, room=10**9):
+        super().__init__(path, "w+")
+        self.room = room
 
     def write(self, data):
-        return super().write(bytes(data)[:100_000])
+        if not self.room:
+            raise OSError(errno.ENOSPC, "no room")
+        written = super().write(bytes(data)[: min(self.room, 100_000)])
+        self.room -= written
+        return written
 
 
-def test_upload_arrives_whole_where_the_disk_takes_it_in_pieces(monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Reluctant(tmp_path / "kept", "w+")))
-    content = os.urandom(700_000)
+@pytest.mark.parametrize("size", [700_000, 2_000_000])
+@pytest.mark.parametrize("writev", [None, lambda number, pieces: os.write(number, b"".join(pieces)[:100_000])])
+def test_upload_arrives_whole_where_the_disk_takes_it_in_pieces(monkeypatch, tmp_path, writev, size):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Reluctant(tmp_path / "kept")))
+    monkeypatch.setattr(os, "writev", writev, raising=False)
+    content = os.urandom(size)
     assert with_upload(lambda upload: upload.file.read(), content) == content
+
+
+def refused_upload(size):
+    app = WebApp()
+    app.post("/")(lambda context: str(context.request.files["f"].size))
+    with Log() as log:
+        status = client(app).post("/", files={"f": bytes(size)}).status
+    return status, log.levels()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no disk is full here")
 @pytest.mark.parametrize("excess", [1, 100_000])
 def test_upload_that_the_disk_has_no_room_for_is_a_503(monkeypatch, excess):
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda: open("/dev/full", "w+b"))  # noqa: SIM115
-    app = WebApp()
-    app.post("/")(lambda context: str(context.request.files["f"].size))
-    with Log() as log:
-        assert client(app).post("/", files={"f": bytes(256 * 1024 + excess)}).status == 503
-    assert log.levels() == ["ERROR"]
+    assert refused_upload(256 * 1024 + excess) == (503, ["ERROR"])
+
+
+@pytest.mark.parametrize("room", [0, 1, 600_000, 1_100_000, 1_199_999])
+def test_upload_for_which_the_room_on_the_disk_ends_on_the_way_is_a_503(monkeypatch, tmp_path, room):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Reluctant(tmp_path / "kept", room)))
+    monkeypatch.setattr(os, "writev", None, raising=False)
+    assert refused_upload(1_200_000) == (503, ["ERROR"])
 
 
 @pytest.mark.parametrize("size", [10, 300_000])
@@ -8190,14 +8212,24 @@ def test_application_reads_what_has_arrived_of_an_upload_that_takes_long():
             assert connection.response()[2] == body
 
 
-@pytest.mark.parametrize("size", [16, 5000])
-def test_a_long_upload_of_short_chunks_is_read_by_one_thread(server, size):
-    """What the leader has put off for others' sake must not go on when a thread has the body."""
+def echo_chunks(server, size):
     body = os.urandom(3 * 2**20 // size * size)
     chunks = [b"%x\r\n%b\r\n" % (size, body[i : i + size]) for i in range(0, len(body), size)]
     with Log() as log:
         code, _, answer = ask(server, post("/echo", CHUNKED, body=b"".join(chunks) + b"0\r\n\r\n"))
     assert (code, answer == body, log.records) == (200, True, [])
+
+
+@pytest.mark.parametrize("size", [16, 5000])
+def test_a_long_upload_of_short_chunks_is_read_by_one_thread(server, size):
+    """What the leader has put off for others' sake must not go on when a thread has the body."""
+    echo_chunks(server, size)
+
+
+@pytest.mark.parametrize("in_memory", [-1, 300_000, 2**20 - 2**13])
+def test_upload_that_goes_to_the_disk_on_its_way_arrives_whole(server, in_memory, monkeypatch):
+    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", in_memory)
+    echo_chunks(server, 1024)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when the whole of a body is there")
