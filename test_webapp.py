@@ -6349,14 +6349,100 @@ def test_a_look_at_a_known_file_answers_what_had_arrived_before_and_nothing_else
     (site / "a.txt").write_text("another")
     monkeypatch.setattr(os, "lstat", lambda path, real=os.lstat: looks.append(path) or real(path))
 
-    def ask_for_it(arrived):
+    def ask_for_it(environ):
         looks.clear()
-        answer = browser.get("/s/a.txt", headers={"If-None-Match": etag}, environ={"webapp.arrived": arrived})
+        answer = browser.get("/s/a.txt", headers={"If-None-Match": etag}, environ=environ)
         return answer.status, bool(looks)
 
-    assert ask_for_it(early) == (304, False)
-    for arrived in (time.monotonic(), float("inf"), float("nan"), None, "early"):
-        assert ask_for_it(arrived) == (200, True)
+    assert ask_for_it({"webapp.arrived": lambda application, environ: early}) == (304, False)
+    for arrived in (time.monotonic(), float("inf"), None):
+        assert ask_for_it({"webapp.arrived": lambda *_, arrived=arrived: arrived}) == (200, True)
+    assert ask_for_it({}) == (200, True)
+
+
+def written_by_on_request(app, write):
+    type(app).on_request = lambda self, context: write(context.request.environ)
+    return app
+
+
+def written_by_a_hook(app, write):
+    app.before(lambda context: write(context.request.environ))
+    return app
+
+
+def written_by_an_executor(app, write):
+    [files] = [route.handlers[0] for route in app.routes() if route.pattern == "/s/{path:path}"]
+    app.get("/r/{path:path}", lambda context, path: write(context.request.environ), files)
+    return app
+
+
+def written_by_middleware(app, write):
+    def middleware(environ, start_response):
+        write(environ)
+        return app(environ, start_response)
+
+    return middleware
+
+
+def written_by_the_application_around_it(app, write):
+    outer = WebApp()
+    outer.before(lambda context: write(context.request.environ))
+    outer.mount("/", app)
+    return outer
+
+
+def written_by_a_handler_that_asks_again(app, write):
+    app.get("/r/{path:path}")(lambda context, path: ask_again(context, write, {**context.request.environ}))
+    return app
+
+
+def written_by_a_handler_that_asks_again_with_its_own_environ(app, write):
+    app.get("/r/{path:path}")(lambda context, path: ask_again(context, write, context.request.environ))
+    return app
+
+
+def ask_again(context, write, environ):
+    started = []
+    write(environ)
+    environ["PATH_INFO"] = "/s/a.txt"
+    body = context.app(environ, lambda status, *_: started.append(status))
+    getattr(body, "close", bool)()
+    context.response.code(int(started[0][:3]))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        written_by_on_request,
+        written_by_a_hook,
+        written_by_an_executor,
+        written_by_middleware,
+        written_by_the_application_around_it,
+        written_by_a_handler_that_asks_again,
+        written_by_a_handler_that_asks_again_with_its_own_environ,
+    ],
+)
+def test_what_a_request_has_written_itself_is_what_it_gets(site, monkeypatch, written):
+    """Though others that had arrived at the same time have looked at the file before."""
+
+    def write(environ):
+        if environ["QUERY_STRING"]:
+            (site / "a.txt").write_text("written")
+
+    class Own(WebApp):
+        pass
+
+    app = Own()
+    app.static("/s", site)
+    early = time.monotonic()
+    monkeypatch.setattr(Server, "_arrived", property(lambda self: early, lambda self, value: None), raising=False)
+    with serving(written(app, write)) as server:
+        path = "/r/a.txt" if any(route.pattern == "/r/{path:path}" for route in app.routes()) else "/s/a.txt"
+        for each in (path, "/s/a.txt") * 3:
+            _, headers, _ = ask(server, get(each))
+        condition = f"If-None-Match: {headers['etag']}"
+        assert ask(server, get("/s/a.txt", condition))[0] == ask(server, get(path, condition))[0] == 304
+        assert ask(server, get(path + "?written", condition))[0] == 200
 
 
 def test_what_an_earlier_request_of_a_connection_has_written_is_what_the_next_one_gets(site):

@@ -4068,7 +4068,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
     def serve_file(context: WebContext) -> Response:
         request, response = context.request, context.response
-        found = known.find(request)
+        found = known.find(context, serve_file)
         if found is not None:
             return response._build(_UnopenedFile(found, context))
         names = _unambiguous_segments(context, depth)[depth:]
@@ -4221,12 +4221,12 @@ class _KnownFile:
         folders = all(stat.S_ISDIR(mode) for mode, *_ in self.facts[:-1])
         return folders and self.facts[-1] == _facts(self.info)
 
-    def is_there(self, arrived: object) -> bool:
+    def is_there(self, arrived: float | None) -> bool:
         """Tell whether nothing had changed at some moment since the request arrived, if it is known when it did.
 
         So one look answers all that a server finds waiting at a time, and it takes as long as the rest of a 304.
         """
-        if isinstance(arrived, float) and self.seen > arrived:
+        if arrived is not None and self.seen > arrived:
             return True
         now = time.monotonic()
         try:
@@ -4254,13 +4254,14 @@ class _KnownFiles:
         self._root = root
         self._files: dict[tuple[str, str], _KnownFile | None] = {}  # None: asked for once, or changed since
 
-    def find(self, request: Request) -> _KnownFile | None:
-        """Return the file that answers a request, None if that is to be found out."""
+    def find(self, context: WebContext, handler: object) -> _KnownFile | None:
+        """Return the file with which `handler` answers a request, None if that is to be found out."""
+        request = context.request
         known = self._files.get((request.method, request.environ.get("PATH_INFO", "")))
         # With a slash inside of a segment it is another path.
         if known is None or "%2F" in (request._target or "").upper():
             return None
-        return known if known.is_there(request.environ.get("webapp.arrived")) else None
+        return known if known.is_there(_arrival(context, handler)) else None
 
     def note(self, request: Request, names: Sequence[str], file: _FileBody) -> None:
         """Remember the file that answers a request, from the second one on: among many, most are asked for once."""
@@ -4276,6 +4277,18 @@ class _KnownFiles:
             known = _KnownFile(self._root, names, file)
             if known.is_sound():
                 self._files[asked] = known
+
+
+def _arrival(context: WebContext, handler: object) -> float | None:
+    """Return by when a request had arrived, None if nobody tells, or if the application ran before `handler` did.
+
+    What a hook has written, or has waited for, is what the answer to the same request must tell of.
+    """
+    route = cast(Route, context.route)
+    if context.app._has_on_request or route._hooks.before or route.handlers[0] is not handler:
+        return None
+    tell: Callable[[object, _Environ], float | None] | None = context.request.environ.get("webapp.arrived")
+    return None if tell is None else tell(context.app, context.request.environ)
 
 
 class _UnopenedFile(_Content):
@@ -4798,6 +4811,7 @@ class WebApp(Scope):
         self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
         # A request that holds nothing need not be completed, unless on_complete is overridden. Set when sealing.
         self._has_on_complete = False
+        self._has_on_request = False  # likewise
 
     # The three methods that an application may override.
 
@@ -4887,6 +4901,7 @@ class WebApp(Scope):
                 route._hooks = hooks[id(route.scope)]
             self._own_hooks = hooks[id(self)]
             self._has_on_complete = type(self).on_complete is not WebApp.on_complete
+            self._has_on_request = type(self).on_request is not WebApp.on_request
             self._sealed = True
 
     # The dispatcher. Its stages, in order: match, on_request, before hooks, executors, send; on a failure in any of
@@ -6537,6 +6552,7 @@ class _RunMixin(_Gateway, SimpleHandler):
         # What the application has logged itself, and why it answers what it does; see WebApp.
         self.logged: list[BaseException] = []
         self.reasons: list[str] = []
+        self._arrived = server._arrived
         self._input: Any
         if body is None:
             self._input = io.BytesIO()
@@ -6551,7 +6567,7 @@ class _RunMixin(_Gateway, SimpleHandler):
             "webapp.errors": self.logged,
             "webapp.reason": self.reasons,
             "webapp.stream": self.begin_stream,
-            "webapp.arrived": server._arrived,
+            "webapp.arrived": self.had_arrived,
         }
 
     def run(self, application: _WSGIApplication) -> None:
@@ -6598,6 +6614,17 @@ class _RunMixin(_Gateway, SimpleHandler):
             busy = HttpException(503, "too many open streams", headers={"Retry-After": "10"})
             self.logged.append(busy)  # a client that opens streams must not fill the log
             raise busy
+
+    def had_arrived(self, application: object, environ: _Environ) -> float | None:
+        """Say by when the request had arrived; None to whoever was not called by the server, and with just this.
+
+        Middleware, or a handler that calls another application, may have done anything since.
+        """
+        if application is not self.server.app or environ is not self.environ:
+            return None
+        given = self.request.environ
+        same_path = environ.get("PATH_INFO") is given["PATH_INFO"]
+        return self._arrived if same_path and environ.get("REQUEST_METHOD") is given["REQUEST_METHOD"] else None
 
     def write(self, data: bytes) -> None:
         """Send one block, the head before the first (PEP 3333)."""
