@@ -2725,8 +2725,8 @@ def _describe_file(response: Response, info: os.stat_result) -> bool:
     etag, _, fields = _validators(info)
     response._headers = {**response._headers, **fields}
     request = response._request
-    if response.status == 200 and request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
-        response.code(304)
+    if response._status in (None, 200) and request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
+        response._status = 304
         return True
     return False
 
