@@ -9389,6 +9389,95 @@ def test_log_handler_that_fails_costs_no_client_its_answer():
         assert ask(server, get())[0] == 200
 
 
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_log_handler_that_blocks_keeps_only_those_waiting_who_have_answered(earlier):
+    """It may have been set up since other lines were made."""
+    entered, release = threading.Semaphore(0), threading.Event()
+
+    class Blocking(logging.Handler):
+        def handle(self, record):  # without a lock: each record waits for itself
+            entered.release()
+            release.wait(30)
+
+    log, handler = logging.getLogger("webapp.access"), Blocking()
+    with serving(threads=8, quiet=False) as server:
+        try:
+            for _ in range(earlier):
+                assert ask(server, get())[0] == 200
+            log.addHandler(handler)
+            for _ in range(4):
+                with Connection(server, get()) as connection:
+                    assert connection.response()[0] == 200
+                    assert entered.acquire(timeout=10)
+        finally:
+            log.removeHandler(handler)
+            release.set()
+
+
+SET_UP_LATER = """
+import socket, sys, webapp
+app = webapp.WebApp()
+app.get("/")(lambda context: "hello")
+{before}
+server = webapp.Server(app)
+import logging
+log = logging.getLogger("webapp.access")
+{after}
+server.start()
+with socket.create_connection((server.host, server.port)) as client:
+    client.sendall(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
+    assert client.recv(1000).endswith(b"hello")
+server.stop()
+"""
+
+
+@pytest.mark.parametrize("before", ["", "import logging"])
+@pytest.mark.parametrize(
+    "after, lines",
+    [
+        ("", 1),
+        ("log.setLevel(logging.WARNING)", 0),
+        ("log.disabled = True", 0),
+        ("logging.disable()", 0),
+        ("log.addFilter(lambda record: False)", 0),
+        ("log.propagate = False; logging.basicConfig(filename='no.txt')", 1),
+        ("log.addHandler(logging.NullHandler()); log.handlers[:] = log.handlers[-1:]", 0),
+        ("log.handlers[:] = [logging.StreamHandler()]", 1),
+    ],
+)
+def test_what_an_application_sets_up_after_the_server_was_made_holds(before, after, lines, tmp_path):
+    done = run_python(tmp_path, "-S", "-c", SET_UP_LATER.format(before=before, after=after))
+    assert done.stderr.count(" GET / 200 5 ") == len(done.stderr.splitlines()) == lines, done.stderr
+    assert not (tmp_path / "no.txt").exists() or not (tmp_path / "no.txt").read_text()
+
+
+def test_handlers_of_access_lines_that_were_removed_do_not_come_back(tmp_path):
+    after = "log.handlers.clear()"
+    assert run_python(tmp_path, "-c", SET_UP_LATER.format(before="import logging", after=after)).stderr == ""
+
+
+AT_ONCE = """
+import contextlib, logging, threading, webapp
+
+def make_slowly(self, *arguments, real=logging.Handler.__init__):
+    with contextlib.suppress(threading.BrokenBarrierError):
+        both.wait(0.5)
+    real(self, *arguments)
+
+both, logging.Handler.__init__ = threading.Barrier(2), make_slowly
+threads = [threading.Thread(target=webapp.Server, args=[webapp.WebApp()]) for _ in range(2)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+print(len(logging.getLogger("webapp.access").handlers))
+"""
+
+
+def test_servers_that_are_made_at_the_same_time_write_no_line_twice():
+    assert run_python(ROOT, "-c", AT_ONCE).stdout == "1\n"
+
+
 def test_thread_that_cannot_be_started_is_tried_again(monkeypatch):
     allowed, again, gate = threading.Event(), threading.Event(), Gate()
     others, real = set(threading.enumerate()), threading.Thread.start
@@ -9880,6 +9969,51 @@ def test_first_answer_waits_for_neither_json_nor_logging_and_the_server_has_them
     done = run_python(ROOT, "-S", "-c", FIRST_ANSWER)
     assert done.stdout == "[]\n", done.stderr
     assert done.stderr.count(" GET / 200 5 ") == 1
+
+
+NO_DESCRIPTOR_LEFT = """
+import os, resource, socket, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+import webapp
+
+app = webapp.WebApp()
+app.get("/hello")(lambda context: "hello")
+app.get("/json")(lambda context: {})
+app.get("/fail")(lambda context: 1 / 0)
+app.post("/body")(lambda context: context.request.json)
+
+def ask(client, method, path, body=""):
+    head = f"{method} {path} HTTP/1.1\\r\\nHost: a\\r\\nContent-Type: application/json\\r\\n"
+    client.sendall(f"{head}Content-Length: {len(body)}\\r\\n\\r\\n{body}".encode())
+    return client.recv(1000).split()[1].decode()
+
+with webapp.Server(app) as server, socket.create_connection((server.host, server.port), timeout=10) as client:
+    answers = [ask(client, "GET", "/hello")]
+    while True:
+        try:
+            os.open(os.devnull, os.O_RDONLY)
+        except OSError:
+            break
+    first = sys.argv[1:]
+    if not first:
+        swept = server._swept
+        while server._swept == swept or not {"json", "logging"} <= set(sys.modules):
+            time.sleep(0.01)
+    for path in [*first, "/json", "/fail", "/hello", "/nowhere"]:
+        answers.append(ask(client, "GET", path))
+    answers.append(ask(client, "POST", "/body", "{,}"))
+print(*answers)
+"""
+
+
+@pytest.mark.skipif(WINDOWS, reason="there is no such limit")
+@pytest.mark.parametrize("first", [[], ["/json"], ["/fail"], ["/nowhere"]])
+def test_a_server_without_a_descriptor_has_all_that_json_and_records_need(first):
+    done = run_python(ROOT, "-S", "-c", NO_DESCRIPTOR_LEFT, *first)
+    statuses = {"/json": "200", "/fail": "500", "/nowhere": "404"}
+    assert done.stdout.split() == ["200", *map(statuses.get, first), "200", "500", "200", "404", "400"], done.stderr
+    assert done.stderr.count("\nZeroDivisionError: ") == 1 + first.count("/fail")
+    assert done.stderr.count(" ms") == len(done.stdout.split())
 
 
 # ---- mistakes: what their author sees --------------------------------------------------------------------------------

@@ -77,8 +77,9 @@ from types import BuiltinMethodType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, Union, cast, overload
 
 # What only some requests need (email, hashlib, html, mimetypes, string, tempfile, urllib), and what only the server
-# needs (wsgiref, socket, selectors), is imported where it is used; json and logging when they are.
+# needs (wsgiref, socket, selectors), is imported where it is used; copy, json and logging when they are.
 if TYPE_CHECKING:
+    import copy
     import inspect
     import json
     import logging
@@ -101,18 +102,35 @@ else:
     class _Late:
         """A module that is imported when it is first used.
 
-        A hello needs neither json nor logging, and they would be a seventh of the time to its first answer. A server
-        has both before anything can be in short supply; see Server._sweep.
+        A hello needs neither json nor logging, and they would be a seventh of the time to its first answer.
         """
 
         def __init__(self, name):
             self._name = name
 
         def __getattr__(self, attribute):
-            module = globals()[self._name] = __import__(self._name)
+            try:
+                module = __import__(self._name)
+            except OSError:  # there is no descriptor to open a file with, but those that were kept
+                _import_late()
+                module = __import__(self._name)
+            globals()[self._name] = module
             return getattr(module, attribute)
 
-    json, logging = _Late("json"), _Late("logging")
+    copy, json, logging = _Late("copy"), _Late("json"), _Late("logging")
+
+_LATE = {"copy", "json", "logging"}
+_kept: deque[socket.socket] = deque()  # by servers, each for the descriptor that an import needs
+
+
+def _import_late() -> None:
+    """Import what was put off; each file is closed before the next one is opened."""
+    with contextlib.suppress(IndexError):
+        while True:
+            _kept.popleft().close()
+    for name in _LATE:
+        __import__(name)
+
 
 __version__ = "1.0.0"
 
@@ -151,6 +169,10 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 # To the person who writes the application, or watches over it: places, names, log records. Nothing here ever reaches a
 # client, and no text of a client gets into a record unescaped: not into its message, its arguments, its `extra`, nor
 # into the stack trace that logging's formatters print. Only the exception itself stays what it is.
+
+
+# What logging calls its levels: to name them must need no import, for that can fail.
+_DEBUG, _INFO, _WARNING, _ERROR = 10, 20, 30, 40
 
 
 @functools.cache
@@ -791,13 +813,6 @@ class HttpException(Exception):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.status_code}, {self.message!r})"
-
-
-def _copied(error: HttpException) -> HttpException:
-    """Return the same without its traceback, to be raised anew."""
-    from copy import copy
-
-    return copy(error)
 
 
 def _is_http(error: BaseException) -> bool:
@@ -1993,12 +2008,12 @@ else:
                 return self
             kept = instance.__dict__
             if self._failure in kept:
-                raise _copied(kept[self._failure])
+                raise copy.copy(kept[self._failure])
             try:
                 value = kept[self._name] = self._compute(instance)
             except HttpException as error:
                 # A copy, for it has no traceback; through that, the one that is raised refers to the request.
-                kept[self._failure] = _copied(error)
+                kept[self._failure] = copy.copy(error)
                 raise
             return value
 
@@ -2823,7 +2838,7 @@ def _check_secret(key: bytes) -> None:
     if len(key.strip()) <= _NO_SECRET:
         raise ValueError(f"secret_key is no secret: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
     if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
-        _report(logging.WARNING, "a secret_key of %d bytes may be guessed (%s); %s", len(key), _caller(), _MAKE_SECRET)
+        _report(_WARNING, "a secret_key of %d bytes may be guessed (%s); %s", len(key), _caller(), _MAKE_SECRET)
 
 
 def _key_for(purpose: str, secret: bytes) -> bytes:
@@ -4694,9 +4709,9 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
     if status >= 500:
         asked = map(repr, _asked(context.request))
-        _report(logging.ERROR, "%s %s: %d", *asked, status, error=cause, where=_handled_by(context, cause))
-    elif _log().isEnabledFor(logging.DEBUG):
-        _report(logging.DEBUG, "%s %s: %d %s", *map(repr, _asked(context.request)), status, _describe(cause))
+        _report(_ERROR, "%s %s: %d", *asked, status, error=cause, where=_handled_by(context, cause))
+    elif "logging" in sys.modules and _log().isEnabledFor(_DEBUG):  # or nobody can have asked for it
+        _report(_DEBUG, "%s %s: %d %s", *map(repr, _asked(context.request)), status, _describe(cause))
 
 
 def _asked(request: Request) -> tuple[str, str]:
@@ -4742,8 +4757,8 @@ def _note_nothing(request: Request, route: Route) -> None:
     if route.method != "GET":
         return
     said = "%s built nothing and returned None: is a return missing?"
-    if _log().isEnabledFor(logging.DEBUG):
-        _report(logging.DEBUG, "%s %s: 204, " + said, *map(repr, _asked(request)), _whereabouts(route.handlers[-1]))
+    if "logging" in sys.modules and _log().isEnabledFor(_DEBUG):
+        _report(_DEBUG, "%s %s: 204, " + said, *map(repr, _asked(request)), _whereabouts(route.handlers[-1]))
     _give_reason(request.environ, lambda handler: said % _name(handler), route.handlers[-1])
 
 
@@ -5040,7 +5055,7 @@ class WebApp(Scope):
         try:
             return _check_status(self.resolve_status_code(cause))
         except Exception as error:
-            _report(logging.ERROR, "resolve_status_code failed for %s", _describe(cause), error=error)
+            _report(_ERROR, "resolve_status_code failed for %s", _describe(cause), error=error)
             return 500
 
     def _add_headers(self, response: Response, cause: Any) -> None:
@@ -5052,7 +5067,7 @@ class WebApp(Scope):
             for name, value in cause.headers.items():
                 response.header(name, value)
         except Exception as error:
-            _report(logging.ERROR, "the headers of %s cannot be sent", _describe(cause), error=error)
+            _report(_ERROR, "the headers of %s cannot be sent", _describe(cause), error=error)
 
     def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
         """Run an error hook; one that raises leaves no trace, as though it had not run, unless it had already sent."""
@@ -5099,7 +5114,7 @@ class WebApp(Scope):
         method, path = _asked(context.request)
         where = f"{_STAGES[stage]} {_whereabouts(hook)} failed for {method!r} {path!r}:"
         extra = {"stage": stage, "hook": _name(hook), "method": _printable(method), "path": _printable(path)}
-        _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
+        _report(_ERROR, _HOOK_FAILED, error=error, where=where, **extra)
 
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
@@ -6178,9 +6193,7 @@ class _FileRest(_Rest):
             data = self._file.read(min(self.left - len(self._head), _PACE))
             moved = connection.socket.send(self._head + data) if data else 0
         if not moved:
-            _report(
-                logging.ERROR, "a file became shorter while it was sent: %s", _shown(getattr(self._file, "name", ""))
-            )
+            _report(_ERROR, "a file became shorter while it was sent: %s", _shown(getattr(self._file, "name", "")))
             raise OSError("a file became shorter while it was sent")
         self._count(moved)
         return moved
@@ -6221,7 +6234,7 @@ class _BodyReader(io.RawIOBase):
         body = self._body
         while not (data := self._arrived.read(len(target))):
             if body.failure is not None:
-                raise _copied(body.failure)
+                raise copy.copy(body.failure)
             if body.complete:
                 return 0
             self._receive()
@@ -6268,7 +6281,8 @@ class _BodyReader(io.RawIOBase):
 # why it was no success. To make many lines at a time spares a request with its line a tenth.
 _answered: deque[tuple[str, str, str, int, int, float, float, str]] = deque()
 _lines: deque[str] = deque()  # those that wait to be written, each with its end
-_collects = True  # nobody but us gets the lines, as far as was known when some were made
+_access: logging.Logger | None = None  # once logging was imported; nobody can have set it up before
+_own_handlers: list[logging.Handler] = []  # what it has then, where nobody else gets the lines
 # Bytes that are written at a time: what a pipe takes whole if it takes anything (PIPE_BUF of POSIX).
 _AT_ONCE = 512 if sys.platform not in ("linux", "win32") else 4096
 _MANY_LINES = 64  # that wait while requests are waiting too
@@ -6276,66 +6290,76 @@ _MOST_LINES = 1000  # that wait while nobody takes them; older ones are lost
 _LAST_WORDS = 1  # seconds that whoever reads them may take for some of them when the server ends
 
 
-@functools.cache
-def _own_handler() -> logging.Handler:
-    """Return what writes access lines to whatever sys.stderr is at the time, if it is anything."""
-
-    class AccessHandler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            _say(f"{_clock(int(record.created))} {self.format(record)}")
-
-    return AccessHandler()
-
-
 @functools.lru_cache(maxsize=2)
 def _clock(second: int) -> str:
     return time.strftime("%H:%M:%S", time.localtime(second))
 
 
-def _set_up_access_log() -> logging.Logger:
-    """Give the access log a way out: that of the application, if it has set one up, else the terminal."""
+def _make_own_handler() -> None:
+    """Make what writes access lines to whatever sys.stderr is at the time, if it is anything."""
+
+    class AccessHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            _say(f"{_clock(int(record.created))} {self.format(record)}")
+
+    _own_handlers.append(AccessHandler())
+
+
+def _set_up_access_log(late: bool = False) -> logging.Logger:
+    """Give the access log a way out: that of the application, if it has set one up, else the terminal.
+
+    Late, when the server was made before logging was imported, what the application has set since then stays.
+    """
+    global _access
     access = logging.getLogger("webapp.access")
     _escape_in_files(access)
-    if not access.handlers:
-        access.addHandler(_own_handler())
-        access.propagate = any(isinstance(handler, logging.FileHandler) for handler in logging.getLogger().handlers)
-        access.setLevel(logging.INFO)
+    with _setting_up:
+        if not _own_handlers:
+            _make_own_handler()
+        alone = not access.handlers
+        if not access.level if late else alone:
+            access.setLevel(_INFO)
+        if alone:
+            if access.propagate or not late:
+                handlers = logging.getLogger().handlers
+                access.propagate = any(isinstance(handler, logging.FileHandler) for handler in handlers)
+            access.addHandler(_own_handlers[0])
+        _access = access
     return access
 
 
-_access = functools.cache(_set_up_access_log)
+_setting_up = threading.Lock()
 
 
 def _log_access(address: str, method: str, target: str, code: int, sent: int, began: float, reason: str) -> None:
-    """Note what the line of an answer says, which ends now."""
-    _answered.append((address, method, target, code, sent, began, time.perf_counter(), reason))
-    if not _collects:
-        _make_lines()
+    """Note what the line of an answer says, which ends now; or log it, where the application has set up logging."""
+    ended = time.perf_counter()
+    access = _access
+    if access is None and "logging" in sys.modules:
+        access = _set_up_access_log(late=True)
+    if access is None or access.handlers == _own_handlers and not (access.propagate or access.filters):
+        _answered.append((address, method, target, code, sent, began, ended, reason))
+        return
+    # By the thread that has answered. A handler may keep it waiting: another thread leads then.
+    with contextlib.suppress(Exception):
+        access.info(_ACCESS_LINE, address, method, _printable(target), code, sent, (ended - began) * 1000, reason)
 
 
 def _make_lines() -> None:
-    """Make the lines of what was answered, or records where the application has set up logging."""
-    global _collects
-    others, enabled = False, True
-    if "logging" in sys.modules:  # or nobody can have set it up
-        access = _access()
-        others = access.handlers != [_own_handler()] or access.propagate or bool(access.filters)
-        enabled = access.isEnabledFor(logging.INFO)
-    _collects, epoch = not others, time.time() - time.perf_counter()
-    clock, next_second = "", 0.0
+    """Make the lines of what was answered."""
+    enabled = _access is None or _access.isEnabledFor(_INFO)
+    epoch, clock, next_second = time.time() - time.perf_counter(), "", 0.0
     with contextlib.suppress(IndexError):  # another server makes them too
         while True:
             address, method, target, code, sent, began, ended, reason = _answered.popleft()
-            milliseconds = (ended - began) * 1000
+            if not enabled:
+                continue
+            if ended >= next_second:
+                clock, next_second = _clock(int(epoch + ended)), int(epoch + ended) + 1 - epoch
             if not target.isprintable():
                 target = _printable(target)
-            if others:
-                with contextlib.suppress(Exception):  # of a handler that the application has set up
-                    access.info(_ACCESS_LINE, address, method, target, code, sent, milliseconds, reason)
-            elif enabled:
-                if ended >= next_second:
-                    clock, next_second = _clock(int(epoch + ended)), int(epoch + ended) + 1 - epoch
-                _lines.append(f"{clock} {address} {method} {target} {code} {sent} {milliseconds:.1f} ms{reason}\n")
+            milliseconds = (ended - began) * 1000
+            _lines.append(f"{clock} {address} {method} {target} {code} {sent} {milliseconds:.1f} ms{reason}\n")
 
 
 _ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
@@ -6757,7 +6781,7 @@ class _RunMixin(_Gateway, SimpleHandler):
         refused = isinstance(error, HttpException) and (error is self.connection.refusal or error.status_code < 500)
         if not (refused or self.connection.lost or any(error is logged for logged in self.logged)):
             target = _printable(self.request.target)
-            _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
+            _report(_ERROR, "%s %s failed", self.request.method, target, error=error)
 
     def error_output(self, environ: Any, start_response: Any) -> list[bytes]:
         """Answer an exception with its status and nothing else: what happened is for the log."""
@@ -6932,7 +6956,7 @@ class _Crew:
             try:
                 self._watcher = self._hire(self._watch_leader)
             except RuntimeError as error:
-                _report(logging.WARNING, "no thread that could take over: %s", error)
+                _report(_WARNING, "no thread that could take over: %s", error)
 
     @property
     def careful(self) -> bool:
@@ -7026,7 +7050,7 @@ class _Crew:
                 self._hire(self._work)
             self._summoned += 1
         except RuntimeError as error:
-            _report(logging.WARNING, "no thread that could take over: %s", error)
+            _report(_WARNING, "no thread that could take over: %s", error)
 
     def _depose(self) -> None:
         self._leader, self._away, self._since = 0, _NEVER, _NEVER
@@ -7072,7 +7096,7 @@ class _Crew:
             try:
                 self._collect()
             except Exception as error:
-                _report(logging.ERROR, "the server failed, and goes on", error=error)
+                _report(_ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
             if self.passing:
                 self._answer_waiting(self.passing)
@@ -7310,6 +7334,8 @@ class Server:
         self._selector.register(self._listener, _READ)
         self._selector.register(self._bell, _READ)
         self.template = self._make_template(opened)
+        if not sys.modules.keys() >= _LATE:
+            _kept.append(opened.enter_context(self._bell.dup()))
 
     @property
     def url(self) -> str:
@@ -7338,7 +7364,8 @@ class Server:
 
     def start(self) -> None:
         """Serve in threads of its own. RuntimeError if none can be started; everything is closed then."""
-        _servers().add(self)
+        _mind_forks()
+        _servers.add(self)
         try:
             self._crew.start()
         except BaseException:
@@ -7457,7 +7484,7 @@ class Server:
         try:
             step(connection)
         except Exception as error:
-            _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
+            _report(_ERROR, "the server failed with the connection of %s", connection.address, error=error)
             self._drop(connection)
 
     def _accept(self) -> None:
@@ -7482,7 +7509,7 @@ class Server:
                 if not self._make_room():
                     if self._now - self._warned >= _SILENCE:
                         self._warned = self._now
-                        _report(logging.WARNING, "cannot accept a connection: %s", error)
+                        _report(_WARNING, "cannot accept a connection: %s", error)
                     self._selector.unregister(self._listener)
                 return
             if leaving is not None:
@@ -7563,7 +7590,7 @@ class Server:
                 _log_access(connection.address or "-", "-", "-", 0, 0, time.perf_counter(), reason)
         if not moved:
             if connection.stage == _COLLECTING and (connection.request or connection.buffer):
-                _report(logging.INFO, "%s went away in the middle of a request", connection.address)
+                _report(_INFO, "%s went away in the middle of a request", connection.address)
             self._drop(connection)
         elif connection.stage == _COLLECTING:
             connection.shaking = False
@@ -7704,10 +7731,10 @@ class Server:
             run.end()
             connection.follows = self._stage_after(connection, run)
         except Exception as error:
-            _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
+            _report(_ERROR, "the server failed with the connection of %s", connection.address, error=error)
             connection.follows = _CLOSED
         if connection.lost:
-            _report(logging.INFO, "%s went away before the answer was complete", connection.address)
+            _report(_INFO, "%s went away before the answer was complete", connection.address)
         if connection.follows == _CLOSED and not connection.observed and not connection.selected:
             # Not when the leader gets to it: a client that closes first has to wait for its port (TIME_WAIT).
             connection.socket.close()
@@ -7890,10 +7917,10 @@ class Server:
     def _sweep(self) -> None:
         """Answer or close what has run out of time, and try again what could not be had."""
         self._swept = self._now
-        # What was put off, while there are descriptors left to open files with.
-        import json  # noqa: F401
-        import logging  # noqa: F401
-
+        with contextlib.suppress(Exception):  # in half a second, it is tried again
+            _import_late()
+            if _access is None and not self.quiet:
+                _set_up_access_log(late=True)
         self._crew.keep_watch()
         for connection in list(self._connections):
             if connection.stage != _ANSWERING:
@@ -7976,7 +8003,7 @@ class Server:
                 self._drop(connection)
         _write_lines(_LAST_WORDS)
         self._held.close()
-        _servers().discard(self)
+        _servers.discard(self)
         self._finished.set()
         self._close_remaining(self._crew.waiting)
         self._close_remaining(self._crew.passing)
@@ -7997,18 +8024,19 @@ class Server:
         self._held.close()
 
 
+_servers: set[Server] = set()  # those of this process that run
+
+
 @functools.cache
-def _servers() -> set[Server]:
-    """Return the servers of this process that run; in a child process, what belongs to them is closed."""
-    running: set[Server] = set()
-
-    def forget() -> None:
-        for server in running:
-            server._forget()
-
+def _mind_forks() -> None:
+    """Have a child process let go of what belongs to the servers of its parent."""
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=forget)
-    return running
+        os.register_at_fork(after_in_child=_forget_servers)
+
+
+def _forget_servers() -> None:
+    for server in _servers:
+        server._forget()
 
 
 def _check_options(app: object, host: object, port: object, **limits: Any) -> None:
