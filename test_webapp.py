@@ -8223,6 +8223,79 @@ def test_malformed_request_gets_a_complete_refusal_and_no_second_answer(server, 
     assert log.records == []
 
 
+# What is sent to a server, each on a connection of its own.
+EVERY_KIND = [
+    get() + get("/", method="HEAD") + get("/missing") + get("*", method="OPTIONS"),
+    get("/", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: a"),
+    get("/boom") + get("/stream") + get("/late"),
+    get("/events") + get("/stream", method="HEAD"),
+    get("/stream", version="1.0"),
+    *(get("/s/a.txt", field) * 3 for field in ("A: b", "If-None-Match: *", "Range: bytes=1-", "Range: bytes=9-")),
+    get("/mounted/") + get("/mounted/boom") + get("/mounted/s/a.txt") * 3 + get("/mounted/late"),
+    post("/read", "Content-Length: 400000", body=bytes(400_000)) + post("/read", CHUNKED, body=b"1\r\na\r\n0\r\n\r\n"),
+    post("/form", "Content-Length: 1", f"Content-Type: {MULTIPART}", body=b"a"),
+    post("/form", f"Content-Length: {len(A_FILE)}", f"Content-Type: {MULTIPART}", body=A_FILE),
+    post("/read", "Content-Length: 3", "Expect: 100-continue", body=b"abc"),
+    post("/", "Content-Length: 3000000", body=bytes(3_000_000)),
+    post("/read", "Content-Length: 99999999", body=bytes(300_000)),
+    post("/read", CHUNKED, body=b"3\r\nabcd\r\n"),  # the first of those that are refused
+    post("/", CHUNKED, body=b"x"),
+    get()[:-2],
+    b"a\r\n\r\n",
+    b"GET / HTTP/1.1\r\n\r\n",
+    get("/" + "x" * 9000),
+    get("/", *["A: b"] * 200),
+    get("/", "Transfer-Encoding: gzip", method="POST"),
+    get(version="3.0"),
+    get("a:1", method="CONNECT"),
+    post("/", "Content-Length: x"),
+]
+
+
+@pytest.mark.skipif(not hasattr(gc, "DEBUG_SAVEALL"), reason="this collector tells nobody what it has freed")
+@pytest.mark.parametrize("over_tls", [False, True])
+def test_no_connection_leaves_garbage_that_only_the_collector_frees(monkeypatch, site, secured, over_tls):
+    """A refused one has its head with it, and what has come of its body."""
+
+    def build(app):
+        app.any("/")(lambda context: "hello")
+        app.any("/boom")(lambda context: 1 / 0)
+        app.any("/stream")(lambda context: iter(["a", "b"]))
+        app.any("/late")(lambda context: iter(["a", 5]))
+        app.any("/events")(lambda context: context.response.events(iter(["a"])))
+        app.any("/read")(lambda context: str(len(context.request.body)))
+        app.any("/form")(lambda context: str(context.request.files.getall("a")))
+        app.static("/s", site)
+        return app
+
+    app = build(WebApp())
+    app.mount("/mounted", build(WebApp()))
+    log_to(monkeypatch, logging.NullHandler())
+    at_server, at_client = secured if over_tls else (None, None)
+
+    def ask_all():
+        with serving(app, ssl_context=at_server, header_timeout=0.2) as server:
+            for data in EVERY_KIND:
+                with contextlib.suppress(OSError), Connection(server, context=at_client) as connection:
+                    connection.sock.sendall(data if data == get()[:-2] else data + get("/", "Connection: close"))
+                    connection.file.read()
+        return server
+
+    ask_all()
+    gc.collect()
+    gc.disable()
+    try:
+        server = ask_all()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [item for item in gc.garbage if type(item).__module__ == "webapp" or isinstance(item, types.FrameType)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert (left, server.stopping) == ([], True)
+
+
 # ---- server: bodies --------------------------------------------------------------------------------------------------
 
 

@@ -815,6 +815,12 @@ class HttpException(Exception):
         return f"{type(self).__name__}({self.status_code}, {self.message!r})"
 
 
+def _untraced(error: HttpException) -> HttpException:
+    """Let go of the frames that an exception has come from, so that what one of them holds can keep it; return it."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error
+
+
 def _is_http(error: BaseException) -> bool:
     """Tell whether an exception is an HttpException, of this copy of the file or of another one."""
     try:
@@ -5853,7 +5859,7 @@ class _Body:
                 self.paused = True
             self._keep(b"".join(pieces))
         except HttpException as failure:
-            self.failure = failure
+            self.failure = _untraced(failure)
         return data[start:]
 
     def _keep(self, data: bytes) -> None:
@@ -6603,6 +6609,8 @@ class _RunMixin(_Gateway, SimpleHandler):
             self.finish_response()
         except BaseException:
             self.handle_error()
+        if self.connection.refusal is not None:
+            _untraced(self.connection.refusal)
         self._over = True
         self.logged.clear()  # their frames refer to the environment, which refers to this list
 
@@ -7701,7 +7709,7 @@ class Server:
             match = _REQUEST_LINE.fullmatch(line)
             method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
             connection.request = _RequestHead.refused(method, target)
-        connection.refusal = refusal
+        connection.refusal = _untraced(refusal)
         self._give_to_crew(connection)
 
     def _give_to_crew(self, connection: _Connection) -> None:
