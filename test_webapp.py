@@ -5477,6 +5477,35 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, si
     assert left == []
 
 
+@pytest.mark.parametrize("stage", "on_request before handler error after on_close on_complete send".split())
+def test_exception_that_is_raised_for_many_requests_keeps_no_more_than_the_last_one(stage):
+    """Python adds each way that it takes to those before, with the frames and all that they hold."""
+    forbidden = HttpException(403)
+
+    def fail(*_):
+        raise forbidden
+
+    class Own(WebApp):
+        pass
+
+    app = Own()
+    app.get("/")(fail if stage in ("handler", "error") else lambda context: context.response.text("a"))
+    if stage == "on_close":
+        app.before(lambda context: context.on_close(fail))
+    elif stage == "send":
+        app.before(lambda context: context.add_executor(lambda context: iter(fail, None)))
+    elif stage.startswith("on_"):
+        setattr(Own, stage, fail)
+    elif stage != "handler":
+        getattr(app, stage)(fail)
+    lengths = []
+    with Log():
+        for _ in range(5):
+            client(app).get("/")
+            lengths.append(len(inspect.getinnerframes(forbidden.__traceback__)))
+    assert lengths == lengths[:1] * 5
+
+
 def test_server_keeps_nothing_of_a_request_that_failed(monkeypatch):
     """Nor does it wait for the garbage collector."""
     log_to(monkeypatch, logging.NullHandler())

@@ -4955,6 +4955,7 @@ class WebApp(Scope):
                         response._kept_headers = response._headers
                         self._answer_failure(context, hooks, miss)
             except Exception as cause:
+                self._forget_earlier()
                 self._answer_failure(context, hooks, cause)
             if hooks.after and not ended:
                 self._run_after(context, hooks)
@@ -5116,8 +5117,23 @@ class WebApp(Scope):
                 response._undo(response._kept_headers)
                 self._log_hook(context, "after", hook, error)
 
+    def _forget_earlier(self) -> None:
+        """Cut from the exception being handled what is left of its way through an earlier request.
+
+        An application may raise the same one for all of them, and Python adds each way to those before: without an end,
+        and with all that the frames hold.
+        """
+        trace = sys.exc_info()[2]
+        code = trace and trace.tb_frame.f_code  # None if another thread has just forgotten all of it
+        while trace and (following := trace.tb_next):
+            if following.tb_frame.f_code is code and following.tb_frame.f_locals.get("self") is self:
+                trace.tb_next = None
+                return
+            trace = following
+
     def _log_hook(self, context: WebContext, stage: str, hook: Callable[..., object], error: Exception) -> None:
         method, path = _asked(context.request)
+        self._forget_earlier()
         where = f"{_STAGES[stage]} {_whereabouts(hook)} failed for {method!r} {path!r}:"
         extra = {"stage": stage, "hook": _name(hook), "method": _printable(method), "path": _printable(path)}
         _report(_ERROR, _HOOK_FAILED, error=error, where=where, **extra)
