@@ -9580,6 +9580,41 @@ def test_servers_that_are_made_at_the_same_time_write_no_line_twice():
     assert run_python(ROOT, "-c", AT_ONCE).stdout == "1\n"
 
 
+FORKED = """
+import os, socket, sys, webapp
+
+def ask(server, path):
+    with socket.create_connection((server.host, server.port)) as client:
+        client.sendall(b"GET " + path + b" HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
+        assert client.recv(1000)
+
+app = webapp.WebApp()
+reader, writer = os.pipe()
+os.set_blocking(writer, False)
+try:
+    while True:
+        os.write(writer, bytes(4096))
+except BlockingIOError:
+    os.set_blocking(writer, True)
+sys.stderr = open(writer, "w")
+with webapp.Server(app) as server:
+    for _ in range(2):
+        ask(server, b"/parent")  # waits for whoever reads it
+    if os.fork() == 0:
+        os.dup2(2, writer)
+        with webapp.Server(app) as server:
+            ask(server, b"/child")
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_process_writes_its_own_lines_and_not_those_of_its_parent():
+    done = run_python(ROOT, "-W", "ignore", "-c", FORKED)
+    assert re.fullmatch(r"\S+ 127\.0\.0\.1 GET /child 404 13 \S+ ms  no such route\n", done.stderr)
+
+
 def test_thread_that_cannot_be_started_is_tried_again(monkeypatch):
     allowed, again, gate = threading.Event(), threading.Event(), Gate()
     others, real = set(threading.enumerate()), threading.Thread.start

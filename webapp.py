@@ -8059,6 +8059,10 @@ def _mind_forks() -> None:
 
 
 def _forget_servers() -> None:
+    # The lines are the parent's to write. And where a thread of it was polling, the copy would be in use for ever.
+    _answered.clear()
+    _lines.clear()
+    _poll_of.cache_clear()
     for server in _servers:
         server._forget()
 
