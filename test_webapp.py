@@ -10153,6 +10153,25 @@ def test_a_server_without_a_descriptor_has_all_that_json_and_records_need(first)
     assert done.stderr.count(" ms") == len(done.stdout.split())
 
 
+NO_MODULE_TO_BE_HAD = """
+import sys, webapp
+app = webapp.WebApp()
+app.get("/")(lambda context: {})
+sys.meta_path.clear()
+for path in ("/", "/nowhere"):
+    environ = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "HTTP_ACCEPT": "application/json"}
+    print(b"".join(app(environ, lambda status, headers: None)).decode())
+"""
+
+
+def test_where_json_cannot_be_imported_an_error_is_answered_nevertheless():
+    """As under another server that has no descriptor left."""
+    done = run_python(ROOT, "-S", "-c", NO_MODULE_TO_BE_HAD)
+    bodies = [json.loads(line)["error"] for line in done.stdout.splitlines()]
+    expected = [{"status": 500, "message": "Internal Server Error"}, {"status": 404, "message": "Not Found"}]
+    assert bodies == expected, done.stderr
+
+
 # ---- mistakes: what their author sees --------------------------------------------------------------------------------
 
 

@@ -214,17 +214,17 @@ def _caller() -> str:
 
 def _whereabouts(something: Any) -> str:
     """Return the name of a hook or handler, with the file and line it was written in where Python can tell."""
-    from inspect import unwrap
-
     name = _name(something)
     try:
+        from inspect import unwrap
+
         while isinstance(something, functools.partial):
             something = something.func
         something = unwrap(something)
         code = getattr(something, "__code__", None) or type(something).__call__.__code__
         own = code.co_filename == _FILE
         return name if own else f"{name} ({_printable(code.co_filename)}:{code.co_firstlineno:d})"
-    except Exception:  # a class, a builtin, or what answers every question
+    except Exception:  # a class, a builtin, or what answers every question; or there is no descriptor for an import
         return name
 
 
@@ -2580,7 +2580,8 @@ def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
 def _default_content(status: int, as_json: bool) -> _Bytes:
     """Return what an error response sends that nobody built: the status and its phrase, and nothing else."""
     if as_json:
-        return _Bytes(_encode_json({"error": {"status": status, "message": _reason(status)}}), _JSON)
+        # Not by json: to import it may fail just now, and this is what is left then.
+        return _Bytes(f'{{"error": {{"status": {status:d}, "message": "{_reason(status)}"}}}}'.encode(), _JSON)
     return _Bytes(_STATUS_LINES[status].encode(), _TEXT)
 
 
