@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     else:
         Template = str
 else:
-    Formatter = SimpleHandler = object  # see _formatter and _run_class
+    Formatter = SimpleHandler = object  # see _formatter_class and _run_class
 
     class _Late:
         """A module that is imported when it is first used.
@@ -1701,11 +1701,11 @@ class Markup(str):
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
         """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
-        return type(self)(_formatter()(_escape).fill(self, args, kwargs))
+        return type(self)(_formatter(_escape).fill(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
         """Format as `format(**mapping)` does, without a copy of the mapping."""
-        return type(self)(_formatter()(_escape).fill(self, (), mapping))
+        return type(self)(_formatter(_escape).fill(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
@@ -1866,7 +1866,7 @@ class _HtmlFormatter(Formatter):
         try:
             return self.vformat(template, args, values)
         except Exception as error:
-            tracer = _formatter(_FieldTracer)(self.escape)
+            tracer = _formatter_class(_FieldTracer)(self.escape)
             with contextlib.suppress(Exception):
                 tracer.vformat(template, args, values)
             _explain_field(
@@ -1886,11 +1886,16 @@ class _FieldTracer(_HtmlFormatter):
 
 
 @functools.cache
-def _formatter(kind: type[_HtmlFormatter] = _HtmlFormatter) -> Callable[[_Escape], Any]:
+def _formatter_class(kind: type[_HtmlFormatter]) -> Callable[[_Escape], Any]:
     """Join a class of ours with that of the module, which is imported when the first template is filled in."""
     from string import Formatter
 
     return type(kind.__name__, (kind, Formatter), {})
+
+
+@functools.cache
+def _formatter(escape: _Escape) -> Any:
+    return _formatter_class(_HtmlFormatter)(escape)
 
 
 def _explain_field(error: Exception, field: str, template: str, given: Sequence[object]) -> None:
@@ -1900,7 +1905,7 @@ def _explain_field(error: Exception, field: str, template: str, given: Sequence[
         known = ", ".join(map(str, given)) or "nothing"
         raise _MissingValue(f"no value for {{{name}}}, only for {known}: {braces}") from None
     try:
-        list(_formatter()(_escape).parse(template))
+        list(_formatter(_escape).parse(template))
     except ValueError:
         _explain(error, braces)
     else:
@@ -3126,7 +3131,7 @@ class Response:
         other template strings, and an iterable of values is written one after the other.
         """
         if isinstance(template, str):
-            text = _formatter()(_escape_page).fill(template, (), values) if values else template
+            text = _formatter(_escape_page).fill(template, (), values) if values else template
         elif _is_html(template) and not values:
             text = _as_html(template, _escape_page)
         else:
