@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     import inspect
     import json
     import logging
+    import selectors
     import socket
     import ssl
     import subprocess
@@ -6308,6 +6309,7 @@ class _BodyReader(io.RawIOBase):
 # Answers whose lines are still to be made: address, method, target, status, bytes of body, when it began and ended, and
 # why it was no success. To make many lines at a time spares a request with its line a tenth.
 _answered: deque[tuple[str, str, str, int, int, float, float, str]] = deque()
+_ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
 _lines: deque[str] = deque()  # those that wait to be written, each with its end
 _access: logging.Logger | None = None  # once logging was imported; nobody can have set it up before
 _own_handlers: list[logging.Handler] = []  # what it has then, where nobody else gets the lines
@@ -6384,13 +6386,8 @@ def _make_lines() -> None:
                 continue
             if ended >= next_second:
                 clock, next_second = _clock(int(epoch + ended)), int(epoch + ended) + 1 - epoch
-            if not target.isprintable():
-                target = _printable(target)
-            milliseconds = (ended - began) * 1000
-            _lines.append(f"{clock} {address} {method} {target} {code} {sent} {milliseconds:.1f} ms{reason}\n")
-
-
-_ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
+            facts = address, method, _printable(target), code, sent, (ended - began) * 1000, reason
+            _lines.append(f"{clock} {_ACCESS_LINE % facts}\n")
 
 
 def _write_lines(patience: float = 0) -> None:
@@ -7475,16 +7472,7 @@ class Server:
         if self.stopping and self._may_end():
             self._close()
             return
-        timeout = min(self._tick, _GRACE / 4) if self.stopping else self._tick
-        if self._crew.waiting or self._crew.passing or self._asked:
-            left_to_others = self._crew.careful or self._crew.full()
-            timeout = _PATIENCE if left_to_others and not self._asked else 0
-        # Lines are written when there is nothing else to do, or when they are many: that spares a request a tenth.
-        events = self._selector.select(0) if 0 < len(_answered) < _MANY_LINES else []
-        if not events:
-            if _answered or _lines:
-                _write_lines()
-            events = self._selector.select(timeout)
+        events = self._wait()
         self._now = time.monotonic()
         brought = False
         for key, event in events:
@@ -7508,6 +7496,20 @@ class Server:
         if self._now - self._swept >= self._tick:
             self._sweep()
         self._arrived = time.monotonic()
+
+    def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for something to happen as long as there is nothing else to do, and return what has."""
+        timeout = min(self._tick, _GRACE / 4) if self.stopping else self._tick
+        if self._crew.waiting or self._crew.passing or self._asked:
+            left_to_others = self._crew.careful or self._crew.full()
+            timeout = _PATIENCE if left_to_others and not self._asked else 0
+        # Lines are written when there is nothing else to do, or when they are many: that spares a request a tenth.
+        events = self._selector.select(0) if 0 < len(_answered) < _MANY_LINES else []
+        if not events:
+            if _answered or _lines:
+                _write_lines()
+            events = self._selector.select(timeout)
+        return events
 
     def _take_step(self, step: Callable[[_Connection], None], connection: _Connection) -> None:
         """Take a step with a connection; a fault of ours costs that connection, and not the server."""
