@@ -56,82 +56,49 @@ The file reads from top to bottom, each thing after what it is made of:
 
 from __future__ import annotations
 
+import base64
+import codecs
 import contextlib
+import copy
 import errno
 import functools
+import html
+import inspect
 import io
 import itertools
+import json
+import logging
 import operator
 import os
 import re
+import selectors
+import socket
 import stat
+import string
 import sys
 import threading
 import time
-from codecs import unicode_escape_decode
+import traceback
+import urllib.parse
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
 from types import BuiltinMethodType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, Union, cast, overload
+from wsgiref.handlers import SimpleHandler
 
-# What only some requests need (email, hashlib, html, mimetypes, string, tempfile, urllib), and what only the server
-# needs (wsgiref, socket, selectors), is imported where it is used; copy, json and logging when they are.
+# Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
 if TYPE_CHECKING:
-    import copy
-    import inspect
-    import json
-    import logging
-    import selectors
-    import socket
     import ssl
     import subprocess
-    from datetime import datetime
-    from string import Formatter
-    from traceback import TracebackException
     from types import TracebackType
-    from wsgiref.handlers import SimpleHandler
 
     if sys.version_info >= (3, 14):
         from string.templatelib import Template
     else:
         Template = str
-else:
-    Formatter = SimpleHandler = object  # see _formatter_class and _run_class
-
-    class _Late:
-        """A module that is imported when it is first used.
-
-        A hello needs neither json nor logging, and they would be a seventh of the time to its first answer.
-        """
-
-        def __init__(self, name):
-            self._name = name
-
-        def __getattr__(self, attribute):
-            try:
-                module = __import__(self._name)
-            except OSError:  # there is no descriptor to open a file with, but those that were kept
-                _import_late()
-                module = __import__(self._name)
-            globals()[self._name] = module
-            return getattr(module, attribute)
-
-    copy, json, logging = _Late("copy"), _Late("json"), _Late("logging")
-
-_LATE = {"copy", "json", "logging"}
-_kept: deque[socket.socket] = deque()  # by servers, each for the descriptor that an import needs
-
-
-def _import_late() -> None:
-    """Import what was put off; each file is closed before the next one is opened."""
-    with contextlib.suppress(IndexError):
-        while True:
-            _kept.popleft().close()
-    for name in _LATE:
-        __import__(name)
-
 
 __version__ = "1.0.0"
 
@@ -165,216 +132,70 @@ _StartResponse = Callable[..., Any]
 _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
 
-# ---- saying what happened --------------------------------------------------------------------------------------------
+# ---- words for people ------------------------------------------------------------------------------------------------
 #
-# To the person who writes the application, or watches over it: places, names, log records. Nothing here ever reaches a
-# client, and no text of a client gets into a record unescaped: not into its message, its arguments, its `extra`, nor
-# into the stack trace that logging's formatters print. Only the exception itself stays what it is.
+# How do messages name a function, a value and a place? Messages are for the author of an application and for its log.
+#
+#     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
+#     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
+#
+# `_printable` escapes what a client may have sent, so that no client can forge a line of the log.
 
-
-# What logging calls its levels: to name them must need no import, for that can fail.
-_DEBUG, _INFO, _WARNING, _ERROR = 10, 20, 30, 40
-
-
-@functools.cache
-def _log() -> logging.Logger:
-    """Return our logger, which gets no handler from this file and propagates, as a library's should."""
-    return logging.getLogger("webapp")
-
-
-# Of a class, past whatever its metaclass makes of the attribute.
-_class_name = type.__dict__["__qualname__"].__get__
-
-
-def _name(something: object) -> str:
-    """Return a name for a function, class or object that its author recognises. Never raises."""
-    try:
-        name = getattr(something, "__qualname__", None)
-        if isinstance(name, str) and name:
-            return _printable(name)
-        if isinstance(something, functools.partial):
-            return f"a partial of {_name(something.func)}"
-    except Exception:  # of a property, or of an object that has an answer to everything
-        pass
-    return f"an object of {_printable(_class_name(type(something)))}"
+_LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
+_FUNCTION = type(lambda: None)
 
 
 def _printable(text: str) -> str:
-    """Return `text` with whatever is not printable escaped, so that a client cannot forge a line of the log."""
-    # repr() escapes just that, and besides backslashes and quotes, which are none of what it is shown here.
+    """Return `text` on one line: characters that are not printable become escapes."""
+    # repr() would escape backslashes and quotes too, but it is given neither.
     return text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
 
 
-def _caller() -> str:
-    """Return file and line of the nearest caller outside this file."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals is globals():
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+def _name(thing: object) -> str:
+    """Return a name for a function, a class or an object that its author recognises."""
+    if isinstance(thing, functools.partial):
+        return f"a partial of {_name(thing.func)}"
+    name = getattr(thing, "__qualname__", None)
+    return _printable(name) if isinstance(name, str) else f"an object of {_printable(type(thing).__qualname__)}"
 
 
-def _whereabouts(something: Any) -> str:
-    """Return the name of a hook or handler, with the file and line it was written in where Python can tell."""
-    name = _name(something)
+def _value(value: object, longest: int = 80) -> str:
+    """Return the repr of a value, escaped and cut; of a function or class its name."""
     try:
-        from inspect import unwrap
-
-        while isinstance(something, functools.partial):
-            something = something.func
-        something = unwrap(something)
-        code = getattr(something, "__code__", None) or type(something).__call__.__code__
-        own = code.co_filename == _FILE
-        return name if own else f"{name} ({_printable(code.co_filename)}:{code.co_firstlineno:d})"
-    except Exception:  # a class, a builtin, or what answers every question; or there is no descriptor for an import
-        return name
-
-
-def _escape_in_files(logger: logging.Logger) -> None:
-    """Let log files escape what their encoding cannot hold, as those that logging.basicConfig opens do.
-
-    A file that was opened otherwise loses such a record with its stack trace: the one about a failed hook on Windows,
-    where files are seldom in UTF-8 unless they are told to be. Standard output is the program's own and is left alone.
-    """
-    above: logging.Logger | None = logger
-    while above is not None:
-        for handler in above.handlers:
-            if isinstance(handler, logging.FileHandler) and handler.errors in (None, "strict"):
-                handler.errors = "backslashreplace"  # for when it is opened, or opened again
-            stream = getattr(handler, "stream", None)
-            if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict" and stream is not sys.__stdout__:
-                # Where it is closed, or cannot be written to, that is the handler's to deal with.
-                with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as held:
-                    handler.acquire()
-                    held.callback(handler.release)
-                    stream.reconfigure(errors="backslashreplace")
-        above = above.parent if above.propagate else None
-
-
-def _below(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from where it has left this file, None if it never did."""
-    while trace is not None and trace.tb_frame.f_globals is globals():
-        trace = trace.tb_next
-    return trace
-
-
-def _report(
-    level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
-) -> None:
-    """Log, and never raise: a broken log handler must not cost the client its response.
-
-    The stack trace begins where it has left this file, for what matters at two in the morning is the application.
-    `where` is a line above it.
-    """
-    try:
-        log = _log()
-        if not log.isEnabledFor(level):
-            return
-        caller = sys._getframe(1)
-        code = caller.f_code
-        trace = None if error is None else (type(error), error, _below(error.__traceback__) or error.__traceback__)
-        record = log.makeRecord(
-            log.name, level, code.co_filename, caller.f_lineno, message, arguments, trace, code.co_name
-        )
-        vars(record).update(extra)  # given to makeRecord, one that a record factory has set already would be an error
-        if trace is not None:
-            # Where formatters keep what they have made of exc_info. All of logging's print it if it is there already.
-            lines = [where] if where else []
-            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(*trace)))
-        _escape_in_files(log)
-        log.handle(record)
+        return _name(value) if hasattr(value, "__qualname__") else _printable(repr(value))[:longest]
     except Exception:
-        return
+        return f"<{type(value).__qualname__}, whose repr() fails>"
 
 
-def _trace_lines(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> list[str]:
-    from traceback import TracebackException
-
-    try:
-        return list(_lines_of(TracebackException(kind, error, trace)))
-    except Exception:  # out of memory, or too deep in recursion for the many calls of that
-        return [f"{_describe(error)}, whose stack trace cannot be shown"]
-
-
-_FILE = _caller.__code__.co_filename
-_CAUSED = "The above exception was the direct cause of the following exception:"
-_DURING = "During handling of the above exception, another exception occurred:"
-
-
-def _lines_of(found: TracebackException) -> Iterator[str]:
-    """Yield what Python prints of an exception, each message as one line with its line ends in it.
-
-    A message, a note, or the source that a SyntaxError shows, may be a client's: its line ends must not make what looks
-    like a frame, or like another record.
-    """
-    chain = [found]
-    while (earlier := _earlier(chain[-1])) is not None:
-        chain.append(earlier)
-    for depth, each in reversed(list(enumerate(chain))):
-        own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, each.stack))
-        if own < len(each.stack):
-            del each.stack[:own]
-        if each.stack:
-            yield "Traceback (most recent call last):"
-        for frame in each.stack.format():
-            # The line that was running, and the marks below it, are indented; a line end in a file's name is not that.
-            yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
-        for number, line in enumerate(each.format_exception_only()):
-            yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
-        for inner in getattr(each, "exceptions", None) or ():  # of an ExceptionGroup
-            yield from ("  | " + line for line in _lines_of(inner))
-        if depth:
-            yield from ("", _CAUSED if chain[depth - 1].__cause__ is each else _DURING, "")
-
-
-def _earlier(found: TracebackException) -> TracebackException | None:
-    if found.__cause__ is not None or found.__suppress_context__:
-        return found.__cause__
-    return found.__context__
-
-
-def _describe(something: object) -> str:
-    """Return what repr() does, escaped; and something where that fails."""
-    try:
-        return _printable(repr(something))
-    except Exception:
-        return f"<{_name(something)}, whose repr() fails>"
-
-
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
-
-
-def _give_reason(environ: _Environ, tell: Callable[[Any], str], *arguments: object) -> None:
-    """Tell a server that asked for it, on one printable line, why the answer is what it is. Never for the client."""
-    reasons = environ.get("webapp.reason")
-    if isinstance(reasons, list):
-        with contextlib.suppress(Exception):  # of an exception that cannot say what it is
-            reason = _printable(tell(*arguments)[: _LONGEST_REASON + 1])
-            reasons.append(reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 3] + "...")
+def _place(thing: Any = None) -> str:
+    """Return name, file and line of a function; without an argument file and line of the caller outside this file."""
+    if thing is None:
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_globals is globals():
+            frame = frame.f_back
+        return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    function = thing
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None and callable(function):
+        code = getattr(type(function).__call__, "__code__", None)  # of an object that can be called
+    if code is None or code.co_filename == _place.__code__.co_filename:
+        return _name(thing)
+    return f"{_name(thing)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
 
 
 def _check_text(what: str, value: object, hint: str = "") -> None:
     if not isinstance(value, str):
-        raise TypeError(f"{what} is a str, not {_shown(value)}{hint}")
-
-
-def _shown(value: object) -> str:
-    """Return what an author recognises a value by: a function's name, what else repr() shows."""
-    return _name(value) if hasattr(value, "__qualname__") else f"{_describe(value):.80}"
-
-
-def _list_attributes(error: AttributeError) -> None:
-    """Let an error about an object of this file say what that has; which it was, Python tells since 3.10."""
-    kind = type(getattr(error, "obj", None))
-    if kind.__module__ == __name__:
-        error.args = (f"{error}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
+        raise TypeError(f"{what} is a str, not {_value(value)}{hint}")
 
 
 def _of(giver: object) -> str:
-    return "" if giver is None else f" of {_whereabouts(giver)}"
+    return "" if giver is None else f" of {_place(giver)}"
 
 
 def _explain(error: Exception, what: str) -> None:
-    """Let an exception of Python's own begin with what it is about; one of the application says so itself."""
+    """Let an exception of Python's own begin with the thing it is about; an application's exception stays as it is."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         error.args = (f"{what}: {error}",)
 
@@ -385,35 +206,16 @@ def _explain(error: Exception, what: str) -> None:
 # counts as absent. Writing raises ValueError for whatever would break the response apart. Nothing here knows of a
 # request or response: values are text.
 
-if TYPE_CHECKING:
-    _expression = re.compile
-else:
-
-    class _expression:
-        """A regular expression that is compiled when it is first used.
-
-        All of them at import would be a tenth of the time that a program takes to its first answer, which needs three.
-        """
-
-        def __init__(self, pattern, flags=0):
-            self._given = pattern, flags
-
-        def __getattr__(self, name):
-            method = getattr(re.compile(*self._given), name)
-            setattr(self, name, method)  # so that this is asked once for each
-            return method
-
-
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
-_TOKEN = _expression(f"{_TCHAR}+")
+_TOKEN = re.compile(f"{_TCHAR}+")
 # PEP 3333 admits latin-1 without controls, so no tab either.
-_NOT_IN_VALUE = _expression(r"[^\x20-\x7e\x80-\xff]")
+_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
-_AUTHORITY = _expression(
+_AUTHORITY = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 )
 # What proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
-_ADDRESS = _expression(r"[0-9A-Za-z._:%\[\]-]+")
+_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
@@ -421,37 +223,7 @@ _NOT_OURS = frozenset(
 )
 
 
-_LONGEST_REMEMBERED = 256  # characters; hardly any name of a field, Accept or extension has more
-
-
-class _Remembered(dict[str, _T]):
-    """What a function gives for a text: `remembered[text]`. Forgets all of it when there would be more than `size`.
-
-    Clients choose such texts: what is long is not kept, so all tables together hold less than 1 MiB, whatever is sent.
-    A dict answers what it knows in two thirds of the time of functools.lru_cache.
-    """
-
-    __slots__ = ("_compute", "_size")
-
-    def __init__(self, compute: Callable[[str], _T], size: int) -> None:
-        super().__init__()
-        self._compute = compute
-        self._size = size
-
-    def __missing__(self, text: str) -> _T:
-        value = self._compute(text)
-        if len(text) <= _LONGEST_REMEMBERED:
-            if len(self) >= self._size:
-                self.clear()
-            self[text] = value
-        return value
-
-
-def _remember(size: int) -> Callable[[Callable[[str], _T]], _Remembered[_T]]:
-    return lambda compute: _Remembered(compute, size)
-
-
-@_remember(256)  # an application has few header fields and repeats them: a look-up takes a tenth of the time of a check
+@functools.lru_cache(maxsize=256)
 def _header_name(name: str) -> tuple[str, str]:
     """Return the name of a header field in small letters and as it is, or raise ValueError."""
     if not _TOKEN.fullmatch(name):
@@ -461,7 +233,7 @@ def _header_name(name: str) -> tuple[str, str]:
     return name.lower(), str.__str__(name)
 
 
-@_remember(64)
+@functools.lru_cache(maxsize=64)
 def _is_authority(text: str) -> bool:
     """Tell whether a Host field may be so: the name or address of a host, and perhaps a port (RFC 3986 section 3.2)."""
     return _AUTHORITY.fullmatch(text) is not None
@@ -471,7 +243,7 @@ def _check_header(name: str, value: str) -> tuple[str, tuple[str, str]]:
     """Return the key of a header field and the field itself; raise ValueError if it may not stand in a response."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
-    key, name = _header_name[name]
+    key, name = _header_name(name)
     # Nearly every value is plain ASCII, and str knows that without the expression.
     if not (value.isascii() and value.isprintable()) and _NOT_IN_VALUE.search(value):
         raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
@@ -533,15 +305,15 @@ def _allow_header(methods: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[dict
 
 # A piece of a list between separators, quoted strings whole; one that is never closed reaches to the end. Nothing
 # here can match in two ways, so the time is linear.
-_ELEMENT = _expression(r'(?:[^,"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL)
-_ESCAPED = _expression(r"\\(.)", re.DOTALL)
-_QUOTED = _expression(r'"(?:[^"\\]|\\.)*(?:"|\\?$)', re.DOTALL)
-_QVALUE = _expression(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
-_MEDIA_RANGE = _expression(f"{_TCHAR}+/{_TCHAR}+")
+_ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)', re.DOTALL)
+_QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
+_MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
 
 # One parameter of a header value: a name, then a quoted string (RFC 9110, 5.6.4) whose closing quote may be
 # missing, or anything up to the next semicolon. No two branches begin alike, so a search is linear.
-_PARAMETER = _expression(r';\s*([^\s;="]+)\s*=\s*(?:"([^"\\]*(?:\\.[^"\\]*)*)"?|([^;]*))', re.DOTALL)
+_PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*(?:"([^"\\]*(?:\\.[^"\\]*)*)"?|([^;]*))', re.DOTALL)
 
 
 def _unescape(quoted: str) -> str:
@@ -570,7 +342,7 @@ def _parse_options(value: str, unescape: Callable[[str], str] = _unescape) -> tu
     return value.partition(";")[0].strip().lower(), parameters
 
 
-@_remember(64)
+@functools.lru_cache(maxsize=64)
 def _media_type(value: str) -> str:
     """Return the media type of a Content-Type field, in small letters and without parameters."""
     return value.partition(";")[0].strip().lower()
@@ -582,7 +354,7 @@ def _unquote_strictly(quoted: str) -> str:
 
 
 # A weight is no quoted string (RFC 9110 section 12.4.2): it is looked for where those are blanked out.
-_WEIGHT = _expression(r";[ \t]*[qQ]=([^;]*)")
+_WEIGHT = re.compile(r";[ \t]*[qQ]=([^;]*)")
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -599,7 +371,7 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
 _JSON_NAMES = ("application/json", "text/javascript")
 
 
-@_remember(128)  # clients send few different ones
+@functools.lru_cache(maxsize=128)
 def _names_json(accept: str) -> bool:
     """Tell whether an Accept header names JSON with a weight above 0; a wildcard names nothing."""
     return any(weight > 0 and media_range in _JSON_NAMES for media_range, _, weight in _parse_accept(accept))
@@ -638,8 +410,6 @@ def _http_date(seconds: float) -> str:
         moment = time.gmtime(whole)
     except (OSError, OverflowError, ValueError):
         # Windows knows nothing before 1970 or after 3000, other systems nothing beyond 32 bits.
-        from datetime import datetime, timedelta
-
         moment = (datetime(1970, 1, 1) + timedelta(seconds=whole)).timetuple()
     year, month, day, hour, minute, second, weekday = moment[:7]
     return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{second:02} GMT"
@@ -649,23 +419,21 @@ def _seconds(max_age: Any) -> int:
     try:
         return int(max_age)
     except (ArithmeticError, TypeError, ValueError) as error:
-        raise type(error)(f"max_age is a number of seconds, not {_shown(max_age)}") from None
+        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
 
 
 def _time_stamp(moment: datetime) -> float:
     """Return the time stamp of a datetime, which is local time if it names no zone."""
     if not hasattr(moment, "timestamp"):
-        raise TypeError(f"expires is a time stamp or a datetime, not {_shown(moment)}")
+        raise TypeError(f"expires is a time stamp or a datetime, not {_value(moment)}")
     try:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
         # The system knows no local time that far away: before 1970 on Windows. There hours do not matter.
-        from datetime import timezone
-
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
-@_remember(64)  # clients send back what they were told; a 304 takes two thirds of the time
+@functools.lru_cache(maxsize=64)
 def _parse_http_date(value: str) -> float | None:
     """Read a date in any of the three forms of RFC 9110 section 5.6.7, as seconds; None if it is none of them."""
     from email.utils import mktime_tz, parsedate_tz
@@ -679,10 +447,10 @@ def _parse_http_date(value: str) -> float | None:
 
 # What browsers would cut, drop or misread (RFC 6265bis sections 4.1.3, 5.6 and 5.7) is refused, for nobody would hear
 # of it: the browser keeps no cookie, or another one.
-_NOT_IN_COOKIE = _expression(r"[\x00-\x1f\x7f;]")
+_NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
 _LONGEST_COOKIE = 4096  # bytes of name and value
 _LONGEST_ATTRIBUTE = 1024
-_DOMAIN = _expression(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
+_DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
 # Names that promise how the cookie was set, in capitals or not.
 _SECURE_PREFIXES = ("__secure-", "__host-", "__http-")
 _HTTPONLY_PREFIXES = ("__http-", "__host-http-")
@@ -947,7 +715,7 @@ class Fields(Mapping[str, _T]):
         400; its attribute `field` is `name`. If the field is missing, it is a KeyError too.
         """
         if not callable(convert):  # also when a client has sent no such field
-            raise TypeError(f"parse({_shown(name)}, {_shown(convert)}): a name, then a function that converts, as int")
+            raise TypeError(f"parse({_value(name)}, {_value(convert)}): a name, then a function that converts, as int")
         if default is not ... and name not in self._values:
             return default
         value = self[name]
@@ -1027,7 +795,7 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     return fields
 
 
-_STRAY_PERCENT = _expression(r"%(?![0-9A-Fa-f]{2})")
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def _unquote_field(text: str) -> str:
@@ -1047,7 +815,7 @@ def _unescape_percent(text: str) -> str:
     if sys.implementation.name != "cpython":  # PyPy takes "% 1" and "%+1" for escapes
         text = _STRAY_PERCENT.sub("%25", text)
     try:
-        return unicode_escape_decode(text.replace("\\", r"\\").replace("%", r"\x").encode("latin-1"))[0]
+        return codecs.unicode_escape_decode(text.replace("\\", r"\\").replace("%", r"\x").encode("latin-1"))[0]
     except UnicodeDecodeError:
         return _unescape_percent(_STRAY_PERCENT.sub("%25", text))
 
@@ -1280,9 +1048,7 @@ def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
     """
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
-        from urllib.parse import unquote_to_bytes
-
-        return _decode(unquote_to_bytes(extended[2]), extended[0])
+        return _decode(urllib.parse.unquote_to_bytes(extended[2]), extended[0])
     text = disposition.get(parameter)
     return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
@@ -1298,16 +1064,16 @@ def _read_field(content: Iterator[bytes], limit: int) -> bytes:
 
 
 # RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
-_BOUNDARY = _expression(rb"[ -~]{1,70}")
+_BOUNDARY = re.compile(rb"[ -~]{1,70}")
 # What follows a boundary: two hyphens in the last delimiter, else the end of the line after some padding,
 # which is bounded since all of it must be in memory at once. Then as much of it as a buffer's end may leave.
-_DELIMITER_END = _expression(rb"--|[ \t]{0,70}\r\n")
-_DELIMITER_END_CUT = _expression(rb"-?|[ \t]{0,70}\r?")
+_DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
+_DELIMITER_END_CUT = re.compile(rb"-?|[ \t]{0,70}\r?")
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
 # A NUL may stand in a file name only, where it is removed.
-_PART_FIELD = _expression(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
-_FOLD = _expression(r"\r\n[ \t]+")
-_CONTROLS = _expression(r"[\x00-\x1f\x7f-\x9f]")
+_PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
+_FOLD = re.compile(r"\r\n[ \t]+")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class _PartReader:
@@ -1458,7 +1224,7 @@ def _ascii(digits: str) -> str:
     return digits
 
 
-_ESCAPES = _expression(r"[^\\]*(?:\\(?:[^u]|u[0-9A-Fa-f]{4})[^\\]*)*")
+_ESCAPES = re.compile(r"[^\\]*(?:\\(?:[^u]|u[0-9A-Fa-f]{4})[^\\]*)*")
 
 
 @functools.cache
@@ -1580,13 +1346,11 @@ def _as_json_value(value: Any) -> Any:
             return list(value)
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview)):
         return list(value)
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {_describe(value):.80}")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {_value(value)}")
 
 
 def _exception_as_json(error: BaseException) -> dict[str, Any]:
-    from traceback import format_exception
-
-    trace = format_exception(type(error), error, error.__traceback__)
+    trace = traceback.format_exception(type(error), error, error.__traceback__)
     return {"type": type(error).__name__, "message": str(error), "trace": "".join(trace)}
 
 
@@ -1624,7 +1388,7 @@ def _unwritable(document: object, write: Callable[[Any], object], name: str) -> 
             try:
                 write(member)
             except Exception:
-                shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _describe(key)
+                shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
                 name, document = f"{name}[{_printable(shown):.80}]", member
                 break
     return name
@@ -1714,16 +1478,14 @@ class Markup(str):
 
     def unescape(self) -> str:
         """Return plain text: character references become what they stand for, tags stay."""
-        from html import unescape
-
-        return unescape(str(self))
+        return html.unescape(str(self))
 
     def striptags(self) -> str:
         """Return plain text without tags and comments, each run of white space as one space."""
         return Markup(" ".join(_TAG.sub(r"\1", str(self)).split())).unescape()
 
 
-_TAG = _expression(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
+_TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
 
 # The methods of str whose result is made of the text itself; some put an argument into it, the one at that position.
 _ESCAPED_ARGUMENT = dict.fromkeys(
@@ -1849,7 +1611,7 @@ class _MissingValue(KeyError, IndexError):
     __str__ = Exception.__str__  # KeyError would show the message in quotes
 
 
-class _HtmlFormatter(Formatter):
+class _HtmlFormatter(string.Formatter):
     """Formats as str.format does, and makes HTML of each field."""
 
     def __init__(self, escape: _Escape) -> None:
@@ -1857,9 +1619,7 @@ class _HtmlFormatter(Formatter):
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if "&" in format_spec:  # a field within it, as in {price:{width}}, was escaped on its way here
-            from html import unescape
-
-            format_spec = unescape(format_spec)
+                format_spec = html.unescape(format_spec)
         return _formatted(value, format_spec, self.escape)
 
     def fill(self, template: str, args: Sequence[Any], values: Mapping[str, Any]) -> str:
@@ -1867,7 +1627,7 @@ class _HtmlFormatter(Formatter):
         try:
             return self.vformat(template, args, values)
         except Exception as error:
-            tracer = _formatter_class(_FieldTracer)(self.escape)
+            tracer = _FieldTracer(self.escape)
             with contextlib.suppress(Exception):
                 tracer.vformat(template, args, values)
             _explain_field(
@@ -1887,16 +1647,8 @@ class _FieldTracer(_HtmlFormatter):
 
 
 @functools.cache
-def _formatter_class(kind: type[_HtmlFormatter]) -> Callable[[_Escape], Any]:
-    """Join a class of ours with that of the module, which is imported when the first template is filled in."""
-    from string import Formatter
-
-    return type(kind.__name__, (kind, Formatter), {})
-
-
-@functools.cache
 def _formatter(escape: _Escape) -> Any:
-    return _formatter_class(_HtmlFormatter)(escape)
+    return _HtmlFormatter(escape)
 
 
 def _explain_field(error: Exception, field: str, template: str, given: Sequence[object]) -> None:
@@ -1919,7 +1671,7 @@ def _explain_field(error: Exception, field: str, template: str, given: Sequence[
 # cannot be read raises HttpException with a 4xx, the same one each time. Nothing here believes a header that a proxy
 # should have set, unless the application said how many proxies there are.
 
-_CONTENT_LENGTH = _expression(r"[0-9]{1,18}")
+_CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
 _PIECE = 65536  # bytes that are read or sent at a time
 # What a URI, and what a path, may hold unencoded besides letters and digits (RFC 3986 sections 2 and 3.3); a % only in
 # front of two hex digits.
@@ -1928,9 +1680,7 @@ _PATH_SAFE = "/!$&'()*+,;=:@~"
 
 
 def _quote(text: str, safe: str, encoding: str = "utf-8", errors: str = "strict") -> str:
-    from urllib.parse import quote  # whose module imports ipaddress: without both a program starts a sixteenth earlier
-
-    return quote(text, safe, encoding, errors)
+    return urllib.parse.quote(text, safe, encoding, errors)
 
 
 def _flat(fields: Fields[Any]) -> dict[str, Any]:
@@ -1939,7 +1689,7 @@ def _flat(fields: Fields[Any]) -> dict[str, Any]:
 
 # One request, one path: what is below says which, and the router, static, mount and Request.url go by it.
 
-_ENCODED_SLASH = _expression("%2[Ff]")
+_ENCODED_SLASH = re.compile("%2[Ff]")
 
 
 def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
@@ -2132,6 +1882,35 @@ class _BodyStream(io.RawIOBase):
         return len(data)
 
 
+class _Observer:
+    """A server or test client that wants to know more than PEP 3333 tells: `environ["webapp.server"]`.
+
+    It is the only key that this file adds to an environ. Any server may leave it out.
+
+        explain(reason)          why the answer has its status: one printable line for an access log, never for a client
+        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type
+        unanswered(error)        no error hook has answered `error`; False if the observer has heard of it before
+    """
+
+    def explain(self, reason: str) -> None:
+        """Take the reason of an answer."""
+
+    def begin_stream(self, content_type: str) -> None:
+        """Take the news that a stream begins; raise an HttpException to refuse it."""
+
+    def unanswered(self, error: BaseException) -> bool:
+        """Take an exception that no hook has answered."""
+        return True
+
+
+_NO_OBSERVER = _Observer()
+
+
+def _observer(environ: _Environ) -> _Observer:
+    """Return the observer of a request; one that does nothing if the server has none."""
+    return cast(_Observer, environ.get("webapp.server", _NO_OBSERVER))
+
+
 class Request:
     """What the client asked for. Its attributes are computed when first read, and not meant to be assigned to.
 
@@ -2192,15 +1971,15 @@ class Request:
         What no host can be counts as not sent: not every server looks.
         """
         forwarded = self._forwarded("HOST")
-        if forwarded and _is_authority[forwarded]:
+        if forwarded and _is_authority(forwarded):
             return forwarded
         sent: str = self.environ.get("HTTP_HOST", "")
-        if _is_authority[sent]:
+        if _is_authority(sent):
             return sent
         name, port = self.environ["SERVER_NAME"], self.environ["SERVER_PORT"]
         name = f"[{name}]" if ":" in name else name
         own = str(name) if port == {"http": "80", "https": "443"}.get(self.scheme) else f"{name}:{port}"
-        return own if _is_authority[own] else "localhost"  # at a Unix socket a server may have a path for its name
+        return own if _is_authority(own) else "localhost"  # at a Unix socket a server may have a path for its name
 
     @property
     def _target(self) -> str | None:
@@ -2249,7 +2028,7 @@ class Request:
     @property
     def content_type(self) -> str:
         """The media type of the body, without parameters and in small letters; "" if none was sent."""
-        return _media_type[self.environ.get("CONTENT_TYPE") or ""]
+        return _media_type(self.environ.get("CONTENT_TYPE") or "")
 
     def _content_parameter(self, name: str, default: str) -> str:
         return _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get(name, default)
@@ -2291,7 +2070,7 @@ class Request:
         """
         self._vary_on("Accept")
         accept = self.environ.get("HTTP_ACCEPT")
-        return accept is not None and _names_json[accept]
+        return accept is not None and _names_json(accept)
 
     def accepts(self, *media_types: str) -> str | None:
         """Return which of `media_types` the client likes best, None if it takes none of them (RFC 9110 section 12.5.1).
@@ -2527,9 +2306,7 @@ class _Stream(_Content):
 
         RuntimeError for a stream that has failed here before: it must not look like one that has ended.
         """
-        announce = response._request.environ.get("webapp.stream")
-        if announce is not None:  # the built-in server's, for it need not wait for the first chunk with others
-            announce(self.content_type)
+        _observer(response._request.environ).begin_stream(self.content_type)
         if self._first is None:
             chunks, self._chunks = self._chunks, None
             if chunks is None:
@@ -2555,7 +2332,7 @@ def _encode_chunk(chunk: Any) -> bytes:
     raise TypeError(f"a chunk of a stream is str or bytes, not {type(chunk).__name__}")
 
 
-_LINE_END = _expression(r"\r\n|\r|\n")  # those of an event stream, which are fewer than those of str.splitlines
+_LINE_END = re.compile(r"\r\n|\r|\n")  # those of an event stream, which are fewer than those of str.splitlines
 _EVENT_FIELDS = ("comment", "id", "event", "retry", "data")
 
 
@@ -2625,7 +2402,7 @@ _CONTENT_TYPES = {
 }
 
 
-@_remember(64)
+@functools.lru_cache(maxsize=64)
 def _content_type(extension: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
     found = _CONTENT_TYPES.get(extension.lower())
@@ -2702,7 +2479,7 @@ class _FileBody(io.FileIO):
 _WINDOWS = os.name == "nt"
 # What is no file's name on Windows: that of a device, which lies in every directory and may keep whoever opens it; one
 # with a character that no name holds, such as the colon of a stream; one that loses its end.
-_NO_NAME_ON_WINDOWS = _expression(
+_NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
 )  # fmt: skip
@@ -2731,7 +2508,7 @@ class _File(_Content):
 
     def __init__(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> None:
         self.file = file
-        self.content_type = content_type or _content_type[os.path.splitext(file.path)[1]]
+        self.content_type = content_type or _content_type(os.path.splitext(file.path)[1])
         self.filename = filename
 
     def begin(self, response: Response, giver: object) -> _FileBody:
@@ -2780,7 +2557,7 @@ def _attachment(filename: str) -> str:
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"
 
 
-_ENTITY_TAG = _expression(r'(?:W/)?("[^"]*")')
+_ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 def _is_unchanged(request: Request, etag: str, info: os.stat_result) -> bool:
@@ -2789,11 +2566,11 @@ def _is_unchanged(request: Request, etag: str, info: os.stat_result) -> bool:
     if known is not None:
         return known.strip(" \t") == "*" or etag in _ENTITY_TAG.findall(known)
     since = request.environ.get("HTTP_IF_MODIFIED_SINCE")
-    seconds = None if since is None else _parse_http_date[since]
+    seconds = None if since is None else _parse_http_date(since)
     return seconds is not None and info.st_mtime_ns // 10**9 <= seconds
 
 
-_RANGE = _expression(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))[ \t]*", re.IGNORECASE)
+_RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))[ \t]*", re.IGNORECASE)
 
 
 def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | None:
@@ -2851,7 +2628,7 @@ def _check_secret(key: bytes) -> None:
     if len(key.strip()) <= _NO_SECRET:
         raise ValueError(f"secret_key is no secret: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
     if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
-        _report(_WARNING, "a secret_key of %d bytes may be guessed (%s); %s", len(key), _caller(), _MAKE_SECRET)
+        _report(logging.WARNING, "a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), _MAKE_SECRET)
 
 
 def _key_for(purpose: str, secret: bytes) -> bytes:
@@ -2865,14 +2642,12 @@ def _key_for(purpose: str, secret: bytes) -> bytes:
 
 def _sign(key: bytes, text: str) -> str:
     import hmac
-    from base64 import urlsafe_b64encode
 
-    return urlsafe_b64encode(hmac.digest(key, text.encode(), "sha256")).decode().rstrip("=")
+    return base64.urlsafe_b64encode(hmac.digest(key, text.encode(), "sha256")).decode().rstrip("=")
 
 
 def _verified(app: WebApp, cookie: str) -> str:
     """Return the JSON in a session cookie; "{}" if it was not signed by us, or too long ago."""
-    from base64 import urlsafe_b64decode
     from hmac import compare_digest
 
     signed, _, signature = cookie.rpartition(".")
@@ -2881,7 +2656,7 @@ def _verified(app: WebApp, cookie: str) -> str:
     # What we have signed has a number for its stamp.
     if not any(valid) or time.time() - int(stamp) > app._session_max_age:
         return "{}"
-    return urlsafe_b64decode(encoded + "==").decode()
+    return base64.urlsafe_b64decode(encoded + "==").decode()
 
 
 def _open_session(context: WebContext) -> dict[str, Any]:
@@ -2907,13 +2682,12 @@ def _as_session_value(value: object) -> object:
         return dict(value)
     raise TypeError(
         f"{type(value).__name__} would not come back as what it is; a session keeps str, int, float, bool, None, "
-        f"and lists and dicts of them: {_describe(value):.80}"
+        f"and lists and dicts of them: {_value(value)}"
     )
 
 
 def _save_session(response: Response, giver: object) -> None:
     """Set, or delete, the session's cookie if the session has changed."""
-    from base64 import urlsafe_b64encode
 
     app = response._request._app
     try:
@@ -2926,7 +2700,7 @@ def _save_session(response: Response, giver: object) -> None:
     if not response._session:
         response.delete_cookie(app._session_cookie)
         return
-    signed = f"{urlsafe_b64encode(document.encode()).decode().rstrip('=')}.{int(time.time())}"
+    signed = f"{base64.urlsafe_b64encode(document.encode()).decode().rstrip('=')}.{int(time.time())}"
     value = f"{signed}.{_sign(app._session_keys[0], signed)}"
     if len(value) < _MAX_COOKIE:
         response.cookie(app._session_cookie, value, max_age=app._session_max_age)
@@ -3206,7 +2980,7 @@ class Response:
         whole: tuple[type, ...] = (Mapping, bytes, bytearray, memoryview, *((str,) if write is _encode_event else ()))
         if isinstance(iterable, whole) or not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
             call = ": call it" if callable(iterable) else ""
-            raise TypeError(f"a stream is an iterable of its chunks or events, not {_shown(iterable)}{call}")
+            raise TypeError(f"a stream is an iterable of its chunks or events, not {_value(iterable)}{call}")
         chunks = iter(iterable)
         if chunks is not iterable:
             self._close_later(chunks)
@@ -3283,7 +3057,7 @@ class Response:
             self.stream(value)
         else:
             raise TypeError(
-                f"{_whereabouts(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, "
+                f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, "
                 "Markup or an iterator, or use context.response (code(404) for a status, json(document) for any other "
                 f"document){_rather(value)}"
             )
@@ -3394,11 +3168,9 @@ class Response:
 
 def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
     """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` ones."""
-    import inspect
-
     sides = (function, type(function).__call__)
     if any(inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side) for side in sides):
-        raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_caller()})")
+        raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
     try:
         return inspect.signature(function, follow_wrapped=follow_wrapped)
     except ValueError:
@@ -3414,7 +3186,6 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
     return True
 
 
-_FUNCTION = type(_caller)
 _NOT_PLAIN = 0x04 | 0x08 | 0x80 | 0x200  # CO_VARARGS, CO_VARKEYWORDS, CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
@@ -3455,7 +3226,7 @@ class Executor:
         for name in cls._called:
             method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
             if isinstance(method, _FUNCTION) and not _takes_count(method, 2):
-                raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_caller()})")
+                raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_place()})")
 
     def execute(self, context: WebContext) -> object:
         """Do the work. What it returns is sent, unless it is None, or `on_cancel` builds an answer instead."""
@@ -3491,8 +3262,8 @@ class ValidationExecutor(Executor):
         super().__init_subclass__(**kwargs)
         fields: object = cls.secret_fields
         if isinstance(fields, (str, bytes)) or not (hasattr(fields, "__contains__") or hasattr(fields, "__get__")):
-            wanted = f"({fields!r},)" if isinstance(fields, str) else f"names of fields, not {_shown(fields)}"
-            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: {wanted} ({_caller()})")
+            wanted = f"({fields!r},)" if isinstance(fields, str) else f"names of fields, not {_value(fields)}"
+            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: {wanted} ({_place()})")
 
     _errors: dict[str, list[str]] | None = None  # not made in __init__, which a subclass may write without super()
 
@@ -3516,7 +3287,7 @@ class ValidationExecutor(Executor):
     def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
         """Add the messages of a mapping of field to message, or messages."""
         if not isinstance(errors, Mapping):
-            raise TypeError(f"add_errors() takes a mapping of field to messages, not {_shown(errors)}")
+            raise TypeError(f"add_errors() takes a mapping of field to messages, not {_value(errors)}")
         for field, messages in errors.items():
             for message in messages if isinstance(messages, Iterable) and not isinstance(messages, str) else [messages]:
                 self.add_error(field, message)
@@ -3563,7 +3334,7 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
     if not executor.canceled:
         return value
     context._halted = _CANCELED
-    _give_reason(context.request.environ, _why_canceled, executor)
+    _observer(context.request.environ).explain(_why_canceled(executor))
     response, dropped = context.response, True
     if hasattr(executor, "add_error") and response._state == _OPEN:
         response.code(422)
@@ -3595,15 +3366,15 @@ def _link(executor: object, names: Sequence[str], decorated: bool = False) -> _L
     if _is_executor(type(executor)):
         raise TypeError(
             f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
-            f"give the class, or a function that makes one ({_caller()})"
+            f"give the class, or a function that makes one ({_place()})"
         )
     if isinstance(executor, type):
         if not _is_executor(executor):
-            raise TypeError(f"{_name(executor)} is no subclass of Executor ({_caller()})")
+            raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
         if not _takes(_signature(executor)):
-            raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_caller()})")
+            raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
     elif not callable(executor):
-        raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_caller()})")
+        raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_place()})")
     elif decorated or _needs_argument(executor):
         return _handler_link(executor, names)
     return _named(functools.partial(_run_made, executor), executor)
@@ -3622,7 +3393,7 @@ def _needs_argument(function: Callable[..., object]) -> bool:
 def _run_made(factory: Callable[[], object], context: WebContext) -> object:
     executor = factory()
     if not _is_executor(type(executor)):
-        made = f"the factory {_whereabouts(factory)} made {_name(type(executor))}"
+        made = f"the factory {_place(factory)} made {_name(type(executor))}"
         raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
     return _run_executor(cast(Executor, executor), context)
 
@@ -3664,7 +3435,7 @@ def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link
         if not named and _takes(signature, None) and not (signature and mistakable & set(signature.parameters)):
             return handler
     takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
-    raise TypeError(f"the handler {_name(handler)} must take {takes} ({_caller()})")
+    raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
 
 
 # ---- the context -----------------------------------------------------------------------------------------------------
@@ -3748,7 +3519,7 @@ class WebContext:
         afterwards. TypeError for what cannot be called.
         """
         if not callable(callback):
-            raise TypeError(f"on_close() takes a function without arguments, not {_describe(callback)}")
+            raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
         self.request._close_with(callback)
 
     def url(self, handler: object, /, **params: object) -> str:
@@ -3790,7 +3561,7 @@ class Route:
         self.handlers: list[Any] = []
         self._names = names
         self._links: list[_Link] = []
-        self._caller = _caller()
+        self._caller = _place()
         self._hooks = _NO_HOOKS
 
     def _append(self, executor: object, decorated: bool = False) -> None:
@@ -3818,9 +3589,9 @@ class _Hooks:
 _NO_HOOKS = _Hooks(())
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
-_SEGMENT = _expression(r"\{([^{}:]*)(:[^{}]*)?\}")
-_INTEGER = _expression(r"-?[0-9]{1,18}")  # fits 64 bits, which is what a database's key does
-_FOREIGN_PARAMETER = _expression(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
+_SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
+_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, which is what a database's key does
+_FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -3829,27 +3600,27 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     """Split a pattern into (kind, text) of its segments; raise ValueError for one that means nothing."""
     segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
     if any(kind == _REST for kind, _ in segments[:-1]):
-        raise ValueError(f"{pattern!r}: a path parameter must come last ({_caller()})")
+        raise ValueError(f"{pattern!r}: a path parameter must come last ({_place()})")
     names = [text for kind, text in segments if kind != _LITERAL]
     if len(names) != len(set(names)):
-        raise ValueError(f"{pattern!r}: two parameters of one name ({_caller()})")
+        raise ValueError(f"{pattern!r}: two parameters of one name ({_place()})")
     return segments
 
 
 def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
     if _FOREIGN_PARAMETER.fullmatch(text):
         wanted = "{name:path}" if text[0] == "*" else "{name}"
-        raise ValueError(f"{pattern!r}: a parameter is written {wanted}, not {text} ({_caller()})")
+        raise ValueError(f"{pattern!r}: a parameter is written {wanted}, not {text} ({_place()})")
     if "{" not in text and "}" not in text:
         return _LITERAL, text
     match = _SEGMENT.fullmatch(text)
     if not match:
-        raise ValueError(f"{pattern!r}: the segment {text!r} is neither a literal nor {{name}} ({_caller()})")
+        raise ValueError(f"{pattern!r}: the segment {text!r} is neither a literal nor {{name}} ({_place()})")
     name, converter = match.groups()
     if not name.isidentifier():
-        raise ValueError(f"{pattern!r}: {name!r} is no name for a parameter ({_caller()})")
+        raise ValueError(f"{pattern!r}: {name!r} is no name for a parameter ({_place()})")
     if converter not in (None, ":int", ":path"):
-        raise ValueError(f"{pattern!r}: there is no converter {converter[1:]!r}, only int and path ({_caller()})")
+        raise ValueError(f"{pattern!r}: there is no converter {converter[1:]!r}, only int and path ({_place()})")
     return (_NAME if converter is None else converter[1:]), name
 
 
@@ -4034,7 +3805,7 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
     segments = value.split("/") if kind == _REST else [value]
     # Browsers resolve dot segments away, however they are encoded.
     if any(segment in ("", ".", "..") for segment in segments) or (kind == _INT and not _INTEGER.fullmatch(value)):
-        raise ValueError(f"{_shown(params[text])} does not fit the parameter {text!r}")
+        raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
     return "/".join(_quote(segment, _PATH_SAFE.replace("/", "")) for segment in segments)
 
 
@@ -4057,9 +3828,7 @@ def _unambiguous_segments(context: WebContext, depth: int) -> list[str]:
     segments = context.request._segments()
     path = _as_path(segments)
     if path.count("/") > len(segments) or "/." in path or "\\" in path or "%" in path or "\0" in path:
-        from urllib.parse import unquote
-
-        for text in (path, unquote(path)):
+        for text in (path, urllib.parse.unquote(path)):
             for reading in (text, text.replace("\\", "/")):
                 names = _named_segments(reading)
                 route = context.app._router.match(names, context.request.method)[0]
@@ -4084,7 +3853,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     root = os.path.realpath(directory)
     if not os.path.isdir(root):
         where = "" if os.path.isabs(directory) else f" in {os.getcwd()}"
-        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_caller()})")
+        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_place()})")
     with contextlib.suppress(OSError):  # Windows opens no directory, and this one need not be readable
         descriptor = os.open(root, os.O_RDONLY)
         try:
@@ -4122,7 +3891,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     scope.get(prefix + "/{path:path}", serve_file)
 
 
-_NOT_SERVED = _expression(r"\.|.*[/\\\0]", re.DOTALL)  # a name that begins with a dot, or holds one of these
+_NOT_SERVED = re.compile(r"\.|.*[/\\\0]", re.DOTALL)  # a name that begins with a dot, or holds one of these
 
 
 def _open_below(root: str, names: Sequence[str], context: WebContext) -> _FileBody:
@@ -4239,7 +4008,7 @@ class _KnownFile:
         """Look at all that lies on the way; OSError if there is not all of it any more."""
         self.names = names
         self.info = file.info
-        self.content_type = _content_type[os.path.splitext(file.path)[1]]
+        self.content_type = _content_type(os.path.splitext(file.path)[1])
         self.way = list(itertools.accumulate(names, os.path.join, initial=root))
         self.facts = [_facts(os.lstat(path)) for path in self.way]
         self.seen = 0.0
@@ -4294,7 +4063,7 @@ class _KnownFiles:
     def note(self, request: Request, names: Sequence[str], file: _FileBody) -> None:
         """Remember the file that answers a request, from the second one on: among many, most are asked for once."""
         asked = request.method, request.environ.get("PATH_INFO", "")
-        if len(asked[1]) > _LONGEST_REMEMBERED:
+        if len(asked[1]) > 256:
             return
         if self._files.pop(asked, self) is not None:
             if len(self._files) >= _MOST_KNOWN_FILES:
@@ -4349,7 +4118,7 @@ def _with_slash(request: Request) -> str:
 
 def _mistaken(app: object) -> str:
     """Return what was given for a WSGI application (PEP 3333), and what to give; "" if it may be one."""
-    name = _shown(app)
+    name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
     try:
@@ -4367,7 +4136,7 @@ def _mistaken(app: object) -> str:
 def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     mistake = "an application cannot be mounted in itself" if wsgi_app is scope._app else _mistaken(wsgi_app)
     if mistake:
-        raise TypeError(f"mount(): {mistake} ({_caller()})")
+        raise TypeError(f"mount(): {mistake} ({_place()})")
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
@@ -4464,9 +4233,9 @@ def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
     """Raise TypeError unless `hook` can be called with that many positional arguments."""
     if not callable(hook) or isinstance(hook, type):
         every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-        raise TypeError(f"{kind}() takes a function ({arguments}), not {_shown(hook)}{every} ({_caller()})")
+        raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
     if not _takes_count(hook, arguments.count(",") + 1):
-        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_caller()})")
+        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
 
 
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
@@ -4540,7 +4309,7 @@ class Scope:
         """
         if pattern is None:
             raise TypeError(
-                f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_caller()})"
+                f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})"
             )
         usual = isinstance(method, str) and method.upper() in (*_METHODS, "CONNECT", "TRACE")
         if (
@@ -4549,7 +4318,7 @@ class Scope:
             or method == "*"
             or (usual and method != method.upper())
         ):
-            raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_caller()})")
+            raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
         return self._register((method,), pattern, executors)
 
     def _register(
@@ -4578,7 +4347,7 @@ class Scope:
         """Return segments and text of a pattern with the prefixes of this scope."""
         if not isinstance(pattern, str):
             decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
-            raise TypeError(f"a pattern is a str, not {_shown(pattern)}{decorated} ({_caller()})")
+            raise TypeError(f"a pattern is a str, not {_value(pattern)}{decorated} ({_place()})")
         whole = "/" + "/".join(filter(None, f"{self._prefix}/{pattern}".split("/")))
         return _parse_pattern(whole), whole
 
@@ -4592,7 +4361,7 @@ class Scope:
         self._app._refuse_if_sealed()
         segments, whole = self._whole(prefix)
         if any(kind == _REST for kind, _ in segments):
-            raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_caller()})")
+            raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_place()})")
         scope = Scope(self._app, self, whole)
         if block is not None:
             block(scope)
@@ -4668,6 +4437,99 @@ class Scope:
         _mount(self, prefix, wsgi_app)
 
 
+# ---- the log ---------------------------------------------------------------------------------------------------------
+#
+# What does the person read who watches over an application? One record for each failure, with the stack trace from
+# where it left this file. A client's text stands in a record only escaped: in its message, its arguments, its `extra`
+# and in the stack trace. The exception object itself stays as it is.
+
+
+def _below(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where it has left this file, None if it never did."""
+    while trace is not None and trace.tb_frame.f_globals is globals():
+        trace = trace.tb_next
+    return trace
+
+
+def _report(
+    level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
+) -> None:
+    """Log, and never raise: a broken log handler must not cost the client its response.
+
+    The stack trace begins where it has left this file, for what matters at two in the morning is the application.
+    `where` is a line above it.
+    """
+    try:
+        log = _LOG
+        if not log.isEnabledFor(level):
+            return
+        caller = sys._getframe(1)
+        code = caller.f_code
+        trace = None if error is None else (type(error), error, _below(error.__traceback__) or error.__traceback__)
+        record = log.makeRecord(
+            log.name, level, code.co_filename, caller.f_lineno, message, arguments, trace, code.co_name
+        )
+        vars(record).update(extra)  # given to makeRecord, one that a record factory has set already would be an error
+        if trace is not None:
+            # Where formatters keep what they have made of exc_info. All of logging's print it if it is there already.
+            lines = [where] if where else []
+            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(*trace)))
+        log.handle(record)
+    except Exception:
+        return
+
+
+def _trace_lines(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> list[str]:
+    try:
+        return list(_lines_of(traceback.TracebackException(kind, error, trace)))
+    except Exception:  # out of memory, or too deep in recursion for the many calls of that
+        return [f"{_value(error)}, whose stack trace cannot be shown"]
+
+
+_FILE = _place.__code__.co_filename
+_CAUSED = "The above exception was the direct cause of the following exception:"
+_DURING = "During handling of the above exception, another exception occurred:"
+
+
+def _lines_of(found: traceback.TracebackException) -> Iterator[str]:
+    """Yield what Python prints of an exception, each message as one line with its line ends in it.
+
+    A message, a note, or the source that a SyntaxError shows, may be a client's: its line ends must not make what looks
+    like a frame, or like another record.
+    """
+    chain = [found]
+    while (earlier := _earlier(chain[-1])) is not None:
+        chain.append(earlier)
+    for depth, each in reversed(list(enumerate(chain))):
+        own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, each.stack))
+        if own < len(each.stack):
+            del each.stack[:own]
+        if each.stack:
+            yield "Traceback (most recent call last):"
+        for frame in each.stack.format():
+            # The line that was running, and the marks below it, are indented; a line end in a file's name is not that.
+            yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
+        for number, line in enumerate(each.format_exception_only()):
+            yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
+        for inner in getattr(each, "exceptions", None) or ():  # of an ExceptionGroup
+            yield from ("  | " + line for line in _lines_of(inner))
+        if depth:
+            yield from ("", _CAUSED if chain[depth - 1].__cause__ is each else _DURING, "")
+
+
+def _earlier(found: traceback.TracebackException) -> traceback.TracebackException | None:
+    if found.__cause__ is not None or found.__suppress_context__:
+        return found.__cause__
+    return found.__context__
+
+
+def _list_attributes(error: AttributeError) -> None:
+    """Let an error about an object of this file say what that has; which it was, Python tells since 3.10."""
+    kind = type(getattr(error, "obj", None))
+    if kind.__module__ == __name__:
+        error.args = (f"{error}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
+
+
 # ---- the application -------------------------------------------------------------------------------------------------
 #
 # One path leads through the framework, and it stands here whole. A subclass of WebApp may override three methods,
@@ -4705,10 +4567,10 @@ class _SentStream:
             raise
         except Exception as cause:
             # The server breaks the connection off: the client must not take what it has for the whole.
-            environ = self._context.request.environ
-            if _note_unanswered(environ, cause):  # else it comes from a mounted application, which has logged it
+            observer = _observer(self._context.request.environ)
+            if observer.unanswered(cause):  # else it comes from a mounted application, which has logged it
                 _log_failure(self._context, cause, 500)
-                _give_reason(environ, _why, cause)
+                observer.explain(_why(cause))
             raise
 
     def close(self) -> None:
@@ -4722,9 +4584,9 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
     if status >= 500:
         asked = map(repr, _asked(context.request))
-        _report(_ERROR, "%s %s: %d", *asked, status, error=cause, where=_handled_by(context, cause))
-    elif "logging" in sys.modules and _log().isEnabledFor(_DEBUG):  # or nobody can have asked for it
-        _report(_DEBUG, "%s %s: %d %s", *map(repr, _asked(context.request)), status, _describe(cause))
+        _report(logging.ERROR, "%s %s: %d", *asked, status, error=cause, where=_handled_by(context, cause))
+    elif _LOG.isEnabledFor(logging.DEBUG):  # or nobody can have asked for it
+        _report(logging.DEBUG, "%s %s: %d %s", *map(repr, _asked(context.request)), status, _value(cause))
 
 
 def _asked(request: Request) -> tuple[str, str]:
@@ -4736,16 +4598,24 @@ def _asked(request: Request) -> tuple[str, str]:
 
 
 def _why(cause: Exception) -> str:
-    """Say why a request failed: what the exception says, or where it comes from."""
+    """Return on one line why a request failed: the message of the exception, or the place that raised it."""
     name = _name(type(cause))
-    if _is_http(cause):
-        text = str(cast(HttpException, cause).message)
-        if text or cause.__traceback__ is not None:
-            return text or f"{name} raised at {_raised_at(cause)}"
-        # Nobody raised it: no route was found.
-        return f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
-    text = str(cause)
-    return f"{name}: {text}" if text else f"{name} raised at {_raised_at(cause)}"
+    try:
+        text = str(cause.message if isinstance(cause, HttpException) else cause)
+    except Exception:  # of a __str__ that fails
+        text = ""
+    if isinstance(cause, HttpException):
+        if cause.__traceback__ is None and not text:
+            # The dispatcher did not raise it: the router found no route.
+            allow = getattr(cause, "allow", None)
+            return f"only for {', '.join(allow)}" if allow else "no such route"
+        reason = text or f"{name} raised at {_raised_at(cause)}"
+    else:
+        reason = f"{name}: {text}" if text else f"{name} raised at {_raised_at(cause)}"
+    return _printable(reason[:_LONGEST_REASON])
+
+
+_LONGEST_REASON = 200  # characters; an access line is read at a glance
 
 
 def _raised_at(cause: Exception) -> str:
@@ -4762,7 +4632,7 @@ def _handled_by(context: WebContext, cause: Exception) -> str:
         trace = trace.tb_next
     if trace is not None or route is None or not route.handlers:
         return ""
-    return f"{route.method} {route.pattern}, handled by {_whereabouts(route.handlers[-1])}:"
+    return f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
 
 
 def _note_nothing(request: Request, route: Route) -> None:
@@ -4770,19 +4640,9 @@ def _note_nothing(request: Request, route: Route) -> None:
     if route.method != "GET":
         return
     said = "%s built nothing and returned None: is a return missing?"
-    if "logging" in sys.modules and _log().isEnabledFor(_DEBUG):
-        _report(_DEBUG, "%s %s: 204, " + said, *map(repr, _asked(request)), _whereabouts(route.handlers[-1]))
-    _give_reason(request.environ, lambda handler: said % _name(handler), route.handlers[-1])
-
-
-def _note_unanswered(environ: _Environ, cause: Exception) -> bool:
-    """Tell a server or test client that asked for it about a failure which no hook answered; False if it was told."""
-    noted = environ.get("webapp.errors")
-    if isinstance(noted, list):
-        if any(error is cause for error in noted):
-            return False
-        noted.append(cause)
-    return True
+    handler = route.handlers[-1]
+    _report(logging.DEBUG, "%s %s: 204, " + said, *map(repr, _asked(request)), _place(handler))
+    _observer(request.environ).explain(said % _name(handler))
 
 
 def _is_same(handler: object, other: object) -> bool:
@@ -4883,17 +4743,16 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise what `WebContext.url` raises."""
-        from urllib.parse import urlencode
-
         named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
         routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
-            raise LookupError(f"no route has the handler {_shown(handler)}: url() takes the function of a route")
+            raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
             needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
-            raise LookupError(f"url({_shown(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
+            raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
         route = max(routes, key=lambda route: len(route._names))
-        query = urlencode({name: value for name, value in params.items() if name not in route._names}, doseq=True)
+        rest = {name: value for name, value in params.items() if name not in route._names and value is not None}
+        query = urllib.parse.urlencode(rest, doseq=True)
         return _write_pattern(route.pattern, params) + (query and "?" + query)
 
     def run(
@@ -4909,7 +4768,7 @@ class WebApp(Scope):
 
     def _refuse_if_sealed(self) -> None:
         if self._sealed:
-            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_caller()})")
+            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
 
     def _seal(self) -> None:
         """Work out once what every request needs, and end the declarations."""
@@ -5046,8 +4905,7 @@ class WebApp(Scope):
         request, response = context.request, context.response
         status = self._resolve(cause)
         _log_failure(context, cause, status)
-        if "webapp.reason" in request.environ:
-            _give_reason(request.environ, _why, cause)
+        _observer(request.environ).explain(_why(cause))
         if response._state == _OPEN:
             response._undo(response._kept_headers, status)
             if issubclass(type(cause), HttpException) or _is_http(cause):
@@ -5063,13 +4921,13 @@ class WebApp(Scope):
             if self._send_answer(context, builder):
                 return
         if status >= 500:
-            _note_unanswered(request.environ, cause)
+            _observer(request.environ).unanswered(cause)
 
     def _resolve(self, cause: Exception) -> int:
         try:
             return _check_status(self.resolve_status_code(cause))
         except Exception as error:
-            _report(_ERROR, "resolve_status_code failed for %s", _describe(cause), error=error)
+            _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
             return 500
 
     def _add_headers(self, response: Response, cause: Any) -> None:
@@ -5081,7 +4939,7 @@ class WebApp(Scope):
             for name, value in cause.headers.items():
                 response.header(name, value)
         except Exception as error:
-            _report(_ERROR, "the headers of %s cannot be sent", _describe(cause), error=error)
+            _report(logging.ERROR, "the headers of %s cannot be sent", _value(cause), error=error)
 
     def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
         """Run an error hook; one that raises leaves no trace, as though it had not run, unless it had already sent."""
@@ -5141,9 +4999,9 @@ class WebApp(Scope):
     def _log_hook(self, context: WebContext, stage: str, hook: Callable[..., object], error: Exception) -> None:
         method, path = _asked(context.request)
         self._forget_earlier()
-        where = f"{_STAGES[stage]} {_whereabouts(hook)} failed for {method!r} {path!r}:"
+        where = f"{_STAGES[stage]} {_place(hook)} failed for {method!r} {path!r}:"
         extra = {"stage": stage, "hook": _name(hook), "method": _printable(method), "path": _printable(path)}
-        _report(_ERROR, _HOOK_FAILED, error=error, where=where, **extra)
+        _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
 
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
@@ -5226,7 +5084,7 @@ def _refuse_overrides(app_class: type) -> None:
         method = next(vars(base)[name] for base in app_class.__mro__ if name in vars(base))
         if isinstance(method, _FUNCTION) and not _takes_count(method, 2):
             argument = "cause" if name == "resolve_status_code" else "context"
-            raise TypeError(f"{app_class.__qualname__}.{name} must take (self, {argument}) ({_caller()})")
+            raise TypeError(f"{app_class.__qualname__}.{name} must take (self, {argument}) ({_place()})")
 
 
 def _refuse_shadows(app: WebApp) -> None:
@@ -5273,13 +5131,12 @@ def _origin(url: str) -> str:
 # ---- the test client -------------------------------------------------------------------------------------------------
 #
 # Calls any WSGI application in this process, as a server would, and shows the answer as a browser gets it.
-# It opens no socket, never repairs a response, and knows nothing of the application but what any server does, and the
-# list "webapp.errors".
+# It opens no socket and never repairs a response. It learns more than other servers only as an `_Observer`.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 _MAX_REDIRECTS = 10  # browsers stop at 20, but no test means to go that far
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
-_REQUEST_TARGET = _expression(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
+_REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
 
 _SERVER_ENVIRON: dict[str, Any] = {
     "SERVER_NAME": "localhost",
@@ -5304,9 +5161,7 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
 
 
 def _urlencode(fields: _FieldSource) -> str:
-    from urllib.parse import urlencode
-
-    return urlencode(_pairs(fields))
+    return urllib.parse.urlencode(_pairs(fields))
 
 
 _PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
@@ -5387,8 +5242,21 @@ def _is_expired(attributes: Mapping[str, str]) -> bool:
     """Tell whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
     if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):
         return int(attributes["max-age"]) <= 0
-    expires = _parse_http_date[attributes.get("expires", "")]
+    expires = _parse_http_date(attributes.get("expires", ""))
     return expires is not None and expires <= time.time()
+
+
+class _TestObserver(_Observer):
+    """Keeps the exceptions that no error hook has answered."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException] = []
+
+    def unanswered(self, error: BaseException) -> bool:
+        if any(error is known for known in self.errors):
+            return False
+        self.errors.append(error)
+        return True
 
 
 class _TestResponse:
@@ -5509,11 +5377,9 @@ class TestClient:
 
     def _follow(self, response: _TestResponse, environ: dict[str, Any], content: bytes) -> _TestResponse:
         """Follow redirects: 307 and 308 repeat the request, the others make it a GET without a body."""
-        from urllib.parse import urljoin
-
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
-            urls.append(urljoin(urls[-1], response.headers["Location"]))
+            urls.append(urllib.parse.urljoin(urls[-1], response.headers["Location"]))
             if len(urls) > _MAX_REDIRECTS + 1:
                 raise RuntimeError(f"more than {_MAX_REDIRECTS} redirects: {' -> '.join(urls)}")
             if response.status < 307:
@@ -5527,19 +5393,19 @@ class TestClient:
         return response
 
     def _exchange(self, environ: dict[str, Any]) -> _TestResponse:
-        errors: list[BaseException] = []
+        observer = _TestObserver()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
-        environ = {**environ, "webapp.errors": errors, **({"HTTP_COOKIE": cookies} if cookies else {})}
+        environ = {**environ, "webapp.server": observer, **({"HTTP_COOKIE": cookies} if cookies else {})}
         try:
             response = _call(self._app, environ)
             for header in response.headers.getall("Set-Cookie"):
                 self._keep_cookie(header)
-            if self._raise_errors and errors:
-                raise errors[0]
+            if self._raise_errors and observer.errors:
+                raise observer.errors[0]
             return response
         finally:
-            errors.clear()  # the frames of an error refer to this list
+            observer.errors.clear()  # the frames of an error refer to this list
 
     # The jar shows UTF-8 as text and hides other bytes in surrogates, so that every value returns as it came.
 
@@ -5569,9 +5435,9 @@ _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024
 _MAX_KEPT_HEAD = 4 * 1024  # of one that is kept for the next: it takes three times its memory, for each idle connection
 
-_REQUEST_LINE = _expression(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
-_FIELD_VALUE = _expression(r"[^\x00-\x08\x0a-\x1f\x7f]*")
-_ABSOLUTE = _expression(r"(?i:https?)://([^/?]*)(/?.*)")
+_REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
+_FIELD_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+_ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)")
 _NOT_IN_HEAD = bytes({*range(32), 127} - set(b"\t\r\n"))
 
 
@@ -5598,7 +5464,7 @@ class _HeaderFields:
         self.text = text
         self.environ = environ
         self.host = environ.get("HTTP_HOST")  # two were joined by a comma and a space
-        if self.host is not None and not _is_authority[self.host]:
+        if self.host is not None and not _is_authority(self.host):
             raise HttpException(400, "malformed Host")
         if coding is not None and length is not None:  # RFC 9112 section 6.3
             raise HttpException(400, "Transfer-Encoding beside Content-Length")
@@ -5682,11 +5548,11 @@ def _parse_head(head: str, last: _RequestHead | None = None, template: Mapping[s
     if len(text) + 2 > _MAX_HEAD:
         raise HttpException(431, "the header is too long")
     if last is not None and last.fields.text == text:
-        return _RequestHead(head, _request_line[line], last.fields)
-    return _RequestHead(head, _request_line[line], _HeaderFields(text, dict(template or {})))
+        return _RequestHead(head, _request_line(line), last.fields)
+    return _RequestHead(head, _request_line(line), _HeaderFields(text, dict(template or {})))
 
 
-@_remember(128)  # clients ask for the same few things, and to look one up takes a tenth of the time
+@functools.lru_cache(maxsize=128)
 def _request_line(line: str) -> _RequestLine:
     """Understand a request line; HttpException 4xx or 5xx if it is malformed."""
     method, target, modern = _parse_request_line(line)
@@ -5713,7 +5579,7 @@ def _read_target(method: str, target: str, modern: bool) -> dict[str, str]:
     entries = {"REQUEST_METHOD": method, "SERVER_PROTOCOL": "HTTP/1.1" if modern else "HTTP/1.0"}
     if target[0] != "/" and (target != "*" or method != "OPTIONS"):
         match = _ABSOLUTE.fullmatch(target)
-        if match is None or not _is_authority[match[1]]:
+        if match is None or not _is_authority(match[1]):
             raise HttpException(400, "malformed request target")
         # Section 3.2.2: the authority of an absolute target replaces Host.
         entries["HTTP_HOST"], target = match[1], match[2]
@@ -5731,7 +5597,7 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
         if len(line) + 2 > _MAX_FIELD:  # with its line end
             raise HttpException(431, "a header field is too long")
         name, colon, value = line.partition(":")
-        key = _environ_key[name]
+        key = _environ_key(name)
         # Hardly any value holds a tab or more than ASCII, and only such a one is worth the expression.
         if key is None or not colon or not (value.isprintable() or _FIELD_VALUE.fullmatch(value)):
             raise HttpException(400, "malformed header field")
@@ -5742,7 +5608,7 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
             environ[key] = value
 
 
-@_remember(256)
+@functools.lru_cache(maxsize=256)
 def _environ_key(name: str) -> str | None:
     """Give the WSGI key of a header field: None if it is no token, "" if its underscore could forge another."""
     if not _TOKEN.fullmatch(name):
@@ -5795,7 +5661,7 @@ _MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and e
 _LINES_AT_ONCE = 512  # decoded before other connections have their turn, which takes a millisecond
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # what the next line of a chunked body is
 
-_CHUNK = _expression(
+_CHUNK = re.compile(
     rf"([0-9A-Fa-f]{{1,15}})(?:[ \t]*;[ \t]*{_TCHAR}+"
     rf"(?:[ \t]*=[ \t]*(?:{_TCHAR}+|\"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t -~\x80-\xff])*\"))?)*"
 )
@@ -6002,7 +5868,7 @@ class _Connection:
         self.request: _RequestHead | None = None
         self.body: _Body | None = None
         self.refusal: HttpException | None = None
-        self.run: _RunMixin | None = None
+        self.run: _Run | None = None
         self.rest: _Rest | None = None
         self.held = 0
         self.observed = self.hung_up = self.lost = False
@@ -6058,8 +5924,6 @@ class _Connection:
 
     def _wait(self, blocked: OSError, event: int, place: int, patience: _Patience) -> None:
         """Wait for the client, after an operation that could not be done at once; TimeoutError if it is too slow."""
-        import selectors
-
         if blocked.__class__ is not BlockingIOError:  # TLS may have to read for a write, and the other way round
             event = _READ if blocked.__class__ is self.would_block[1] else _WRITE
         if not self.crew.wait_for_client(self, place):
@@ -6079,8 +5943,6 @@ class _Connection:
 
     def await_bytes(self, count: int) -> None:
         """Have the selector tell of what has arrived when it is so many bytes, or the end, or all that has room."""
-        import socket
-
         self.awaited = count
         if sys.platform == "linux":  # others tell of any
             with contextlib.suppress(OSError):  # what is wrong shows when it is read
@@ -6099,8 +5961,6 @@ class _Connection:
 
     def peek(self) -> bytes | None:
         """Look at the next byte that has arrived: b"" if the client has ended its side, None if there is nothing."""
-        import socket
-
         try:
             # By the method of the class below, since that of an SSLSocket cannot look without reading.
             return super(type(self.socket), self.socket).recv(1, socket.MSG_PEEK)
@@ -6111,8 +5971,6 @@ class _Connection:
 
     def end_output(self) -> None:
         """Tell the client that nothing follows: over TLS in its own words (RFC 9112 section 9.8) first."""
-        import socket
-
         with contextlib.suppress(OSError, ValueError):
             if self.secure:
                 # Raises SSLWantReadError when it has said so, for the client has not answered yet.
@@ -6122,16 +5980,12 @@ class _Connection:
 
     def shut_down(self) -> None:
         """Make the operations of other threads fail."""
-        import socket
-
         with contextlib.suppress(OSError):
             # That of an SSLSocket forgets first that it is one: a thread under way would send without encryption.
             super(type(self.socket), self.socket).shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
         """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
-        import socket
-
         size = 2 if sys.platform == "win32" else 4  # of each of two numbers: on, and after how many seconds
         linger = (1).to_bytes(size, sys.byteorder) + bytes(size)
         with contextlib.suppress(OSError):  # it has reset the connection itself
@@ -6222,7 +6076,8 @@ class _FileRest(_Rest):
             data = self._file.read(min(self.left - len(self._head), _PACE))
             moved = connection.socket.send(self._head + data) if data else 0
         if not moved:
-            _report(_ERROR, "a file became shorter while it was sent: %s", _shown(getattr(self._file, "name", "")))
+            name = getattr(self._file, "name", "")
+            _report(logging.ERROR, "a file became shorter while it was sent: %s", _value(name))
             raise OSError("a file became shorter while it was sent")
         self._count(moved)
         return moved
@@ -6342,13 +6197,12 @@ def _set_up_access_log(late: bool = False) -> logging.Logger:
     """
     global _access
     access = logging.getLogger("webapp.access")
-    _escape_in_files(access)
     with _setting_up:
         if not _own_handlers:
             _make_own_handler()
         alone = not access.handlers
         if not access.level if late else alone:
-            access.setLevel(_INFO)
+            access.setLevel(logging.INFO)
         if alone:
             if access.propagate or not late:
                 handlers = logging.getLogger().handlers
@@ -6377,7 +6231,7 @@ def _log_access(address: str, method: str, target: str, code: int, sent: int, be
 
 def _make_lines() -> None:
     """Make the lines of what was answered."""
-    enabled = _access is None or _access.isEnabledFor(_INFO)
+    enabled = _access is None or _access.isEnabledFor(logging.INFO)
     epoch, clock, next_second = time.time() - time.perf_counter(), "", 0.0
     with contextlib.suppress(IndexError):  # another server makes them too
         while True:
@@ -6573,10 +6427,10 @@ def _declared_length(headers: Iterable[tuple[str, str]]) -> int:
     return int(declared[0])
 
 
-class _RunMixin(_Gateway, SimpleHandler):
+class _Run(_Observer, _Gateway, SimpleHandler):
     """Run the application for one request and send its response.
 
-    A mixin, because naming wsgiref's class as the base would import it with this module; see _run_class.
+    Its attributes end with the request.
     """
 
     environ: Any
@@ -6613,10 +6467,7 @@ class _RunMixin(_Gateway, SimpleHandler):
             **request.environ,
             "REMOTE_ADDR": connection.address,
             "wsgi.input": self._input,
-            "webapp.errors": self.logged,
-            "webapp.reason": self.reasons,
-            "webapp.stream": self.begin_stream,
-            "webapp.arrived": self.had_arrived,
+            "webapp.server": self,
         }
 
     def run(self, application: _WSGIApplication) -> None:
@@ -6666,16 +6517,16 @@ class _RunMixin(_Gateway, SimpleHandler):
             self.logged.append(busy)  # a client that opens streams must not fill the log
             raise busy
 
-    def had_arrived(self, application: object, environ: _Environ) -> float | None:
-        """Say by when the request had arrived; None to whoever was not called by the server, and with just this.
+    def explain(self, reason: str) -> None:
+        """Keep the reason for the access line."""
+        self.reasons.append(reason)
 
-        Middleware, or a handler that calls another application, may have done anything since.
-        """
-        if application is not self.server.app or environ is not self.environ:
-            return None
-        given = self.request.environ
-        same_path = environ.get("PATH_INFO") is given["PATH_INFO"]
-        return self._arrived if same_path and environ.get("REQUEST_METHOD") is given["REQUEST_METHOD"] else None
+    def unanswered(self, error: BaseException) -> bool:
+        """Remember what the application has logged itself."""
+        if any(error is logged for logged in self.logged):
+            return False
+        self.logged.append(error)
+        return True
 
     def write(self, data: bytes) -> None:
         """Send one block, the head before the first (PEP 3333)."""
@@ -6808,7 +6659,7 @@ class _RunMixin(_Gateway, SimpleHandler):
         refused = isinstance(error, HttpException) and (error is self.connection.refusal or error.status_code < 500)
         if not (refused or self.connection.lost or any(error is logged for logged in self.logged)):
             target = _printable(self.request.target)
-            _report(_ERROR, "%s %s failed", self.request.method, target, error=error)
+            _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
 
     def error_output(self, environ: Any, start_response: Any) -> list[bytes]:
         """Answer an exception with its status and nothing else: what happened is for the log."""
@@ -6860,14 +6711,6 @@ class _RunMixin(_Gateway, SimpleHandler):
         code = 0 if self.framing is None else self.framing.code
         sent = self.sent if connection.rest is None else max(0, self.sent - connection.rest.left)
         _log_access(connection.address or "-", request.method, request.target, code, sent, self.started, reason)
-
-
-@functools.cache
-def _run_class() -> type[_RunMixin]:
-    """Join the mixin with wsgiref's handler, which is imported when the first server is made."""
-    from wsgiref.handlers import SimpleHandler
-
-    return type("_Run", (_RunMixin, SimpleHandler), {})
 
 
 # ---- the crew --------------------------------------------------------------------------------------------------------
@@ -6983,7 +6826,7 @@ class _Crew:
             try:
                 self._watcher = self._hire(self._watch_leader)
             except RuntimeError as error:
-                _report(_WARNING, "no thread that could take over: %s", error)
+                _report(logging.WARNING, "no thread that could take over: %s", error)
 
     @property
     def careful(self) -> bool:
@@ -7077,7 +6920,7 @@ class _Crew:
                 self._hire(self._work)
             self._summoned += 1
         except RuntimeError as error:
-            _report(_WARNING, "no thread that could take over: %s", error)
+            _report(logging.WARNING, "no thread that could take over: %s", error)
 
     def _depose(self) -> None:
         self._leader, self._away, self._since = 0, _NEVER, _NEVER
@@ -7123,7 +6966,7 @@ class _Crew:
             try:
                 self._collect()
             except Exception as error:
-                _report(_ERROR, "the server failed, and goes on", error=error)
+                _report(logging.ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
             if self.passing:
                 self._answer_waiting(self.passing)
@@ -7310,7 +7153,6 @@ class Server:
         self._framings: dict[Any, _Framing] = {}  # of answers
         self._ssl_context = ssl_context
         self._would_block = _would_block(ssl_context is not None)
-        self._run_class = _run_class()
         _check_threads()
         self._most = _most_connections()
         self._crew = _Crew(self._round, self._answer, self._wake, threads, self._most)
@@ -7333,14 +7175,11 @@ class Server:
         with contextlib.ExitStack() as opened:
             self._open(opened, socket, port)
             self._held = opened.pop_all()  # what is to be closed at the end
-        if not quiet and "logging" in sys.modules:
+        if not quiet:
             _set_up_access_log()
 
     def _open(self, opened: contextlib.ExitStack, listener: socket.socket | None, port: int) -> None:
         """Get everything that must be closed again."""
-        import selectors
-        import socket
-
         self._listener = opened.enter_context(_listen(self.host, port) if listener is None else listener)
         self._listener.setblocking(False)
         address = self._listener.getsockname()
@@ -7361,8 +7200,6 @@ class Server:
         self._selector.register(self._listener, _READ)
         self._selector.register(self._bell, _READ)
         self.template = self._make_template(opened)
-        if not sys.modules.keys() >= _LATE:
-            _kept.append(opened.enter_context(self._bell.dup()))
 
     @property
     def url(self) -> str:
@@ -7516,7 +7353,7 @@ class Server:
         try:
             step(connection)
         except Exception as error:
-            _report(_ERROR, "the server failed with the connection of %s", connection.address, error=error)
+            _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
             self._drop(connection)
 
     def _accept(self) -> None:
@@ -7541,7 +7378,7 @@ class Server:
                 if not self._make_room():
                     if self._now - self._warned >= _SILENCE:
                         self._warned = self._now
-                        _report(_WARNING, "cannot accept a connection: %s", error)
+                        _report(logging.WARNING, "cannot accept a connection: %s", error)
                     self._selector.unregister(self._listener)
                 return
             if leaving is not None:
@@ -7622,7 +7459,7 @@ class Server:
                 _log_access(connection.address or "-", "-", "-", 0, 0, time.perf_counter(), reason)
         if not moved:
             if connection.stage == _COLLECTING and (connection.request or connection.buffer):
-                _report(_INFO, "%s went away in the middle of a request", connection.address)
+                _report(logging.INFO, "%s went away in the middle of a request", connection.address)
             self._drop(connection)
         elif connection.stage == _COLLECTING:
             connection.shaking = False
@@ -7753,7 +7590,7 @@ class Server:
         try:
             run = connection.run
             if run is None:
-                connection.run = run = self._run_class(self, connection)
+                connection.run = run = _Run(self, connection)
                 run.run(_answer_ping if run.request.target == "*" else self.app)
                 run.request.line.quick = time.perf_counter() - run.started < _QUICK
             if connection.rest is not None and connection.rest.left and not connection.lost:
@@ -7763,16 +7600,16 @@ class Server:
             run.end()
             connection.follows = self._stage_after(connection, run)
         except Exception as error:
-            _report(_ERROR, "the server failed with the connection of %s", connection.address, error=error)
+            _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
             connection.follows = _CLOSED
         if connection.lost:
-            _report(_INFO, "%s went away before the answer was complete", connection.address)
+            _report(logging.INFO, "%s went away before the answer was complete", connection.address)
         if connection.follows == _CLOSED and not connection.observed and not connection.selected:
             # Not when the leader gets to it: a client that closes first has to wait for its port (TIME_WAIT).
             connection.socket.close()
         connection.run = connection.request = connection.body = connection.rest = None
 
-    def _spill(self, connection: _Connection, rest: _Rest, run: _RunMixin) -> None:
+    def _spill(self, connection: _Connection, rest: _Rest, run: _Run) -> None:
         """Put what is left of an answer into a temporary file, where memory holds enough of such already."""
         if rest.block is not None and self._in_memory > _ALL_IN_MEMORY and id(rest.block) not in self._leaving:
             with contextlib.suppress(OSError):  # without room on the disk, it stays where it is
@@ -7780,7 +7617,7 @@ class Server:
                 if type(run.result) is list:
                     run.result = None  # there is nothing to close, and the bytes would stay in memory with it
 
-    def _stage_after(self, connection: _Connection, run: _RunMixin) -> str:
+    def _stage_after(self, connection: _Connection, run: _Run) -> str:
         """Return the stage that follows the end of an answer."""
         if run.cut:
             connection.cut()
@@ -7949,10 +7786,6 @@ class Server:
     def _sweep(self) -> None:
         """Answer or close what has run out of time, and try again what could not be had."""
         self._swept = self._now
-        with contextlib.suppress(Exception):  # in half a second, it is tried again
-            _import_late()
-            if _access is None and not self.quiet:
-                _set_up_access_log(late=True)
         self._crew.keep_watch()
         for connection in list(self._connections):
             if connection.stage != _ANSWERING:
@@ -8083,7 +7916,7 @@ def _check_options(app: object, host: object, port: object, **limits: Any) -> No
     _check_text("host", host, "; for a port write port=8000")
     for name, value in {"port": port, **limits}.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError(f"{name} is a number, not {_shown(value)}")
+            raise TypeError(f"{name} is a number, not {_value(value)}")
         if name in ("port", "threads") and not isinstance(value, int):
             raise TypeError(f"{name} is a whole number, not {value}")
         if name == "port" and not 0 <= value <= 65535:
@@ -8099,7 +7932,7 @@ def _check_ssl_context(context: Any) -> None:
     import ssl
 
     if not isinstance(context, ssl.SSLContext):
-        raise TypeError(f"ssl_context is an ssl.SSLContext, not {_shown(context)}: {_MAKE_SSL_CONTEXT}")
+        raise TypeError(f"ssl_context is an ssl.SSLContext, not {_value(context)}: {_MAKE_SSL_CONTEXT}")
     # Before Python 3.10 a context for clients had no protocol of its own.
     if context.protocol == ssl.PROTOCOL_TLS_CLIENT or context.check_hostname:
         raise ValueError(f"ssl_context is one for clients: {_MAKE_SSL_CONTEXT}")
@@ -8110,10 +7943,8 @@ _MAKE_SSL_CONTEXT = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AU
 
 def _check_listener(listener: Any) -> None:
     """Raise TypeError, or ValueError, for a socket that nobody can connect to."""
-    import socket
-
     if not isinstance(listener, socket.socket):
-        raise TypeError(f"socket is a listening socket.socket, not {_shown(listener)}")
+        raise TypeError(f"socket is a listening socket.socket, not {_value(listener)}")
     with contextlib.suppress(AttributeError, OSError):  # not every system tells
         if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             raise ValueError("socket does not listen: call its listen() first")
@@ -8121,8 +7952,6 @@ def _check_listener(listener: Any) -> None:
 
 def _listen(host: str, port: int) -> socket.socket:
     """Bind a listening socket; no name is ever looked up backwards, as http.server does it at start."""
-    import socket
-
     if not host and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
     # As bytes, where it is ASCII: for text Python imports its IDNA codec, a thirtieth of what it takes to start.
@@ -8148,8 +7977,6 @@ def _own_address(host: str) -> str | None:
     A datagram socket knows it once it is connected, which sends nothing: here to addresses that are nobody's (RFC 5737,
     RFC 3849).
     """
-    import socket
-
     for family, nobody in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         if host in ("", "0.0.0.0" if family == socket.AF_INET else "::"):
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
