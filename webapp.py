@@ -4025,7 +4025,7 @@ class _Gateway:
             for block in filter(None, written):
                 sent += len(block)
                 if announced is not None and sent > announced:
-                    raise RuntimeError(f"the response announced {announced} bytes and has {sent} or more: a server sends a 500")
+                    raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server refuses it")
                 yield block
         if announced is not None and sent < announced:
             raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server cuts the connection")
