@@ -2688,7 +2688,6 @@ def _as_session_value(value: object) -> object:
 
 def _save_session(response: Response, giver: object) -> None:
     """Set, or delete, the session's cookie if the session has changed."""
-
     app = response._request._app
     try:
         document = _session_text(response._session)
@@ -2743,7 +2742,6 @@ class Response:
         "_content",  # another one as soon as something is built; _NO_CONTENT until then
         "_form",  # members of put_form
         "_headers",  # replaced, never changed
-        "_kept_headers",  # the headers from before the running step
         "_request",
         "_session",  # the session's dict once the application asked for it
         "_session_loaded",  # what it was then, as JSON
@@ -2754,7 +2752,7 @@ class Response:
     def _begin(self, request: Request) -> None:
         self._request = request
         self._status: int | None = None
-        self._headers = self._kept_headers = _NO_HEADERS
+        self._headers = _NO_HEADERS
         self._content: _Content = _NO_CONTENT
         self._body: bytes | _Stream | _FileBody = b""
         self._form: dict[str, Any] | None = None
@@ -3078,30 +3076,26 @@ class Response:
         elif value is not self:
             self._send(value, giver)
 
-    # What the dispatcher does with it. What a failure goes back to depends on what has failed: a step, to the headers
-    # from before it (`_kept_headers`), and all else goes; an error hook, to all that stood before it (`_undoable`). An
-    # after hook is a step that finds status and body final.
+    # How the dispatcher undoes a failure. A failed step is undone to the headers before it, without a body. A failed
+    # error hook is undone completely. An after hook is a step that finds status and body final.
 
-    def _undoable(self) -> tuple[Any, ...]:
-        """Return all that `_undo` can bring back, as its arguments."""
+    def _save(self) -> tuple[Any, ...]:
+        """Return all that is built, for `_restore`."""
         session: Any = self._session
         if session is not None:
             try:
                 session = json.dumps(session)
-            except Exception:  # saving it will fail too, and that is to be heard of
+            except Exception:  # sending will report that the session cannot be written
                 session = session.copy()
         return self._headers, self._status, self._content, self._form, session
 
-    def _undo(
-        self,
-        headers: _HeaderPairs,
-        status: int | None = None,
-        content: _Content = _NO_CONTENT,
-        form: dict[str, Any] | None = None,
-        session: Any = None,
-    ) -> None:
-        """Go back to `headers`, and unless the response was sent, to the rest: what is not given goes altogether."""
-        self._headers = headers
+    def _save_headers(self) -> tuple[Any, ...]:
+        """Return the headers alone, for `_restore`: without status, body, form and changes of the session."""
+        return self._headers, None, _NO_CONTENT, None, None
+
+    def _restore(self, saved: tuple[Any, ...]) -> None:
+        """Go back to what `_save` or `_save_headers` has returned; once the response is sent, to the headers only."""
+        self._headers, status, content, form, session = saved
         if self._state == _OPEN:
             self._status, self._content, self._form = status, content, form
             self._session = json.loads(session) if isinstance(session, str) else session
@@ -3454,6 +3448,7 @@ class WebContext:
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
         "_halted": "Why no executor runs any more: _CANCELED, set by one, or _FAILED, by the error path; else 0.",
+        "_saved": "The headers before the running step, for Response._restore.",
         "_queue": "Executors that add_executor put behind the route's own.",
         "_state": "The dict for the application, None until it asks for it.",
         "_values": "The path's parameters in the pattern's order; set by the match.",
@@ -3470,6 +3465,7 @@ class WebContext:
         self._state: dict[Any, Any] | None = None
         self._queue: list[_Link] | None = None
         self._halted = 0
+        self._saved = self.response._save_headers()
 
     @property
     def params(self) -> dict[str, Any]:
@@ -4818,7 +4814,7 @@ class WebApp(Scope):
                     if route is not None:
                         self._respond(context, route)
                     elif miss is not None:
-                        response._kept_headers = response._headers
+                        context._saved = response._save_headers()
                         self._answer_failure(context, hooks, miss)
             except Exception as cause:
                 self._forget_earlier()
@@ -4870,13 +4866,13 @@ class WebApp(Scope):
         """Run before hooks, executors and handler, then send what they built."""
         response = context.response
         for hook in route._hooks.before:
-            response._kept_headers = response._headers
+            context._saved = response._save_headers()
             value = hook(context)
             if value is not None:
                 response._return(value, hook)
             if response._state != _OPEN:
                 return
-        response._kept_headers = response._headers
+        context._saved = response._save_headers()
         links: Sequence[_Link] | None = route._links
         while links:
             for link in links:
@@ -4907,7 +4903,8 @@ class WebApp(Scope):
         _log_failure(context, cause, status)
         _observer(request.environ).explain(_why(cause))
         if response._state == _OPEN:
-            response._undo(response._kept_headers, status)
+            response._restore(context._saved)
+            response.code(status)
             if issubclass(type(cause), HttpException) or _is_http(cause):
                 self._add_headers(response, cause)
             builder: Callable[..., object] = Response.send
@@ -4944,14 +4941,14 @@ class WebApp(Scope):
     def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
         """Run an error hook; one that raises leaves no trace, as though it had not run, unless it had already sent."""
         response = context.response
-        before = response._undoable()
+        saved = response._save()
         try:
             value = hook(context, cause, status)
             if value is not None:
                 response._return(value, hook)
         except Exception as error:
             if response._state == _OPEN:
-                response._undo(*before)
+                response._restore(saved)
             self._log_hook(context, "error", hook, error)
 
     def _send_answer(self, context: WebContext, builder: Callable[..., object]) -> bool:
@@ -4973,13 +4970,13 @@ class WebApp(Scope):
     def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
         response = context.response
         for hook in hooks.after:
-            response._kept_headers = response._headers
+            context._saved = response._save_headers()
             try:
                 value = hook(context)
                 if value is not None:
                     response._return(value, hook)
             except Exception as error:
-                response._undo(response._kept_headers)
+                response._restore(context._saved)
                 self._log_hook(context, "after", hook, error)
 
     def _forget_earlier(self) -> None:
