@@ -16,27 +16,28 @@ Its speciality is how failures become HTTP responses. Every request takes one pa
 (`WebApp.__call__`); hooks belong to the block they are written in; whatever an application does, the client gets a
 complete response, and nothing internal is in it unless the application puts it there.
 
-The file reads from top to bottom, each thing after what it is made of:
+The file reads from top to bottom, each thing after the things it is made of:
 
-    saying what happened            to the developer: names, places, the log
+    words for people                how messages name functions, values and places
     header values                   tokens, parameters, Accept, dates, cookies
-    statuses and exceptions         what can go wrong, and how HTTP calls it
+    statuses and exceptions         failures, and their names in HTTP
     fields and uploads              query strings, forms, multipart/form-data
     JSON                            strict when reading, valid when writing
-    HTML                            `Markup`: safe to build with; templates
+    HTML                            `Markup`, which escapes; templates
     the request                     `Request`
-    contents                        what a response sends: text, HTML, documents, streams, files
+    contents                        the body of a response: bytes, a JSON document, a stream, a file
     sessions                        `WebContext.session`: JSON in a signed cookie
     the response                    `Response`
-    executors and links             `Executor`, `ValidationExecutor`, and what the dispatcher calls
+    executors                       `Executor`, `ValidationExecutor`, and the calls that the dispatcher makes
     the context                     `WebContext`
     patterns and routes             `Route`, and the tree that finds it
     files and mounts                `Scope.static`, `Scope.mount`
     scopes                          `Scope`: blocks of routes and hooks
-    the application                 `WebApp`: the dispatcher, which is the conclusion of all above
+    the log                         one record for each failure
+    the application                 `WebApp`: the dispatcher, where everything above comes together
     origins                         `same_origin`
     the test client                 `TestClient`
-    the server                      `Server`, on wsgiref's classes, in seven parts; no other server pays for it
+    the server                      `Server`, on wsgiref's classes, in seven sections
     the command line                `python -m webapp module:app`
 """
 # Copyright (c) 2026 the webapp.py authors
@@ -55,6 +56,12 @@ The file reads from top to bottom, each thing after what it is made of:
 # OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 
 from __future__ import annotations
+
+import sys
+
+# Python 3.7 and older cannot read the next line, and show it.
+if (python_3_9_is_needed := (3, 9)) > sys.version_info:
+    sys.exit("webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info))
 
 import base64
 import codecs
@@ -75,7 +82,6 @@ import selectors
 import socket
 import stat
 import string
-import sys
 import threading
 import time
 import traceback
