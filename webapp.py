@@ -108,26 +108,10 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 
-__all__ = [
-    "CodeException",
-    "Executor",
-    "Fields",
-    "HttpException",
-    "Markup",
-    "MethodNotAllowedException",
-    "NotFoundException",
-    "Request",
-    "Response",
-    "Route",
-    "Scope",
-    "Server",
-    "TestClient",
-    "UploadedFile",
-    "ValidationExecutor",
-    "WebApp",
-    "WebContext",
-    "same_origin",
-]
+__all__ = (
+    "CodeException Executor Fields HttpException Markup MethodNotAllowedException NotFoundException Request Response "
+    "Route Scope Server TestClient UploadedFile ValidationExecutor WebApp WebContext same_origin"
+).split()
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
@@ -3343,36 +3327,29 @@ def _named(call: _Call, executor: Callable[..., object]) -> _Call:
     return functools.update_wrapper(call, executor, updated=())
 
 
-def _convert(parameter: inspect.Parameter) -> str:
-    return str(getattr(parameter.annotation, "__name__", parameter.annotation))
-
-
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
     """Return the call of a handler: it takes `(context)`, or `(context, ...)` with the pattern's names, or `**names`.
 
     Further parameters need a default, as in `lambda context, n=n: ...`. Anything else is a TypeError.
     """
     # A decorator made with functools.wraps shows the names of the function in it, and must take them as well.
-    sides = _signature(handler), _signature(handler, follow_wrapped=False)
-    parameters = [] if sides[0] is None else list(sides[0].parameters.values())
-    own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    for parameter in own:
-        if parameter.name not in names and parameter.empty not in (parameter.default, parameter.annotation):
+    shown, real = _signature(handler), _signature(handler, follow_wrapped=False)
+    parameters = [] if shown is None else list(shown.parameters.values())
+    for p in parameters[1:]:
+        if p.name not in names and p.empty not in (p.default, p.annotation):
+            convert = getattr(p.annotation, "__name__", p.annotation)
             raise TypeError(
-                f"the handler {_name(handler)}: {parameter.name} is no parameter of the pattern; a query parameter is "
-                f"context.request.query.parse({parameter.name!r}, {_convert(parameter)}, "
-                f"default={_value(parameter.default)}) ({_place()})"
+                f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
+                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
-    in_order = [p.name for p in own][: len(names)] in ([], list(names))
-    if names and in_order and all(_takes(side, None, *names) for side in sides):
-        if len(names) == 1:
-            return _named(lambda context: handler(context, context._values[0]), handler)
-        return _named(lambda context: handler(context, *context._values), handler)
-    if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
+    if names and all(_takes(side, None, **dict.fromkeys(names)) for side in (shown, real)):
+        if [p.name for p in parameters[1:]] == list(names) and _takes(real, None, *names):
+            return _named(lambda context: handler(context, *context._values), handler)
         return _named(lambda context: handler(context, **context.params), handler)
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
-    if not forgotten and not any(p.name in names for p in own) and all(_takes(side, None) for side in sides):
+    partly = any(p.name in names for p in parameters[1:])
+    if not forgotten and not partly and _takes(shown, None) and _takes(real, None):
         return handler
     takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
     raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
@@ -4387,6 +4364,7 @@ class Scope:
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
 _FILE = _place.__code__.co_filename
+_LONGEST_REASON = 200  # characters; an access line is read at a glance
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -4395,8 +4373,6 @@ def _report(
     level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
 ) -> None:
     """Log, and never raise: a broken log handler must not cost the client its response."""
-    if error is not None:
-        _forget_earlier(error)
     try:
         if not _LOG.isEnabledFor(level):
             return
@@ -4472,28 +4448,6 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
             yield from ("", link, "")
 
 
-# ---- the application -------------------------------------------------------------------------------------------------
-#
-# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
-#
-#     match       find the route; on_request may answer            _match
-#     before      outermost block first; a guard may answer        _respond
-#     executors   then the handler                                 _respond
-#     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_after
-#     hand over   status, headers and body go to the server        Response._hand_over
-#     complete    close files and streams, then on_complete        _complete
-#
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
-# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
-
-# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
-# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
-_HOOK_FAILED = "エラーハンドラで例外が発生しました"
-_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
-
-
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
     request = context.request
@@ -4549,6 +4503,27 @@ def _note_nothing(request: Request, route: Route) -> None:
         asked = repr(request.method), repr(request.path)
         _report(logging.DEBUG, "%s %s: 204, " + said, *asked, _place(handler))
         _observer(request.environ).explain(said % _name(handler))
+
+
+# ---- the application -------------------------------------------------------------------------------------------------
+#
+# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
+#
+#     match       find the route; on_request may answer            _match
+#     before      outermost block first; a guard may answer        _respond
+#     executors   then the handler                                 _respond
+#     failure     resolve, log, undo, error hooks, default body    _answer_failure
+#     after       innermost block first                            _run_after
+#     hand over   status, headers and body go to the server        Response._hand_over
+#     complete    close files and streams, then on_complete        _complete
+#
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
+# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+
+# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
+# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
+_HOOK_FAILED = "エラーハンドラで例外が発生しました"
+_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
 
 
 class _SentStream:
@@ -4683,17 +4658,16 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
-        given = {name: value for name, value in params.items() if value is not None}
         named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
-        routes = [route for route in named if set(route._names) <= set(given)]
+        routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
             needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
-            raise LookupError(f"url({_value(handler)}) was given {' and '.join(given) or 'nothing'}: {needs}")
+            raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
         route = max(routes, key=lambda route: len(route._names))
-        query = {name: value for name, value in given.items() if name not in route._names}
-        return _write_pattern(route.pattern, given) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
+        query = {name: value for name, value in params.items() if name not in route._names and value is not None}
+        return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
         self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
@@ -4805,6 +4779,7 @@ class WebApp(Scope):
     def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
         context._chain = None
+        _forget_earlier(cause)
         if type(cause) is AttributeError:
             _list_attributes(cause)
         request, response = context.request, context.response
@@ -4887,6 +4862,7 @@ class WebApp(Scope):
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
     ) -> None:
         """Log a failed hook; without one, the failure of a response that several error hooks may have built."""
+        _forget_earlier(error)
         method, path = context.request.method, context.request.path
         named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
         extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
