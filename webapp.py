@@ -3333,23 +3333,24 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
     Further parameters need a default, as in `lambda context, n=n: ...`. Anything else is a TypeError.
     """
     # A decorator made with functools.wraps shows the names of the function in it, and must take them as well.
-    shown, real = _signature(handler), _signature(handler, follow_wrapped=False)
-    parameters = [] if shown is None else list(shown.parameters.values())
-    for p in parameters[1:]:
+    sides = _signature(handler), _signature(handler, follow_wrapped=False)
+    parameters = [] if sides[0] is None else list(sides[0].parameters.values())
+    own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    for p in own:
         if p.name not in names and p.empty not in (p.default, p.annotation):
             convert = getattr(p.annotation, "__name__", p.annotation)
             raise TypeError(
                 f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
                 f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
-    if names and all(_takes(side, None, **dict.fromkeys(names)) for side in (shown, real)):
-        if [p.name for p in parameters[1:]] == list(names) and _takes(real, None, *names):
-            return _named(lambda context: handler(context, *context._values), handler)
+    in_order = [p.name for p in own][: len(names)] in ([], list(names))
+    if names and in_order and all(_takes(side, None, *names) for side in sides):
+        return _named(lambda context: handler(context, *context._values), handler)
+    if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
         return _named(lambda context: handler(context, **context.params), handler)
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
-    partly = any(p.name in names for p in parameters[1:])
-    if not forgotten and not partly and _takes(shown, None) and _takes(real, None):
+    if not forgotten and not any(p.name in names for p in own) and all(_takes(side, None) for side in sides):
         return handler
     takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
     raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
@@ -4401,8 +4402,9 @@ def _forget_earlier(error: BaseException) -> None:
     before, and all of them would stay in memory.
     """
     trace = error.__traceback__
+    first = None if trace is None else trace.tb_frame.f_code
     while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is WebApp.__call__.__code__:
+        if trace.tb_next.tb_frame.f_code is first:
             trace.tb_next = None
         trace = trace.tb_next
 
