@@ -5779,7 +5779,8 @@ def test_fifo_is_a_404_and_stops_nobody(tmp_path, a_file, monkeypatch, looked_li
     os.mkfifo(tmp_path / "fifo")
     writer = None if looked_like_a_file else os.open(tmp_path / "fifo", os.O_RDWR)  # or a test that fails would wait
     if looked_like_a_file:  # and has become a FIFO since
-        monkeypatch.setattr(os, "stat", lambda path, facts=os.stat(a_file), **options: facts)
+        facts = os.stat(a_file)
+        monkeypatch.setattr(os, "stat", lambda path, **options: facts)
     assert get_file(tmp_path / "fifo").status == 404
     assert writer is None or os.close(writer) is None
 
@@ -5801,8 +5802,9 @@ def test_failure_to_open_a_file_is_the_clients_or_the_machines(site, monkeypatch
     below = serve(site)
     ways = ((lambda: get_file(site / "a.txt"), of_a_file), (lambda: below.get("/s/a.txt"), of_static))
     for call, (ask_for, status) in itertools.product(("stat", "open", "fstat"), ways):
+        real = getattr(os, call)
 
-        def fail(path, *arguments, call=call, real=getattr(os, call), **options):
+        def fail(path, *arguments, call=call, real=real, **options):
             if call == "fstat" or str(path).endswith("a.txt"):
                 raise error
             return real(path, *arguments, **options)
