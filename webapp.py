@@ -208,9 +208,15 @@ def _explain(error: Exception, what: str) -> None:
 
 # ---- header values ---------------------------------------------------------------------------------------------------
 #
-# What stands in a header field has a grammar, and the grammar is RFC 9110's. Reading never raises: what cannot be read
-# counts as absent. Writing raises ValueError for whatever would break the response apart. Nothing here knows of a
-# request or response: values are text.
+# How is the text of a header field read and written? The grammar is that of RFC 9110.
+#
+#     _parse_options('text/html; Charset="utf-8"')     ("text/html", {"charset": "utf-8"})
+#     _parse_accept("text/*;q=0.5, text/html")         ("text/*", {}, 0.5), then ("text/html", {}, 1.0)
+#     _http_date(0)                                    "Thu, 01 Jan 1970 00:00:00 GMT"
+#
+# Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for a value that would
+# break the response apart. Nothing here knows of a request or a response. Read beside it: RFC 9110 sections 5.6, 12.5.1
+# and, for cookies, RFC 6265bis section 4.1. A first reading may skip the cookies.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
@@ -220,7 +226,7 @@ _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 _AUTHORITY = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 )
-# What proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
+# Proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
 _ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
 _NOT_OURS = frozenset(
@@ -230,128 +236,99 @@ _NOT_OURS = frozenset(
 
 
 @functools.lru_cache(maxsize=256)
-def _header_name(name: str) -> tuple[str, str]:
-    """Return the name of a header field in small letters and as it is, or raise ValueError."""
+def _check_header_name(name: str) -> str:
+    """Return the name of a header field as a plain str; raise ValueError if a response must not have such a field."""
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"a header's name is a token, not {name!r}")
     if name.lower() in _NOT_OURS:
         raise ValueError(f"the header {name} is the server's to set")
-    return name.lower(), str.__str__(name)
+    return str.__str__(name)  # a Markup is a str too, but wsgiref.validate wants a plain one
 
 
-@functools.lru_cache(maxsize=64)
-def _is_authority(text: str) -> bool:
-    """Tell whether a Host field may be so: the name or address of a host, and perhaps a port (RFC 3986 section 3.2)."""
-    return _AUTHORITY.fullmatch(text) is not None
-
-
-def _check_header(name: str, value: str) -> tuple[str, tuple[str, str]]:
-    """Return the key of a header field and the field itself; raise ValueError if it may not stand in a response."""
+def _check_header(name: str, value: str) -> tuple[str, str]:
+    """Return a header field as it may stand in a response, its value trimmed; else raise ValueError."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
-    key, name = _header_name(name)
+    name = _check_header_name(name)
     # Nearly every value is plain ASCII, and str knows that without the expression.
     if not (value.isascii() and value.isprintable()) and _NOT_IN_VALUE.search(value):
         raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
-    value = str.strip(value, " ")  # of a Markup, which is a str, a plain one
-    if key == "content-length" and not (value.isascii() and value.isdigit()):
+    value = str.strip(value, " ")
+    if name.lower() == "content-length" and not (value.isascii() and value.isdigit()):
         raise ValueError(f"Content-Length is a number of bytes, not {value!r}")
-    return key, (name, value)
+    return name, value
 
 
 def _check_content_type(value: str) -> str:
-    return _check_header("Content-Type", value)[1][1]
+    return _check_header("Content-Type", value)[1]
 
 
 def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if name.lower() not in names]
 
 
-def _check_headers(headers: Mapping[str, str]) -> tuple[dict[str, str], _HeaderPairs]:
-    """Return header fields as they may stand in a response, plainly and as it keeps them; or raise ValueError."""
-    fields = dict(_check_header(name, value) for name, value in headers.items())
-    return dict(fields.values()), {key: (field,) for key, field in fields.items()}
+def _is_authority(text: str) -> bool:
+    """Tell whether a Host field may be so: the name or address of a host, and perhaps a port (RFC 3986 section 3.2)."""
+    return _AUTHORITY.fullmatch(text) is not None
 
 
-@functools.lru_cache(maxsize=64)  # an application has few sets of methods, and a 405 takes a sixth less
-def _allow_header(methods: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[dict[str, str], _HeaderPairs]]:
-    """Return the methods sorted, each once, and as an Allow header (RFC 9110 section 10.2.1)."""
-    methods = tuple(sorted(set(map(str.__str__, methods))))
-    return methods, _check_headers({"Allow": ", ".join(methods)})
-
-
-# A piece of a list between separators, quoted strings whole; one that is never closed reaches to the end. Nothing
-# here can match in two ways, so the time is linear.
-_ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)', re.DOTALL)
+# The inside of a quoted string (RFC 9110 section 5.6.4). A string that is never closed reaches to the end of the text.
+# No two branches of these expressions begin alike, so a search is linear.
+_QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
+# A piece of a list between commas.
+_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)
+# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string.
+_PARAMETER = re.compile(rf';\s*([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
 
-# One parameter of a header value: a name, then a quoted string (RFC 9110, 5.6.4) whose closing quote may be
-# missing, or anything up to the next semicolon. No two branches begin alike, so a search is linear.
-_PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*(?:"([^"\\]*(?:\\.[^"\\]*)*)"?|([^;]*))', re.DOTALL)
 
+def _parameters(value: str, *, strict: bool = True) -> list[tuple[str, str, bool]]:
+    r"""Return each parameter of a header value: its name in small letters, its text, and whether that was quoted.
 
-def _unescape(quoted: str) -> str:
-    r"""Remove the backslashes of a quoted string that escape something.
-
-    Who escapes backslashes escapes all of them; browsers send them as they are (`C:\dir\file`).
+    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
+    because browsers do not escape the backslashes of a path (`C:\dir\file`).
     """
-    # What stands between pairs of backslashes escapes quotes, or nothing. An expression takes twenty times as long.
-    pieces = [piece.replace('\\"', '"') for piece in quoted.split("\\\\")]
-    return quoted.replace('\\"', '"') if "\\" in "".join(pieces) else "\\".join(pieces)
-
-
-def _parse_options(value: str, unescape: Callable[[str], str] = _unescape) -> tuple[str, dict[str, str]]:
-    """Split a header value into its main part and its parameters, all but their values in lower case.
-
-    `unescape` says what a backslash in a quoted string means: by default what browsers do, not what RFC 9110 says.
-
-    The first of two parameters of one name wins; what cannot be understood is skipped. Never raises.
-    """
-    if ";" not in value:
-        return value.strip().lower(), {}
-    parameters: dict[str, str] = {}
+    escape = ("\\", "") if strict else ('\\"', '"')
+    found = []
     for name, quoted, plain in _PARAMETER.findall(value):
-        text = unescape(quoted) if "\\" in quoted else quoted or plain.strip()
-        parameters.setdefault(name.lower(), text)
-    return value.partition(";")[0].strip().lower(), parameters
+        if name:
+            if "\\" in quoted:  # between pairs of backslashes no backslash is escaped itself
+                quoted = "\\".join(piece.replace(*escape) for piece in quoted.split("\\\\"))
+            found.append((name.lower(), quoted or plain.strip(), not plain))
+    return found
 
 
-@functools.lru_cache(maxsize=64)
 def _media_type(value: str) -> str:
-    """Return the media type of a Content-Type field, in small letters and without parameters."""
+    """Return a header value without its parameters, in small letters."""
     return value.partition(";")[0].strip().lower()
 
 
-def _unquote_strictly(quoted: str) -> str:
-    """Remove the backslashes of a quoted string (RFC 9110 section 5.6.4)."""
-    return _ESCAPED.sub(r"\1", quoted)
+def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
+    """Split a header value into its main part and its parameters, as `_media_type` and `_parameters` read them.
 
-
-# A weight is no quoted string (RFC 9110 section 12.4.2): it is looked for where those are blanked out.
-_WEIGHT = re.compile(r";[ \t]*[qQ]=([^;]*)")
+    The first of two parameters of one name wins; a part that cannot be understood is skipped.
+    """
+    parameters = _parameters(value, strict=strict) if ";" in value else []
+    return _media_type(value), {name: text for name, text, _ in reversed(parameters)}
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
     """Yield range, parameters and weight of each readable element of an Accept header (RFC 9110 section 12.5.1)."""
     for element in _ELEMENT.findall(value):
-        media_range, parameters = _parse_options(element, _unquote_strictly)
-        parameters.pop("q", None)
-        weight = _WEIGHT.search(_QUOTED.sub('""', element))
-        sent = weight[1].strip(" \t") if weight else ""
+        media_range, parameters = _media_type(element), _parameters(element)
         if _MEDIA_RANGE.fullmatch(media_range):
-            yield media_range, parameters, float(sent) if _QVALUE.fullmatch(sent) else 1.0
-
-
-_JSON_NAMES = ("application/json", "text/javascript")
+            # A weight is no quoted string; one that cannot be read counts as absent.
+            sent = next(("" if quoted else text for name, text, quoted in parameters if name == "q"), "")
+            wanted = {name: text for name, text, _ in reversed(parameters) if name != "q"}
+            yield media_range, wanted, float(sent) if _QVALUE.fullmatch(sent) else 1.0
 
 
 @functools.lru_cache(maxsize=128)
 def _names_json(accept: str) -> bool:
     """Tell whether an Accept header names JSON with a weight above 0; a wildcard names nothing."""
-    return any(weight > 0 and media_range in _JSON_NAMES for media_range, _, weight in _parse_accept(accept))
+    names = ("application/json", "text/javascript")
+    return any(weight > 0 and media_range in names for media_range, _, weight in _parse_accept(accept))
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
@@ -359,7 +336,7 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
 
     Of two ranges that are equally specific the higher weight counts.
     """
-    name, parameters = _parse_options(offer, _unquote_strictly)
+    name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
     for media_range, wanted, weight in ranges:
@@ -370,47 +347,22 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
-# The times that an IMF-fixdate can tell: its year has four digits.
+# An IMF-fixdate has a year of four digits, so it can tell these times.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
 
 
 def _http_date(seconds: float) -> str:
     """Write a time stamp as an IMF-fixdate, the one form that RFC 9110 section 5.6.7 lets us send.
 
-    What lies before the year 1 or after 9999 becomes the nearest second that does not.
+    A time before the year 1 or after 9999 becomes the nearest second within them.
     """
-    # strftime would follow the locale, and email.utils costs more to import than the rest of this file.
+    # Not with strftime's names, which follow the locale, nor with time.gmtime, which ends in 2038 on some systems.
     whole = int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1)
-    try:
-        moment = time.gmtime(whole)
-    except (OSError, OverflowError, ValueError):
-        # Windows knows nothing before 1970 or after 3000, other systems nothing beyond 32 bits.
-        moment = (datetime(1970, 1, 1) + timedelta(seconds=whole)).timetuple()
-    year, month, day, hour, minute, second, weekday = moment[:7]
-    return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{second:02} GMT"
+    then = datetime(1970, 1, 1) + timedelta(seconds=whole)
+    day = f"{_DAYS[then.weekday()]}, {then.day:02} {_MONTHS[then.month - 1]} {then.year:04}"
+    return f"{day} {then.hour:02}:{then.minute:02}:{then.second:02} GMT"
 
 
-def _seconds(max_age: Any) -> int:
-    try:
-        return int(max_age)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
-
-
-def _time_stamp(moment: datetime) -> float:
-    """Return the time stamp of a datetime, which is local time if it names no zone."""
-    if not hasattr(moment, "timestamp"):
-        raise TypeError(f"expires is a time stamp or a datetime, not {_value(moment)}")
-    try:
-        return moment.timestamp()
-    except (OSError, OverflowError, ValueError):
-        # The system knows no local time that far away: before 1970 on Windows. There hours do not matter.
-        return moment.replace(tzinfo=timezone.utc).timestamp()
-
-
-@functools.lru_cache(maxsize=64)
 def _parse_http_date(value: str) -> float | None:
     """Read a date in any of the three forms of RFC 9110 section 5.6.7, as seconds; None if it is none of them."""
     from email.utils import mktime_tz, parsedate_tz
@@ -418,23 +370,59 @@ def _parse_http_date(value: str) -> float | None:
     try:
         parsed = parsedate_tz(value)
         return None if parsed is None else float(mktime_tz(parsed))
-    except (ValueError, OverflowError, TypeError, IndexError):  # each was seen for some malformed date or other
+    except (ValueError, OverflowError, TypeError, IndexError):  # each was seen for some malformed date
         return None
 
 
-# What browsers would cut, drop or misread (RFC 6265bis sections 4.1.3, 5.6 and 5.7) is refused, for nobody would hear
-# of it: the browser keeps no cookie, or another one.
+# Browsers would cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7) without a word, so they
+# are refused.
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
 _LONGEST_COOKIE = 4096  # bytes of name and value
 _LONGEST_ATTRIBUTE = 1024
 _DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
-# Names that promise how the cookie was set, in capitals or not.
-_SECURE_PREFIXES = ("__secure-", "__host-", "__http-")
-_HTTPONLY_PREFIXES = ("__http-", "__host-http-")
+_YEAR_2000 = 946_684_800  # a time stamp
+
+
+def _write_cookie(
+    name: str,
+    value: str,
+    *,
+    max_age: int | None,
+    expires: float | datetime | None,
+    path: str,
+    domain: str | None,
+    secure: bool,
+    httponly: bool,
+    samesite: str | None,
+    partitioned: bool,
+) -> str:
+    """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
+    if samesite is not None and samesite not in ("Strict", "Lax", "None"):
+        raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
+    if not secure and (samesite == "None" or partitioned):
+        raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
+    _check_prefix(name, secure=secure, httponly=httponly, path=path, domain=domain)
+    path = _cookie_text(path or "")
+    if path and (path[0] != "/" or len(path) > _LONGEST_ATTRIBUTE):
+        raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
+    if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
+        raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    attributes = (
+        _cookie_pair(name, value),
+        max_age is not None and f"Max-Age={_seconds(max_age)}",
+        expires is not None and f"Expires={_http_date(_time_stamp(expires))}",
+        domain and f"Domain={domain}",
+        path and f"Path={path}",
+        secure and "Secure",
+        httponly and "HttpOnly",
+        samesite and f"SameSite={samesite}",
+        partitioned and "Partitioned",
+    )
+    return "; ".join(attribute for attribute in attributes if attribute)
 
 
 def _cookie_text(text: str) -> str:
-    """Return `text` as a header value may hold it: UTF-8 in the disguise of latin-1; ValueError for what it cannot."""
+    """Return text as a header value may hold it: the bytes of its UTF-8, each as a character (PEP 3333)."""
     if _NOT_IN_COOKIE.search(text):
         raise ValueError(f"a cookie cannot hold ; or control characters: {text!r}; percent-encode them")
     return text.encode().decode("latin-1")
@@ -444,7 +432,7 @@ def _cookie_pair(name: str, value: str) -> str:
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"a cookie's name is a token, not {name!r}")
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # whoever reads it removes one pair of quotes, and the spaces around it
+        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
     pair = f"{name}={_cookie_text(value)}"
     if len(pair) > _LONGEST_COOKIE + 1:
         raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
@@ -452,13 +440,13 @@ def _cookie_pair(name: str, value: str) -> str:
 
 
 def _needs_secure(name: str) -> bool:
-    return name.lower().startswith(_SECURE_PREFIXES)
+    return name.lower().startswith(("__secure-", "__host-", "__http-"))
 
 
 def _check_prefix(
     name: str, *, secure: bool, httponly: bool = True, path: str = "/", domain: str | None = None
 ) -> None:
-    """Raise ValueError for a cookie that does not keep what its name promises (RFC 6265bis section 4.1.3)."""
+    """Raise ValueError for a cookie that does not keep the promise of its name (RFC 6265bis section 4.1.3)."""
     if not secure and _needs_secure(name):
         raise ValueError(
             f"cookie {name!r}: its name needs secure=True, or https; "
@@ -466,32 +454,49 @@ def _check_prefix(
         )
     if name.lower().startswith("__host-") and (path != "/" or domain):
         raise ValueError(f"cookie {name!r}: its name needs path='/' and no domain")
-    if not httponly and name.lower().startswith(_HTTPONLY_PREFIXES):
+    if not httponly and name.lower().startswith(("__http-", "__host-http-")):
         raise ValueError(f"cookie {name!r}: its name needs httponly=True")
 
 
-def _cookie_reach(path: str, domain: str | None) -> list[str]:
-    """Return the attributes that say where a cookie is sent; ValueError for what browsers would take for another."""
-    if path == "/" and domain is None:
-        return ["Path=/"]
-    path = _cookie_text(path or "")
-    if path and (path[0] != "/" or len(path) > _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
-    if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
-    return [text for text in (domain and f"Domain={domain}", path and f"Path={path}") if text]
+def _seconds(max_age: Any) -> int:
+    try:
+        return int(max_age)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
+
+
+def _time_stamp(moment: float | datetime) -> float:
+    """Return the time stamp of `expires`; a datetime that names no zone is local time.
+
+    ValueError for a number of seconds from now: browsers would delete the cookie, because they read 1970.
+    """
+    if isinstance(moment, (int, float)):
+        if 0 < moment < _YEAR_2000:
+            raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
+        return moment
+    if not hasattr(moment, "timestamp"):
+        raise TypeError(f"expires is a time stamp or a datetime, not {_value(moment)}")
+    try:
+        return moment.timestamp()
+    except (OSError, OverflowError, ValueError):
+        # The system knows no local time that far away: before 1970 on Windows. There hours do not matter.
+        return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
 def _cookie_key(name: str, domain: str | None, path: str) -> str:
-    # One key per cookie makes a later one replace it; the space keeps it apart from every header's.
+    # A key for each cookie makes a later one replace it; the space keeps it apart from the names of header fields.
     return f"set-cookie {name};{domain};{path}"
 
 
 # ---- statuses and exceptions -----------------------------------------------------------------------------------------
 #
-# What can go wrong, and how HTTP calls it. Phrases are RFC 9110's (section 15), or those of IANA's registry for codes
-# of other documents. http.HTTPStatus has them, but for a few that RFC 9110 changed and Python did later, or not at all.
-# 418 is reserved without a meaning. An exception says what an answer is to be, and never holds one.
+# What can go wrong, and how does HTTP call it? An exception says which status answers a request. It holds no answer.
+#
+#     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
+#     HttpException(499).phrase                        "Client Error"
+#
+# Phrases are those of RFC 9110 (section 15), or of IANA's registry for the codes of other documents. http.HTTPStatus
+# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning.
 
 _PHRASES = {int(status): status.phrase for status in HTTPStatus if status != 418}
 _PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
@@ -513,7 +518,7 @@ def _check_status(status: object) -> int:
     if type(status) is int and 200 <= status <= 599:
         return status
     if isinstance(status, int) and not isinstance(status, bool):
-        number = int.__add__(status, 0)  # HTTPStatus, for one; PyPy's int.__int__ would ask an __int__ of its own
+        number = int(status)  # of an HTTPStatus
         if 200 <= number <= 599:
             return number
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
@@ -531,20 +536,13 @@ class HttpException(Exception):
     status_code: int = 500
     message: str = ""
     headers: Mapping[str, str] = {}
-    # How another copy of this file, vendored elsewhere or loaded again, knows such an exception. Not by its attribute
-    # status_code, which the exceptions of HTTP clients have too: what another server answered to this application is
-    # no answer to its own clients.
-    _webapp_http_exception = True
-    # The headers that were found good, so that the error path need not look again if they are still the same.
-    _checked: tuple[dict[str, str], _HeaderPairs] | None = None
 
     def __init__(self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None) -> None:
         # BaseException.__new__ has set args to what this very class was called with, as copy and pickle need it.
         self.status_code = _check_status(status_code)
         self.message = message
         if headers:
-            self._checked = _check_headers(headers)
-            self.headers = self._checked[0].copy()
+            self.headers = dict(_check_header(name, value) for name, value in headers.items())
 
     def __str__(self) -> str:
         return str(self.message) or _STATUS_LINES[self.status_code]
@@ -567,14 +565,6 @@ def _untraced(error: HttpException) -> HttpException:
     return error
 
 
-def _is_http(error: BaseException) -> bool:
-    """Tell whether an exception is an HttpException, of this copy of the file or of another one."""
-    try:
-        return getattr(type(error), "_webapp_http_exception", None) is True
-    except Exception:  # of a metaclass
-        return False
-
-
 class NotFoundException(HttpException):
     """Answer 404: raised by applications, and by the dispatcher when no route matches the path."""
 
@@ -595,8 +585,8 @@ class MethodNotAllowedException(HttpException):
 
     def __init__(self, allow: Iterable[str]) -> None:
         methods = allow.replace(",", " ").split() if isinstance(allow, str) else allow
-        self.allow, self._checked = _allow_header(tuple(methods))
-        self.headers = self._checked[0].copy()
+        self.allow = tuple(sorted(set(map(str.__str__, methods))))
+        self.headers = dict([_check_header("Allow", ", ".join(self.allow))])
 
 
 class CodeException(Exception):
@@ -1844,8 +1834,6 @@ class _BodyInput:
         except HttpException:  # our own server's
             raise
         except Exception as error:  # another server's own classes, for a broken chunk or a closed connection
-            if _is_http(error):  # our own server's, from another copy of this file
-                raise HttpException(cast(HttpException, error).status_code, str(error)) from error
             # socket.timeout became TimeoutError with Python 3.10.
             stalls = isinstance(error, TimeoutError) or type(error).__name__ == "timeout"
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
@@ -2536,7 +2524,8 @@ def _validators(info: os.stat_result) -> tuple[str, str, _HeaderPairs]:
 @functools.lru_cache(maxsize=256)  # to write them again takes as long as ten look-ups
 def _written_validators(mtime_ns: int, size: int, modified: int) -> tuple[str, str, _HeaderPairs]:
     etag, date = f'"{mtime_ns:x}-{size:x}"', _http_date(modified)
-    return etag, date, _check_headers({"ETag": etag, "Last-Modified": date, "Accept-Ranges": "bytes"})[1]
+    fields = {"ETag": etag, "Last-Modified": date, "Accept-Ranges": "bytes"}
+    return etag, date, {name.lower(): ((name, value),) for name, value in fields.items()}
 
 
 def _attachment(filename: str) -> str:
@@ -2803,13 +2792,15 @@ class Response:
         ValueError unless `name` is a token and none of the connection's own, and `value` a str of latin-1 without
         controls. Content-Length is the framework's own; one that is set counts for a stream only.
         """
-        return self._replace_header(*_check_header(name, value))
+        name, value = _check_header(name, value)
+        return self._replace_header(name.lower(), (name, value))
 
     def add_header(self, name: str, value: str) -> Response:
         """Append a header field to those of that name (Content-Type has one only). Raises what `header` raises."""
-        key, field = _check_header(name, value)
+        name, value = _check_header(name, value)
+        key = name.lower()
         earlier = () if key in ("content-type", "content-length") else self._headers.get(key, ())
-        return self._replace_header(key, *earlier, field)
+        return self._replace_header(key, *earlier, (name, value))
 
     def _replace_header(self, key: str, *pairs: tuple[str, str]) -> Response:
         if self._state == _HANDED_OVER:
@@ -2843,25 +2834,18 @@ class Response:
         _check_text(f"the value of cookie {name!r}", value)
         if secure is None:
             secure = self._request.scheme == "https"
-        if samesite is not None and samesite not in ("Strict", "Lax", "None"):
-            raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
-        if not secure and (samesite == "None" or partitioned):
-            raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
-        if name.startswith("__"):
-            _check_prefix(name, secure=secure, httponly=httponly, path=path, domain=domain)
-        if expires is not None and not isinstance(expires, (int, float)):
-            expires = _time_stamp(expires)
-        attributes = [
-            _cookie_pair(name, value),
-            max_age is not None and f"Max-Age={_seconds(max_age)}",
-            expires is not None and f"Expires={_http_date(expires)}",
-            *_cookie_reach(path, domain),
-            secure and "Secure",
-            httponly and "HttpOnly",
-            samesite and f"SameSite={samesite}",
-            partitioned and "Partitioned",
-        ]
-        line = "; ".join(attribute for attribute in attributes if attribute)
+        line = _write_cookie(
+            name,
+            value,
+            max_age=max_age,
+            expires=expires,
+            path=path,
+            domain=domain,
+            secure=secure,
+            httponly=httponly,
+            samesite=samesite,
+            partitioned=partitioned,
+        )
         return self._replace_header(_cookie_key(name, domain, path), ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
