@@ -1796,17 +1796,16 @@ class _RequestHeaders(Fields[str]):
         return (name for name in (key.replace("_", "-").title() for key in keys) if name in self)
 
 
-class _BodyInput(io.RawIOBase):
-    """The body of a request as a raw file. It ends where Content-Length says, and its faults are 4xx."""
+class _BodyInput:
+    """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
+
+    __slots__ = ("_left", "_limit", "_read")
 
     def __init__(self, source: Any, length: int | None, limit: int | None) -> None:
         # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
         self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
         self._left = length  # None: the server ends the input (wsgi.input_terminated)
         self._limit = limit  # bytes that may still come before it is a 413; None: any number
-
-    def readable(self) -> bool:
-        return True
 
     def read(self, size: int = _PIECE) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
@@ -1831,9 +1830,18 @@ class _BodyInput(io.RawIOBase):
                 raise HttpException(413, "the body is larger than the application takes")
         return data
 
+
+class _BodyStream(io.RawIOBase):
+    """The body as the raw file below `Request.stream`."""
+
+    def __init__(self, body: _BodyInput) -> None:
+        self._body = body
+
+    def readable(self) -> bool:
+        return True
+
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` for `Request.stream`, which is a BufferedReader on top of this file."""
-        data = self.read(len(buffer))
+        data = self._body.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
@@ -2065,7 +2073,7 @@ class Request:
         """
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
-        return io.BufferedReader(self._input("stream", None), _PIECE)
+        return io.BufferedReader(_BodyStream(self._input("stream", None)), _PIECE)
 
     def _input(self, reader: str, limit: int | None) -> _BodyInput:
         """Return the body for the attribute `reader`; RuntimeError if another attribute has read it."""
@@ -2530,9 +2538,8 @@ def _base64(data: bytes) -> str:
 
 def _session_text(value: object) -> str:
     """Return `value` as JSON; raise TypeError for what would come back as something else."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_as_session_value)
     _check_keys(value)
-    return text
+    return _SESSION_ENCODER.encode(value)
 
 
 def _as_session_value(value: object) -> object:
@@ -2542,6 +2549,9 @@ def _as_session_value(value: object) -> object:
         f"{type(value).__name__} would not come back as what it is; a session keeps str, int, float, bool, None, "
         f"and lists and dicts of them: {_value(value)}"
     )
+
+
+_SESSION_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_as_session_value)
 
 
 def _check_keys(value: object) -> None:
@@ -2701,11 +2711,13 @@ class Response:
     @property
     def headers(self) -> _Headers:
         """The header fields so far, by name in any case; `getall(name)` lists the values of a repeated one."""
-        fields = self._fields() if self.has_body else self._headers
-        return _Headers(pair for pairs in fields.values() for pair in pairs)
+        own = self.has_body and "content-type" not in self._headers
+        return _Headers(self._header_list([("Content-Type", self._content_type)] if own else []))
 
-    def _fields(self) -> _HeaderPairs:
-        return {"content-type": (("Content-Type", self._content_type),), **self._headers}
+    def _header_list(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        for fields in self._headers.values():
+            headers += fields
+        return headers
 
     def _refuse_if_sent(self) -> None:
         if self._state != _OPEN:
@@ -3012,11 +3024,14 @@ class Response:
         self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
         self._build(*_default_body(self.status, self._request.accept_json()))
 
-    def _vary(self) -> str:
-        """Return the Vary header: the fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
-        said = [value for _, value in self._headers.get("vary", ())]
-        known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
-        return ", ".join(said + [name for name in self._request._varies if not known & {name.lower(), "*"}])
+    def _note_variance(self) -> None:
+        """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
+        names = list(self._request._varies)
+        if "vary" in self._headers:
+            said = [value for _, value in self._headers["vary"]]
+            known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
+            names = said + [name for name in names if not known & {name.lower(), "*"}]
+        self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
@@ -3025,16 +3040,16 @@ class Response:
         body: bytes | Iterator[bytes] | _FileBody = self._body
         if body is None or status in (204, 205, 304):  # 205: RFC 9110 section 15.3.6
             body = b""
-        fields = self._fields()
         if self._request._varies:
-            fields["vary"] = (("Vary", self._vary()),)
+            self._note_variance()
+        headers = self._header_list([] if "content-type" in self._headers else [("Content-Type", self._content_type)])
         if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
-            del fields["content-type"]
-            fields.pop("content-length", None)
+            headers = _without(headers, "content-type", "content-length")
         elif isinstance(body, (bytes, _FileBody)):
-            length = len(body) if isinstance(body, bytes) else body.size
-            fields["content-length"] = (("Content-Length", str(length)),)
-        start_response(_STATUS_LINES[status], [pair for pairs in fields.values() for pair in pairs])
+            if "content-length" in self._headers:
+                headers = _without(headers, "content-length")
+            headers.append(("Content-Length", str(len(body) if isinstance(body, bytes) else body.size)))
+        start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
 
