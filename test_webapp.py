@@ -5638,15 +5638,6 @@ def test_file_has_a_strong_etag_last_modified_and_its_length(a_file, method, env
     assert not is_open(a_file)
 
 
-def test_etag_changes_with_size_and_time(a_file):
-    tags = [get_file(a_file).headers["ETag"] for _ in range(2)]
-    for content, when in ((CONTENT, IN_2001 + 1), (CONTENT[1:], IN_2001 + 1)):
-        a_file.write_bytes(content)
-        os.utime(a_file, (IN_2001, when))
-        tags.append(get_file(a_file).headers["ETag"])
-    assert tags[0] == tags[1] and len(set(tags)) == 3
-
-
 SAME, EARLIER, LATER = (f"Sun, 09 Sep 2001 01:46:{second} GMT" for second in (40, 39, 41))
 CONDITIONS = [
     *((304, {"If_None_Match": tags}) for tags in ("{etag}", "W/{etag}", '"o", {etag}, "p"', '"o,p",W/{etag}', "*")),
@@ -6142,12 +6133,15 @@ def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, 
         thread.join()
 
 
-def test_client_that_has_a_file_gets_a_304_until_the_file_changes(site):
-    browser = serve(site)
-    etag = {"If-None-Match": browser.get("/s/a.txt").headers["ETag"]}
-    assert [browser.get("/s/a.txt", headers=etag).status for _ in range(2)] == [304, 304]
-    (site / "a.txt").write_text("another")
-    assert browser.get("/s/a.txt", headers=etag).text == "another"
+def test_client_that_has_a_file_gets_a_304_until_its_size_or_time_changes(site):
+    browser, etag = serve(site), "-"
+    for text, when in (("a.txt", IN_2001), ("a.txt", IN_2001 + 1), ("another", IN_2001 + 1)):
+        (site / "a.txt").write_text(text)
+        os.utime(site / "a.txt", (when, when))
+        answers = [browser.get("/s/a.txt", headers={"If-None-Match": tag}) for tag in ("-", etag)]
+        etag = answers[0].headers["ETag"]
+        assert [answer.text for answer in answers] == [text, text]
+        assert browser.get("/s/a.txt", headers={"If-None-Match": etag}).status == 304
 
 
 @NEEDS_LINKS
@@ -7159,10 +7153,10 @@ def test_jar_is_sent_and_a_cookie_header_wins():
         assert seen[0][0]["HTTP_COOKIE"] == expected
 
 
-@given(st.binary().filter(lambda value: b";" not in value).map(lambda value: value.strip(b" \t")))
-def test_every_cookie_value_is_sent_back_byte_for_byte(value):
+def test_every_cookie_value_is_sent_back_byte_for_byte():
+    value = bytes(byte for byte in range(0x21, 0x100) if byte not in b"\x7f;")
     app, seen = recorder(headers=[("Set-Cookie", f"a={value.decode('latin-1')}; Path=/")])
-    browser = client(app, unchecked="it refuses control characters")
+    browser = client(app)
     browser.get("/")
     browser.get("/")
     assert seen[1][0]["HTTP_COOKIE"].encode("latin-1") == b"a=" + value
@@ -7227,12 +7221,6 @@ def test_redirect_carries_cookies_headers_and_environ_but_nothing_the_applicatio
     second = seen[1][0]
     assert (second["HTTP_COOKIE"], second["HTTP_X"], second["REMOTE_ADDR"]) == ("b=2; a=1", "y", "::1")
     assert second["SCRIPT_NAME"] == "" and "CONTENT_TYPE" not in second and "CONTENT_LENGTH" not in second
-
-
-def test_stream_without_length_is_sent_again_by_a_307():
-    app, seen = recorder(pages={"/": ("307 Temporary Redirect", [("Location", "/b")], b"")})
-    client(app).post("/", body=iter([b"a", b"b"]), follow_redirects=True)
-    assert [(body, environ["wsgi.input_terminated"]) for environ, body in seen] == [(b"ab", True)] * 2
 
 
 # ---- server: applications to be served -------------------------------------------------------------------------------
