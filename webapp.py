@@ -4093,12 +4093,12 @@ class Scope:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         Never anything outside of it: `..`, a symbolic link that leads out, a name that begins with a dot, a backslash
-        or a NUL is a 404. So is a %2F, and a name that is not spelled as on the disk, where the system would take it
-        all the same: the hooks that ran are those of the path as it is spelled. A directory answers its index.html,
+        or a NUL is a 404. So is a %2F, and each path that a file system could take for the path of another route: in
+        another case, in another form of Unicode, by a link or by a short name. A directory answers its index.html,
         after a redirect to its name with a slash behind it. ValueError if there is no such directory now.
 
-        On Linux and macOS a file is opened before it is decided whether it lies inside, so a link that is exchanged
-        at that moment gives nothing away; elsewhere it could.
+        On Linux a link that is exchanged at the moment of a request gives nothing away. Elsewhere it could, because
+        only `os.path.realpath` tells there where a file lies.
         """
         _serve_files(self, prefix, directory)
 
@@ -4106,8 +4106,9 @@ class Scope:
         """Hand everything below `prefix` to another WSGI application (PEP 3333), whatever the method.
 
         SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run; an exception that escapes takes the
-        error path. A path with dot segments or a NUL is a 404, and so is one that would be another route's for whoever
-        takes a %2F or a backslash for a slash, or decodes once more: its hooks have not run.
+        error path, and so does a body that is not as long as its Content-Length. A path with dot segments or a NUL is
+        a 404. So is a path that would be another route's after decoding it once more, after taking a backslash or a
+        %2F for a slash, or in another case, because the hooks of that route have not run.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -4997,7 +4998,7 @@ class TestClient:
         observer = _TestObserver()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
-        environ = {**environ, "webapp.server": observer, **({"HTTP_COOKIE": cookies} if cookies else {})}
+        environ = {"webapp.server": observer, **environ, **({"HTTP_COOKIE": cookies} if cookies else {})}
         try:
             response = _call(self._app, environ)
             for header in response.headers.getall("Set-Cookie"):
