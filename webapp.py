@@ -129,7 +129,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
 #
-# `_printable` escapes what a client may have sent, so that no client can forge a line of the log.
+# `_printable` escapes the text of clients, so that no client can forge a line of the log.
 
 _LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
 _FUNCTION = type(lambda: None)
@@ -3194,8 +3194,8 @@ class Executor:
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
-    Any error cancels the executor and answers 422, whatever `validate` returns. No error hook runs, because nothing
-    failed: to change the look of a 422, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
+    Any error cancels the executor and answers 422; the return value of `validate` does not matter then. No error hook
+    runs, because nothing failed: to change the look of a 422, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
     `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
     """
 
@@ -3219,7 +3219,7 @@ class ValidationExecutor(Executor):
         return self._errors
 
     def add_error(self, field: str, message: str) -> None:
-        """Say what is wrong with an input field, in words for the person who filled it in.
+        """Add a message about an input field, in words for the person who filled it in.
 
         TypeError for anything but two str, because an exception would give the client its stack trace.
         """
@@ -3286,9 +3286,9 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
 
 
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
-    """Return the call that runs an executor of a route whose pattern has the parameters `names`.
+    """Return the call that runs an executor; `names` are the parameters of its route's pattern.
 
-    A decorated function is a handler. Of the other functions, one that needs no argument is a factory.
+    A decorated function is a handler. Another function is a factory if it needs no argument.
     """
     if isinstance(executor, Executor):
         raise TypeError(
@@ -3509,7 +3509,7 @@ _NO_HOOKS = _Hooks(())
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
-_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, which is what a database's key does
+_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
 _FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
@@ -3634,7 +3634,7 @@ class _Router:
     # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
     #
     # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
-    # patterns as written, whatever a client sends, and its depth by the longest pattern.
+    # patterns as written and not by the request, and its depth by the longest pattern.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
@@ -4134,22 +4134,13 @@ class _Gateway:
 # A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
 
 
-def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
-    """Raise TypeError unless `hook` can be called with that many positional arguments."""
-    if not callable(hook) or isinstance(hook, type):
-        every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-        raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
-    if not _takes(_signature(hook), *arguments.split(", ")):
-        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
-
-
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
 
 
 class Scope:
-    """A block of routes and hooks: what is attached to it applies to the routes written in it and in blocks inside it.
+    """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
 
     Made by `path`, on an application or on another scope. Two calls make two scopes, even with one prefix: neither's
     hooks reach the other's routes. Hooks apply to routes written above them too. After the first request every
@@ -4324,7 +4315,11 @@ class Scope:
         self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
     ) -> None:
         self._begin_declaration()
-        _check_hook(hook, kind, arguments)
+        if not callable(hook) or isinstance(hook, type):
+            every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
+            raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
+        if not _takes(_signature(hook), *arguments.split(", ")):
+            raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
         hooks.append(hook)
 
     def _inside_out(self) -> list[Scope]:
@@ -4387,9 +4382,12 @@ def _report(
         )
         vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
         if error is not None:
-            # logging.Formatter prints exc_text unchanged if it is set.
             lines = [where] if where else []
-            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(error)))
+            try:
+                lines += _format_trace(traceback.TracebackException(type(error), error, error.__traceback__))
+            except Exception:  # out of memory, or too deep in recursion
+                lines.append(f"{_value(error, 200)}, whose stack trace cannot be shown")
+            record.exc_text = "\n".join(map(_printable, lines))  # logging.Formatter prints it unchanged if it is set
         _LOG.handle(record)
     except Exception:
         return
@@ -4414,13 +4412,6 @@ def _outside(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     return trace
-
-
-def _trace_lines(error: BaseException) -> list[str]:
-    try:
-        return list(_format_trace(traceback.TracebackException(type(error), error, error.__traceback__)))
-    except Exception:  # out of memory, or too deep in recursion
-        return [f"{_value(error, 200)}, whose stack trace cannot be shown"]
 
 
 def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
@@ -4627,7 +4618,7 @@ class WebApp(Scope):
         """
 
     def on_complete(self, context: WebContext) -> None:
-        """Run last on every request, once, whatever happened; for a stream, when the server has closed it.
+        """Run last on every request, once, also after a failure; for a stream, when the server has closed it.
 
         Its exception is logged, and changes nothing.
         """
@@ -4776,7 +4767,7 @@ class WebApp(Scope):
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
-    # run, innermost block first, until one sends. Whatever they do, a complete response is sent.
+    # run, innermost block first, until one sends. In the end a complete response is sent.
 
     def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
@@ -4798,7 +4789,7 @@ class WebApp(Scope):
                 self._run_error_hook(context, hook, cause, status)
                 if response.sent:
                     return
-            if self._send_answer(context):
+            if self._send_answer(context, hooks):
                 return
         if status >= 500:
             observer.unanswered(cause)
@@ -4832,7 +4823,7 @@ class WebApp(Scope):
                 response._restore(saved)
             self._report_hook(context, "error", error, hook)
 
-    def _send_answer(self, context: WebContext) -> bool:
+    def _send_answer(self, context: WebContext, hooks: _Hooks) -> bool:
         """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
         answered = response.has_body
@@ -4842,7 +4833,7 @@ class WebApp(Scope):
             response._send()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error)
+            self._report_hook(context, "error", error, hooks.error[0] if len(hooks.error) == 1 else None)
         response._session = None
         response._build_default()
         response._send()
@@ -4863,7 +4854,7 @@ class WebApp(Scope):
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
     ) -> None:
-        """Log a failed hook; without one, the failure of a response that several error hooks may have built."""
+        """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
         named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
@@ -4907,7 +4898,7 @@ class WebApp(Scope):
                     stack.callback(self._call_safely, context, "on_close", callback)
 
     def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function whose failure is logged and changes nothing."""
+        """Call a function; its failure is logged and changes nothing."""
         # A server that stops closes streams from another thread, and nobody can close a generator that is running.
         generator = getattr(call, "__self__", None)
         if isinstance(generator, GeneratorType) and generator.gi_running:
