@@ -3195,7 +3195,8 @@ class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
     Any error cancels the executor and answers 422; the return value of `validate` does not matter then. No error hook
-    runs, because nothing failed: to change the look of a 422, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
+    runs, because nothing failed: to change the look of a 422, override `on_cancel`; its status is 422 unless
+    `on_cancel` sets another one.
     `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
     """
 
