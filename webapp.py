@@ -75,7 +75,6 @@ import io
 import itertools
 import json
 import logging
-import operator
 import os
 import re
 import selectors
@@ -3569,25 +3568,6 @@ class _Router:
         return found
 
 
-def _fold(text: str) -> str:
-    """Return what all spellings of a name have in common that some file system takes for one."""
-    if text.isascii():
-        return text.lower()
-    from unicodedata import normalize
-
-    return normalize("NFKC", normalize("NFKC", text).casefold())
-
-
-def _folded(routes: Iterable[Route]) -> _Router:
-    """Return a router that finds `routes` by folded segments; of two that became one, the first."""
-    router = _Router()
-    for route in routes:
-        segments = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in _parse_pattern(route.pattern)]
-        with contextlib.suppress(ValueError):
-            router.add(route, segments)
-    return router
-
-
 def _disguised(segments: Iterable[tuple[str, str]]) -> str:
     return "".join("/" + text for _, text in segments).encode().decode("latin-1")
 
@@ -3610,42 +3590,59 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
 
 # ---- files and mounts ------------------------------------------------------------------------------------------------
 #
-# Routes whose handlers are not the application's: the files below a directory, and other WSGI applications. They serve
-# what the router matched, and never anything outside of a directory that was named; what a client asks for is never a
-# 500. The hooks that ran are those of the route: where a file system or another application could take the path for one
-# of another route, it is a 404.
+# Which routes have handlers of this file's own? The files below a directory, and other WSGI applications.
+#
+#     app.static("/s", "public")     GET /s/a.txt    the file public/a.txt, as `Response.file` sends it
+#     app.mount("/m", other)         GET /m/x        other(...), with SCRIPT_NAME "/m" and PATH_INFO "/x"
+#
+# One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
+# than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
+# the real name of the file that was opened, must lead to the same route. Otherwise the hooks of another route might
+# have to run, and the answer is a 404. `_Gateway` is the server's side of PEP 3333: mounts, the test client and the
+# server share it. A first reading may skip `_fold` and `_shifted`.
 
-_IGNORES_CASE = _WINDOWS or sys.platform == "darwin"  # as nearly all directories there do; elsewhere few of them
-
-
-def _unambiguous_segments(context: WebContext, depth: int) -> list[str]:
-    """Return the segments that the router matched; raise NotFoundException if they could be read as others.
-
-    Whoever decodes %2F, decodes once more, or takes a backslash for a slash must come to the same route, and to the
-    same first `depth` segments. Dot segments would be resolved away, and a NUL is an end to some.
-    """
-    segments = context.request._segments()
-    path = _as_path(segments)
-    if path.count("/") > len(segments) or "/." in path or "\\" in path or "%" in path or "\0" in path:
-        for text in (path, urllib.parse.unquote(path)):
-            for reading in (text, text.replace("\\", "/")):
-                names = _named_segments(reading)
-                route = context.app._router.match(names, context.request.method)[0]
-                same = route is context.route and names[:depth] == segments[:depth]
-                if not same or "." in names or ".." in names or "\0" in reading:
-                    raise NotFoundException(f"a path that can be read in several ways: {path!r}")
-    if _IGNORES_CASE:
-        _refuse_other_case(context, segments)
-    return segments
+# Unicode calls these characters default ignorable: some file systems find a name with them and without them.
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_NOT_SERVED = re.compile(r"\.|.*[/\\\0]", re.DOTALL)  # a name that begins with a dot, or holds one of these
+_SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
+_PATH_SEGMENT = re.compile("[^/]+")
 
 
-def _refuse_other_case(context: WebContext, segments: Sequence[str]) -> None:
-    """Raise NotFoundException if for whoever ignores case the path is another route's."""
-    app = context.app
+def _fold(name: str) -> str:
+    """Return the same text for all names that some file system takes for one."""
+    if not name.isascii():
+        from unicodedata import normalize
+
+        name = _IGNORABLE.sub("", normalize("NFKC", normalize("NFKC", name).casefold()))
+    return name.lower().rstrip(". ") or name
+
+
+def _folded(routes: Iterable[Route]) -> _Router:
+    """Return a router that finds `routes` by folded segments; of two routes that became one, the first."""
+    router = _Router()
+    for route in routes:
+        segments = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in _parse_pattern(route.pattern)]
+        with contextlib.suppress(ValueError):
+            router.add(route, segments)
+    return router
+
+
+def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
+    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
+    app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app._routes)
-    if app._folded_router.match([_fold(name) for name in segments], context.request.method)[0] is not context.route:
-        raise NotFoundException(f"but for its case another route's path: {segments!r}")
+    path, prefix = _as_path(segments), list(map(_fold, segments[:depth]))
+    texts = {path, urllib.parse.unquote(path)}
+    for reading in texts.union(text.replace("\\", "/") for text in texts):
+        names = list(map(_fold, _named_segments(reading)))
+        found = app._folded_router.match(names, context.request.method)[0]
+        same = found is not None and found.handlers == route.handlers and names[:depth] == prefix
+        if not same or "." in names or ".." in names or "\0" in reading:
+            raise NotFoundException(f"a path that can be read as another one: {path!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
@@ -3653,238 +3650,62 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     if not os.path.isdir(root):
         where = "" if os.path.isabs(directory) else f" in {os.getcwd()}"
         raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_place()})")
-    with contextlib.suppress(OSError):  # Windows opens no directory, and this one need not be readable
-        descriptor = os.open(root, os.O_RDONLY)
-        try:
-            root = _path_on_disk(root, descriptor)
-        finally:
-            os.close(descriptor)
     depth = len(scope._whole(prefix)[0])
-    known = _KnownFiles(root)
 
     def serve_file(context: WebContext) -> Response:
-        request, response = context.request, context.response
-        found = known.find(context, serve_file)
-        if found is not None:
-            return response._build_file(found.open(context))
-        names = _unambiguous_segments(context, depth)[depth:]
+        request, segments = context.request, context.request._segments()
+        _check_readings(context, depth, segments)
+        names = segments[depth:]
         if any(_NOT_SERVED.match(name) or (_WINDOWS and _NO_NAME_ON_WINDOWS.match(name)) for name in names):
             raise NotFoundException(f"not a name to serve: {names!r}")
         try:
-            file = _open_outside(root, names, context)
+            file = _open_below(context, depth, root, names)
         except NotFoundException:
             if not os.path.isdir(os.path.join(root, *names)):
                 raise
-            names.append("index.html")
-            file = _open_outside(root, names, context)
+            file = _open_below(context, depth, root, [*names, "index.html"])
             if not request.path.endswith("/"):
-                file.close()
-                # Links in the page are relative to what the browser takes for its directory.
-                return response.redirect(_with_slash(request), 301)
-        response._build_file(file)
-        known.note(request, names, file)
-        return response
+                # A browser resolves the links of the page against this path, so it has to end with a slash.
+                return context.response.redirect(_with_slash(request), 301)
+        return context.response._build_file(file)
 
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
 
 
-_NOT_SERVED = re.compile(r"\.|.*[/\\\0]", re.DOTALL)  # a name that begins with a dot, or holds one of these
+def _open_below(context: WebContext, depth: int, root: str, names: Sequence[str]) -> _FileBody:
+    """Open the file of these `names` below `root`; NotFoundException if the names lead to no such file.
 
-
-def _open_outside(root: str, names: Sequence[str], context: WebContext) -> _FileBody:
-    """Open the file of just these `names` below `root`; raise NotFoundException if they lead to any other.
-
-    It is opened first and looked at then, so what is sent is what was looked at, whatever is exchanged meanwhile.
+    The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
     try:
         file = _open_file(os.path.join(root, *names))
-        try:
-            _check_path_on_disk(file, root, names, context)
-        except BaseException:
-            file.close()
-            raise
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
-    except OSError as error:
-        _refuse_file(error)
-        raise
+    context.request._close_with(file.close)
+    start, real = root.rstrip(os.sep) + os.sep, _real_path(file)
+    if not real.startswith(start):
+        raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
+    prefix, below = context.request._segments()[:depth], real[len(start) :].split(os.sep)
+    if prefix + below != context.request._segments():  # a link, or another spelling
+        _check_readings(context, depth, prefix + below)
+    # A file system that finds the other case too may also know short names, which begin with no dot.
+    if any(map(_SHORT_NAME.fullmatch, names)) and os.path.lexists(os.path.join(root, *map(str.swapcase, names))):
+        raise NotFoundException(f"perhaps a short name: {names!r}")
     return file
 
 
-def _check_path_on_disk(file: _FileBody, root: str, names: Sequence[str], context: WebContext) -> None:
-    path = str(file.path)
-    found = _path_on_disk(path, file.fileno())
-    if not found.startswith(root.rstrip(os.sep) + os.sep):
-        raise NotFoundException(f"a link that leads out of {root!r}: {path!r}")
-    # What differs is a link, or a name that is another one on the disk. Linux tells the names that it was asked for.
-    if found != path or not _IGNORES_CASE:
-        folder, respelled = root, False
-        for name in names:
-            respelled |= _may_be_respelled(folder, name)
-            folder += os.sep + name
-        if respelled:
-            _refuse_other_case(context, context.request._segments())
+def _real_path(file: _FileBody) -> str:
+    """Return where an open file lies, with links resolved.
 
-
-def _may_be_respelled(folder: str, name: str) -> bool:
-    """Tell whether `folder` may take another name for `name`; if so, NotFoundException unless it lists this one.
-
-    Where letters of the other case, or another form of Unicode, lead to something, whatever else may do so: short
-    names, names without their ends. Only a listing is sure, and takes long.
+    Linux tells it of the open file. Elsewhere `os.path.realpath` looks at the path once more, so a person who can
+    exchange links in the directory at just that moment can deceive this function there.
     """
-    others = _other_spellings(name)
-    tellable = others or (name.isascii() and "~" not in name and name[-1] not in ". ")
-    if tellable and not any(os.path.lexists(folder + os.sep + other) for other in others):
-        return False
-    if _unified(name) not in map(_unified, os.listdir(folder)):
-        raise NotFoundException(f"listed by another name in {folder!r}: {name!r}")
-    return True
-
-
-def _other_spellings(name: str) -> list[str]:
-    if name.isascii():
-        other = name.swapcase()
-        return [] if other == name else [other]
-    from unicodedata import normalize
-
-    forms = {os.fsdecode(os.fsencode(name).swapcase())}
-    forms.update(normalize(form, name) for form in ("NFC", "NFD", "NFKC", "NFKD"))
-    return list(forms - {name})
-
-
-def _unified(name: str) -> str:
-    """Return a name in the one form of Unicode that is compared: macOS has kept names in another than they came in."""
-    if name.isascii():
-        return name
-    from unicodedata import normalize
-
-    return normalize("NFC", name)
-
-
-def _path_on_disk(path: str, descriptor: int) -> str:
-    """Return where what was opened as `path` lies, links resolved; OSError if that cannot be told.
-
-    Linux and macOS know it. Elsewhere the path is looked at again, and whoever exchanges a link just between may
-    deceive us.
-    """
-    if sys.platform == "darwin":
-        import fcntl
-
-        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).partition(b"\0")[0])
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # no /proc
-            return os.readlink(f"/proc/self/fd/{descriptor}")
-    real = os.path.realpath(path)
-    if not _WINDOWS and not os.path.samestat(os.stat(real), os.fstat(descriptor)):
-        raise FileNotFoundError(errno.ENOENT, "exchanged while it was opened", path)
-    return real
-
-
-# What is known of files. A path that has led to a file, past all the guards and over no link, does so again as long as
-# neither the file nor a directory above it, up to the root, has changed: another link, file or directory, mode, entry
-# or spelling gives one of them another number, or another time of its last change, which nobody can set. To look at
-# them takes a fifth of the time of the guards, and a file that the client has need not be opened.
-
-_MOST_KNOWN_FILES = 256  # of each `static`
-_facts = operator.attrgetter("st_mode", "st_ino", "st_dev", "st_size", "st_mtime_ns", "st_ctime_ns")
-
-
-class _KnownFile:
-    """A file that a path has led to."""
-
-    __slots__ = (
-        "names",  # below the root
-        "info",  # what was told of it when it was open
-        "content_type",
-        "way",  # the root, the directories down to the file, and the file
-        "facts",  # of each of them
-        "seen",  # when it was there the last time: just before it was looked at
-    )
-
-    def __init__(self, root: str, names: Sequence[str], file: _FileBody) -> None:
-        """Look at all that lies on the way; OSError if there is not all of it any more."""
-        self.names = names
-        self.info = file.info
-        self.content_type = _content_type(os.path.splitext(file.path)[1])
-        self.way = list(itertools.accumulate(names, os.path.join, initial=root))
-        self.facts = [_facts(os.lstat(path)) for path in self.way]
-        self.seen = 0.0
-
-    def is_sound(self) -> bool:
-        """Tell whether no link was put on the way before it was looked at, nor another file at its end."""
-        folders = all(stat.S_ISDIR(mode) for mode, *_ in self.facts[:-1])
-        return folders and self.facts[-1] == _facts(self.info)
-
-    def is_there(self, arrived: float | None) -> bool:
-        """Tell whether nothing had changed at some moment since the request arrived, if it is known when it did.
-
-        So one look answers all that a server finds waiting at a time, and it takes as long as the rest of a 304.
-        """
-        if arrived is not None and self.seen > arrived:
-            return True
-        now = time.monotonic()
-        try:
-            there = list(map(_facts, map(os.lstat, self.way))) == self.facts
-        except OSError:
-            return False
-        if there:
-            self.seen = now
-        return there
-
-    def open(self, context: WebContext) -> _FileBody:
-        """Open the file; what is in its place by now has to pass the guards."""
-        with contextlib.suppress(OSError, NotFoundException):
-            file = _FileBody(self.way[-1])
-            if _facts(file.info) == self.facts[-1]:
-                return file
-            file.close()
-        return _open_outside(self.way[0], self.names, context)
-
-
-class _KnownFiles:
-    """The files that were asked for lately, by method and PATH_INFO."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._files: dict[tuple[str, str], _KnownFile | None] = {}  # None: asked for once, or changed since
-
-    def find(self, context: WebContext, handler: object) -> _KnownFile | None:
-        """Return the file with which `handler` answers a request, None if that is to be found out."""
-        request = context.request
-        known = self._files.get((request.method, request.environ.get("PATH_INFO", "")))
-        # With a slash inside of a segment it is another path.
-        if known is None or "%2F" in (request._target or "").upper():
-            return None
-        return known if known.is_there(_arrival(context, handler)) else None
-
-    def note(self, request: Request, names: Sequence[str], file: _FileBody) -> None:
-        """Remember the file that answers a request, from the second one on: among many, most are asked for once."""
-        asked = request.method, request.environ.get("PATH_INFO", "")
-        if len(asked[1]) > 256:
-            return
-        if self._files.pop(asked, self) is not None:
-            if len(self._files) >= _MOST_KNOWN_FILES:
-                self._files.clear()
-            self._files[asked] = None
-            return
-        with contextlib.suppress(OSError):
-            known = _KnownFile(self._root, names, file)
-            if known.is_sound():
-                self._files[asked] = known
-
-
-def _arrival(context: WebContext, handler: object) -> float | None:
-    """Return by when a request had arrived, None if nobody tells, or if the application ran before `handler` did.
-
-    What a hook has written, or has waited for, is what the answer to the same request must tell of.
-    """
-    route = cast(Route, context.route)
-    if route._hooks.before or route.handlers[0] is not handler:
-        return None
-    tell: Callable[[object, _Environ], float | None] | None = context.request.environ.get("webapp.arrived")
-    return None if tell is None else tell(context.app, context.request.environ)
+    try:
+        return os.readlink(f"/proc/self/fd/{file.fileno()}")
+    except OSError:
+        return os.path.realpath(file.path)
 
 
 def _with_slash(request: Request) -> str:
@@ -3895,7 +3716,7 @@ def _with_slash(request: Request) -> str:
 
 
 def _mistaken(app: object) -> str:
-    """Return what was given for a WSGI application (PEP 3333), and what to give; "" if it may be one."""
+    """Return why `app` is no WSGI application (PEP 3333) and what to give; "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
@@ -3918,8 +3739,18 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _unambiguous_segments(context, depth)
-        _run_mounted(wsgi_app, _shifted(context.request.environ, depth), context.response)
+        _check_readings(context, depth, context.request._segments())
+        gateway, response = _Gateway(), context.response
+        result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
+        response._close_later(result)
+        body = gateway.body(result, context.request.method)
+        first = next(body, b"")
+        status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
+        response.code(int(status[:3]))
+        for name, value in headers:
+            if name.lower() not in _NOT_OURS:  # old applications say Connection: close, which is harmless
+                response.add_header(name, value)
+        response.stream(itertools.chain((first,), body))
 
     scope._register(("*",), prefix, (run_mounted,))
     scope._register(("*",), prefix + "/{path:path}", (run_mounted,))
@@ -3928,14 +3759,10 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 def _shifted(environ: _Environ, depth: int) -> _Environ:
     """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
 
-    What they are together never begins with two slashes: that would be a host, in whatever link is made of it.
+    The new SCRIPT_NAME never begins with two slashes, because a link made of it would then name a host.
     """
     path = environ.get("PATH_INFO", "")
-    end = 0
-    for _ in range(depth):
-        while path.startswith("/", end):
-            end += 1
-        end = path.find("/", end) if "/" in path[end:] else len(path)
+    end = [0, *(segment.end() for segment in _PATH_SEGMENT.finditer(path))][depth]
     script_name, path = environ.get("SCRIPT_NAME", "") + path[:end], path[end:]
     if "//" in script_name or script_name == "/":
         script_name = _as_path(_named_segments(script_name))
@@ -3944,26 +3771,11 @@ def _shifted(environ: _Environ, depth: int) -> _Environ:
     return {**environ, "SCRIPT_NAME": script_name, "PATH_INFO": path}
 
 
-def _run_mounted(wsgi_app: _WSGIApplication, environ: _Environ, response: Response) -> None:
-    """Build the response of which a mounted application gives the parts."""
-    gateway = _Gateway()
-    result = wsgi_app(environ, gateway.start_response)
-    response._close_later(result)
-    body = gateway.body(result)
-    first = next(body, b"")
-    status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
-    response.code(int(status[:3]))
-    for name, value in headers:
-        if name.lower() not in _NOT_OURS:  # old applications say Connection: close, and mean no harm
-            response.add_header(name, value)
-    response.stream(itertools.chain((first,), body))
-
-
 class _Gateway:
-    """One run of a WSGI application: the server's side of PEP 3333, for whoever passes its answer on."""
+    """One run of a WSGI application: the server's side of PEP 3333."""
 
     head: tuple[str, list[tuple[str, str]]] | None = None  # status line and header fields
-    headers_sent = False  # with the first byte of the body the head has left, and can be replaced no more
+    headers_sent = False  # the head leaves with the first byte of the body, and cannot be replaced then
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -3971,7 +3783,7 @@ class _Gateway:
     def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Callable[[bytes], None]:
-        """Take the head; RuntimeError for a second one that is not for a failure."""
+        """Take the head; RuntimeError for a second head without exc_info."""
         try:
             if exc_info is not None and self.headers_sent:
                 raise exc_info[1].with_traceback(exc_info[2])
@@ -3987,17 +3799,36 @@ class _Gateway:
         self.headers_sent = self.headers_sent or bool(data)
         self._written.append(data)
 
-    def body(self, result: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield what was written and what `result` gives, nothing empty; RuntimeError for a body without a head.
+    def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
+        """Yield the blocks that were written and those of `result`, without empty ones; the caller closes `result`.
 
-        The head is there as soon as the first of it is. To close `result` is left to whoever has it.
+        `head` is set before the first block is yielded. RuntimeError for a body without a head, and for a body that is
+        not as long as its Content-Length says.
         """
+        sent = 0
+        announced: int | None = None
         for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
+            if not sent:
+                announced = _announced_length(self.head, method)
             self.write(chunk)
             written, self._written = self._written, []
-            yield from filter(None, written)
+            for block in filter(None, written):
+                sent += len(block)
+                if announced is not None and sent > announced:
+                    raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server refuses it")
+                yield block
+        if announced is not None and sent < announced:
+            raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server cuts the connection")
+
+
+def _announced_length(head: tuple[str, list[tuple[str, str]]], method: str) -> int | None:
+    """Return the length of the body that a head announces, None for none or for a response that has no body."""
+    if method == "HEAD" or head[0][:3] in ("204", "304"):
+        return None
+    lengths = [value for name, value in head[1] if name.lower() == "content-length"]
+    return int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
 
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
@@ -4810,16 +4641,19 @@ def _refuse_overrides(app_class: type) -> None:
 
 # ---- origins ---------------------------------------------------------------------------------------------------------
 #
-# A hook that is ready to be attached; nothing in the framework attaches it. An origin is the scheme, host and port that
-# a page came from.
+# How does an application refuse requests that another site's page makes with this user's cookies?
+#
+#     app.before(same_origin)        POST with "Origin: https://evil.example"  ->  403
+#
+# An origin is the scheme, host and port that a page came from (RFC 6454). The framework itself never attaches the hook.
 
 
 def same_origin(context: WebContext) -> None:
     """Answer 403 to a request from another site's page that would change something: a ready `before` hook.
 
-    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser says where a request comes
-    from in Sec-Fetch-Site (Fetch Metadata) or, an older one, in Origin (RFC 6454). Another site is another scheme,
-    host or port. The 403 is an HttpException, for the error hooks to answer.
+    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin of a request
+    in Sec-Fetch-Site (Fetch Metadata); an older browser tells it in Origin (RFC 6454). Another site is another scheme,
+    host or port. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
     if request.method in ("GET", "HEAD", "OPTIONS", "TRACE"):
@@ -4842,15 +4676,21 @@ def _origin(url: str) -> str:
 
 # ---- the test client -------------------------------------------------------------------------------------------------
 #
-# Calls any WSGI application in this process, as a server would, and shows the answer as a browser gets it.
-# It opens no socket and never repairs a response. It learns more than other servers only as an `_Observer`.
+# How does a test send a request without a server? `TestClient` calls any WSGI application in this process.
+#
+#     TestClient(app).get("/hello/you").text     "Hello you"
+#
+# The client shows what a browser would get from the server below: it never repairs a response, and a response that
+# the server would cut off is an exception. It opens no socket. `_call` does for one request what PEP 3333 asks of a
+# server; the functions above it turn arguments into an environ. A first reading may skip all of them.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
-_MAX_REDIRECTS = 10  # browsers stop at 20, but no test means to go that far
+_MAX_REDIRECTS = 10  # browsers stop at 20
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
 _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
+_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
-_SERVER_ENVIRON: dict[str, Any] = {
+_SERVER_ENVIRON: _Environ = {
     "SERVER_NAME": "localhost",
     "SERVER_PORT": "80",
     "SERVER_PROTOCOL": "HTTP/1.1",
@@ -4876,9 +4716,6 @@ def _urlencode(fields: _FieldSource) -> str:
     return urllib.parse.urlencode(_pairs(fields))
 
 
-_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
-
-
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
     """Return the environment entries for a path or full URL; `query` is appended to the one it holds."""
     match = _REQUEST_TARGET.fullmatch(_quote(path, _PRINTABLE_ASCII))
@@ -4887,14 +4724,9 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
     scheme, host, path, own_query = match.groups("")
     path = path or "/"
     query = "&".join(filter(None, (own_query, query)))
-    entries = {
-        "PATH_INFO": _unescape_percent(path),
-        "QUERY_STRING": query,
-        "REQUEST_URI": f"{path}?{query}" if query else path,
-    }
-    if host:
-        entries.update({"wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host})
-    return entries
+    entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query}
+    entries["REQUEST_URI"] = f"{path}?{query}" if query else path
+    return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
 
 
 def _header_entries(headers: _FieldSource) -> dict[str, str]:
@@ -4951,7 +4783,7 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
 
 
 def _is_expired(attributes: Mapping[str, str]) -> bool:
-    """Tell whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
+    """Say whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
     if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):
         return int(attributes["max-age"]) <= 0
     expires = _parse_http_date(attributes.get("expires", ""))
@@ -4965,10 +4797,10 @@ class _TestObserver(_Observer):
         self.errors: list[BaseException] = []
 
     def unanswered(self, error: BaseException) -> bool:
-        if any(error is known for known in self.errors):
-            return False
-        self.errors.append(error)
-        return True
+        is_new = all(error is not known for known in self.errors)
+        if is_new:
+            self.errors.append(error)
+        return is_new
 
 
 class _TestResponse:
@@ -4994,12 +4826,12 @@ class _TestResponse:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
 
 
-def _call(app: Callable[..., Iterable[bytes]], environ: dict[str, Any]) -> _TestResponse:
-    """Do for one request what PEP 3333 asks of a server; `RuntimeError` if the application never starts."""
+def _call(app: _WSGIApplication, environ: _Environ) -> _TestResponse:
+    """Do for one request what PEP 3333 asks of a server; RuntimeError for a response that a server would cut off."""
     gateway = _Gateway()
     result = app(environ, gateway.start_response)
     try:
-        body = b"".join(gateway.body(result))
+        body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
     finally:
         close = getattr(result, "close", None)
         if close is not None:
@@ -5014,9 +4846,10 @@ class TestClient:
     A response has `status` (int), `reason` (the phrase), `headers` (by name in any case; `getall(name)` for repeated
     ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
-    The client shows what production shows. With `raise_errors` the first exception that no error hook
-    answered is raised again instead of hiding behind its 500. What escapes from the application is always
-    raised, as when a stream breaks after its start: a browser sees a cut connection then.
+    The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
+    answered, instead of showing the 500 that hides the exception. An exception that escapes from the application is
+    always raised, for example when a stream breaks after its start: a server would cut the connection. A body that is
+    not as long as its Content-Length is a RuntimeError, because a server would cut it or answer 500.
 
     `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response changes it, and
     deletes from it (Max-Age up to 0, Expires in the past). It holds one value per name and sends them all
