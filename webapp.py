@@ -174,6 +174,13 @@ def _place(thing: Any = None) -> str:
     return f"{_name(thing)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
 
 
+def _outside(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where it has left this file, None if it never did."""
+    while trace is not None and trace.tb_frame.f_globals is globals():
+        trace = trace.tb_next
+    return trace
+
+
 def _check_text(what: str, value: object, hint: str = "") -> None:
     if not isinstance(value, str):
         raise TypeError(f"{what} is a str, not {_value(value)}{hint}")
@@ -2495,7 +2502,7 @@ def _signing_keys(secret_key: str | bytes | Sequence[str | bytes] | None, cookie
             raise ValueError(f"secret_key: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
         if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
             weak = "a secret_key of %d bytes may be guessed (%s); %s"
-            _report(logging.WARNING, weak, len(key), _place(), _MAKE_SECRET)
+            _LOG.warning(weak, len(key), _place(), _MAKE_SECRET)
     # RFC 5869 section 2.2. The secret is the message of the hash and not its key: an application that signs texts of a
     # client with the same secret cannot be made to sign this text.
     return [_hmac(f"webapp session {cookie}".encode(), key) for key in keys]
@@ -4116,13 +4123,6 @@ def _forget_earlier(error: BaseException) -> None:
         trace = trace.tb_next
 
 
-def _outside(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from where it has left this file, None if it never did."""
-    while trace is not None and trace.tb_frame.f_globals is globals():
-        trace = trace.tb_next
-    return trace
-
-
 def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
@@ -4600,11 +4600,14 @@ class WebApp(Scope):
 
     def _close(self, context: WebContext) -> None:
         """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
-        closing, context.request._closing = context.request._closing, None
-        if closing:
-            with contextlib.ExitStack() as stack:
-                for callback in closing:
-                    stack.callback(self._call_safely, context, "on_close", callback)
+        closing, interrupt = context.request._closing, None
+        while closing:
+            try:
+                self._call_safely(context, "on_close", closing.pop())
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
         """Call a function; its failure is logged and changes nothing."""
@@ -4636,7 +4639,7 @@ def _refuse_overrides(app_class: type) -> None:
         argument = "cause" if name == "resolve_status_code" else "context"
         if not callable(method) or (isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None)):
             where = f"{app_class.__qualname__}.{name}"
-            raise TypeError(f"{where} must be a method that takes (self, {argument}) ({_place()})")
+            raise TypeError(f"{where} must take (self, {argument}) ({_place()})")
 
 
 # ---- origins ---------------------------------------------------------------------------------------------------------
