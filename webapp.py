@@ -75,7 +75,6 @@ import io
 import itertools
 import json
 import logging
-import operator
 import os
 import re
 import selectors
@@ -108,26 +107,10 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 
-__all__ = [
-    "CodeException",
-    "Executor",
-    "Fields",
-    "HttpException",
-    "Markup",
-    "MethodNotAllowedException",
-    "NotFoundException",
-    "Request",
-    "Response",
-    "Route",
-    "Scope",
-    "Server",
-    "TestClient",
-    "UploadedFile",
-    "ValidationExecutor",
-    "WebApp",
-    "WebContext",
-    "same_origin",
-]
+__all__ = (
+    "CodeException Executor Fields HttpException Markup MethodNotAllowedException NotFoundException Request Response "
+    "Route Scope Server TestClient UploadedFile ValidationExecutor WebApp WebContext same_origin"
+).split()
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
@@ -145,7 +128,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
 #
-# `_printable` escapes what a client may have sent, so that no client can forge a line of the log.
+# `_printable` escapes the text of clients, so that no client can forge a line of the log.
 
 _LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
 _FUNCTION = type(lambda: None)
@@ -3123,8 +3106,9 @@ class Executor:
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
-    Any error cancels the executor and answers 422, whatever `validate` returns. No error hook runs, because nothing
-    failed: to change the look of a 422, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
+    Any error cancels the executor and answers 422; the return value of `validate` does not matter then. No error hook
+    runs, because nothing failed: to change the look of a 422, override `on_cancel`; its status is 422 unless
+    `on_cancel` sets another one.
     `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
     """
 
@@ -3148,7 +3132,7 @@ class ValidationExecutor(Executor):
         return self._errors
 
     def add_error(self, field: str, message: str) -> None:
-        """Say what is wrong with an input field, in words for the person who filled it in.
+        """Add a message about an input field, in words for the person who filled it in.
 
         TypeError for anything but two str, because an exception would give the client its stack trace.
         """
@@ -3215,9 +3199,9 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
 
 
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
-    """Return the call that runs an executor of a route whose pattern has the parameters `names`.
+    """Return the call that runs an executor; `names` are the parameters of its route's pattern.
 
-    A decorated function is a handler. Of the other functions, one that needs no argument is a factory.
+    A decorated function is a handler. Another function is a factory if it needs no argument.
     """
     if isinstance(executor, Executor):
         raise TypeError(
@@ -3256,10 +3240,6 @@ def _named(call: _Call, executor: Callable[..., object]) -> _Call:
     return functools.update_wrapper(call, executor, updated=())
 
 
-def _convert(parameter: inspect.Parameter) -> str:
-    return str(getattr(parameter.annotation, "__name__", parameter.annotation))
-
-
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
     """Return the call of a handler: it takes `(context)`, or `(context, ...)` with the pattern's names, or `**names`.
 
@@ -3269,17 +3249,15 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
     sides = _signature(handler), _signature(handler, follow_wrapped=False)
     parameters = [] if sides[0] is None else list(sides[0].parameters.values())
     own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    for parameter in own:
-        if parameter.name not in names and parameter.empty not in (parameter.default, parameter.annotation):
+    for p in own:
+        if p.name not in names and p.empty not in (p.default, p.annotation):
+            convert = getattr(p.annotation, "__name__", p.annotation)
             raise TypeError(
-                f"the handler {_name(handler)}: {parameter.name} is no parameter of the pattern; a query parameter is "
-                f"context.request.query.parse({parameter.name!r}, {_convert(parameter)}, "
-                f"default={_value(parameter.default)}) ({_place()})"
+                f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
+                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
     in_order = [p.name for p in own][: len(names)] in ([], list(names))
     if names and in_order and all(_takes(side, None, *names) for side in sides):
-        if len(names) == 1:
-            return _named(lambda context: handler(context, context._values[0]), handler)
         return _named(lambda context: handler(context, *context._values), handler)
     if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
         return _named(lambda context: handler(context, **context.params), handler)
@@ -3444,7 +3422,7 @@ _NO_HOOKS = _Hooks(())
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
-_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, which is what a database's key does
+_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
 _FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
@@ -3569,7 +3547,7 @@ class _Router:
     # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
     #
     # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
-    # patterns as written, whatever a client sends, and its depth by the longest pattern.
+    # patterns as written and not by the request, and its depth by the longest pattern.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
@@ -3605,25 +3583,6 @@ class _Router:
         return found
 
 
-def _fold(text: str) -> str:
-    """Return what all spellings of a name have in common that some file system takes for one."""
-    if text.isascii():
-        return text.lower()
-    from unicodedata import normalize
-
-    return normalize("NFKC", normalize("NFKC", text).casefold())
-
-
-def _folded(routes: Iterable[Route]) -> _Router:
-    """Return a router that finds `routes` by folded segments; of two that became one, the first."""
-    router = _Router()
-    for route in routes:
-        segments = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in _parse_pattern(route.pattern)]
-        with contextlib.suppress(ValueError):
-            router.add(route, segments)
-    return router
-
-
 def _disguised(segments: Iterable[tuple[str, str]]) -> str:
     return "".join("/" + text for _, text in segments).encode().decode("latin-1")
 
@@ -3646,42 +3605,59 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
 
 # ---- files and mounts ------------------------------------------------------------------------------------------------
 #
-# Routes whose handlers are not the application's: the files below a directory, and other WSGI applications. They serve
-# what the router matched, and never anything outside of a directory that was named; what a client asks for is never a
-# 500. The hooks that ran are those of the route: where a file system or another application could take the path for one
-# of another route, it is a 404.
+# Which routes have handlers of this file's own? The files below a directory, and other WSGI applications.
+#
+#     app.static("/s", "public")     GET /s/a.txt    the file public/a.txt, as `Response.file` sends it
+#     app.mount("/m", other)         GET /m/x        other(...), with SCRIPT_NAME "/m" and PATH_INFO "/x"
+#
+# One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
+# than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
+# the real name of the file that was opened, must lead to the same route. Otherwise the hooks of another route might
+# have to run, and the answer is a 404. `_Gateway` is the server's side of PEP 3333: mounts, the test client and the
+# server share it. A first reading may skip `_fold` and `_shifted`.
 
-_IGNORES_CASE = _WINDOWS or sys.platform == "darwin"  # as nearly all directories there do; elsewhere few of them
-
-
-def _unambiguous_segments(context: WebContext, depth: int) -> list[str]:
-    """Return the segments that the router matched; raise NotFoundException if they could be read as others.
-
-    Whoever decodes %2F, decodes once more, or takes a backslash for a slash must come to the same route, and to the
-    same first `depth` segments. Dot segments would be resolved away, and a NUL is an end to some.
-    """
-    segments = context.request._segments()
-    path = _as_path(segments)
-    if path.count("/") > len(segments) or "/." in path or "\\" in path or "%" in path or "\0" in path:
-        for text in (path, urllib.parse.unquote(path)):
-            for reading in (text, text.replace("\\", "/")):
-                names = _named_segments(reading)
-                route = context.app._router.match(names, context.request.method)[0]
-                same = route is context.route and names[:depth] == segments[:depth]
-                if not same or "." in names or ".." in names or "\0" in reading:
-                    raise NotFoundException(f"a path that can be read in several ways: {path!r}")
-    if _IGNORES_CASE:
-        _refuse_other_case(context, segments)
-    return segments
+# Unicode calls these characters default ignorable: some file systems find a name with them and without them.
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_NOT_SERVED = re.compile(r"\.|.*[/\\\0]", re.DOTALL)  # a name that begins with a dot, or holds one of these
+_SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
+_PATH_SEGMENT = re.compile("[^/]+")
 
 
-def _refuse_other_case(context: WebContext, segments: Sequence[str]) -> None:
-    """Raise NotFoundException if for whoever ignores case the path is another route's."""
-    app = context.app
+def _fold(name: str) -> str:
+    """Return the same text for all names that some file system takes for one."""
+    if not name.isascii():
+        from unicodedata import normalize
+
+        name = _IGNORABLE.sub("", normalize("NFKC", normalize("NFKC", name).casefold()))
+    return name.lower().rstrip(". ") or name
+
+
+def _folded(routes: Iterable[Route]) -> _Router:
+    """Return a router that finds `routes` by folded segments; of two routes that became one, the first."""
+    router = _Router()
+    for route in routes:
+        segments = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in _parse_pattern(route.pattern)]
+        with contextlib.suppress(ValueError):
+            router.add(route, segments)
+    return router
+
+
+def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
+    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
+    app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app._routes)
-    if app._folded_router.match([_fold(name) for name in segments], context.request.method)[0] is not context.route:
-        raise NotFoundException(f"but for its case another route's path: {segments!r}")
+    path, prefix = _as_path(segments), list(map(_fold, segments[:depth]))
+    texts = {path, urllib.parse.unquote(path)}
+    for reading in texts.union(text.replace("\\", "/") for text in texts):
+        names = list(map(_fold, _named_segments(reading)))
+        found = app._folded_router.match(names, context.request.method)[0]
+        same = found is not None and found.handlers == route.handlers and names[:depth] == prefix
+        if not same or "." in names or ".." in names or "\0" in reading:
+            raise NotFoundException(f"a path that can be read as another one: {path!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
@@ -3689,238 +3665,62 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     if not os.path.isdir(root):
         where = "" if os.path.isabs(directory) else f" in {os.getcwd()}"
         raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_place()})")
-    with contextlib.suppress(OSError):  # Windows opens no directory, and this one need not be readable
-        descriptor = os.open(root, os.O_RDONLY)
-        try:
-            root = _path_on_disk(root, descriptor)
-        finally:
-            os.close(descriptor)
     depth = len(scope._whole(prefix)[0])
-    known = _KnownFiles(root)
 
     def serve_file(context: WebContext) -> Response:
-        request, response = context.request, context.response
-        found = known.find(context, serve_file)
-        if found is not None:
-            return response._build_file(found.open(context))
-        names = _unambiguous_segments(context, depth)[depth:]
+        request, segments = context.request, context.request._segments()
+        _check_readings(context, depth, segments)
+        names = segments[depth:]
         if any(_NOT_SERVED.match(name) or (_WINDOWS and _NO_NAME_ON_WINDOWS.match(name)) for name in names):
             raise NotFoundException(f"not a name to serve: {names!r}")
         try:
-            file = _open_outside(root, names, context)
+            file = _open_below(context, depth, root, names)
         except NotFoundException:
             if not os.path.isdir(os.path.join(root, *names)):
                 raise
-            names.append("index.html")
-            file = _open_outside(root, names, context)
+            file = _open_below(context, depth, root, [*names, "index.html"])
             if not request.path.endswith("/"):
-                file.close()
-                # Links in the page are relative to what the browser takes for its directory.
-                return response.redirect(_with_slash(request), 301)
-        response._build_file(file)
-        known.note(request, names, file)
-        return response
+                # A browser resolves the links of the page against this path, so it has to end with a slash.
+                return context.response.redirect(_with_slash(request), 301)
+        return context.response._build_file(file)
 
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
 
 
-_NOT_SERVED = re.compile(r"\.|.*[/\\\0]", re.DOTALL)  # a name that begins with a dot, or holds one of these
+def _open_below(context: WebContext, depth: int, root: str, names: Sequence[str]) -> _FileBody:
+    """Open the file of these `names` below `root`; NotFoundException if the names lead to no such file.
 
-
-def _open_outside(root: str, names: Sequence[str], context: WebContext) -> _FileBody:
-    """Open the file of just these `names` below `root`; raise NotFoundException if they lead to any other.
-
-    It is opened first and looked at then, so what is sent is what was looked at, whatever is exchanged meanwhile.
+    The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
     try:
         file = _open_file(os.path.join(root, *names))
-        try:
-            _check_path_on_disk(file, root, names, context)
-        except BaseException:
-            file.close()
-            raise
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
-    except OSError as error:
-        _refuse_file(error)
-        raise
+    context.request._close_with(file.close)
+    start, real = root.rstrip(os.sep) + os.sep, _real_path(file)
+    if not real.startswith(start):
+        raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
+    prefix, below = context.request._segments()[:depth], real[len(start) :].split(os.sep)
+    if prefix + below != context.request._segments():  # a link, or another spelling
+        _check_readings(context, depth, prefix + below)
+    # A file system that finds the other case too may also know short names, which begin with no dot.
+    if any(map(_SHORT_NAME.fullmatch, names)) and os.path.lexists(os.path.join(root, *map(str.swapcase, names))):
+        raise NotFoundException(f"perhaps a short name: {names!r}")
     return file
 
 
-def _check_path_on_disk(file: _FileBody, root: str, names: Sequence[str], context: WebContext) -> None:
-    path = str(file.path)
-    found = _path_on_disk(path, file.fileno())
-    if not found.startswith(root.rstrip(os.sep) + os.sep):
-        raise NotFoundException(f"a link that leads out of {root!r}: {path!r}")
-    # What differs is a link, or a name that is another one on the disk. Linux tells the names that it was asked for.
-    if found != path or not _IGNORES_CASE:
-        folder, respelled = root, False
-        for name in names:
-            respelled |= _may_be_respelled(folder, name)
-            folder += os.sep + name
-        if respelled:
-            _refuse_other_case(context, context.request._segments())
+def _real_path(file: _FileBody) -> str:
+    """Return where an open file lies, with links resolved.
 
-
-def _may_be_respelled(folder: str, name: str) -> bool:
-    """Tell whether `folder` may take another name for `name`; if so, NotFoundException unless it lists this one.
-
-    Where letters of the other case, or another form of Unicode, lead to something, whatever else may do so: short
-    names, names without their ends. Only a listing is sure, and takes long.
+    Linux tells it of the open file. Elsewhere `os.path.realpath` looks at the path once more, so a person who can
+    exchange links in the directory at just that moment can deceive this function there.
     """
-    others = _other_spellings(name)
-    tellable = others or (name.isascii() and "~" not in name and name[-1] not in ". ")
-    if tellable and not any(os.path.lexists(folder + os.sep + other) for other in others):
-        return False
-    if _unified(name) not in map(_unified, os.listdir(folder)):
-        raise NotFoundException(f"listed by another name in {folder!r}: {name!r}")
-    return True
-
-
-def _other_spellings(name: str) -> list[str]:
-    if name.isascii():
-        other = name.swapcase()
-        return [] if other == name else [other]
-    from unicodedata import normalize
-
-    forms = {os.fsdecode(os.fsencode(name).swapcase())}
-    forms.update(normalize(form, name) for form in ("NFC", "NFD", "NFKC", "NFKD"))
-    return list(forms - {name})
-
-
-def _unified(name: str) -> str:
-    """Return a name in the one form of Unicode that is compared: macOS has kept names in another than they came in."""
-    if name.isascii():
-        return name
-    from unicodedata import normalize
-
-    return normalize("NFC", name)
-
-
-def _path_on_disk(path: str, descriptor: int) -> str:
-    """Return where what was opened as `path` lies, links resolved; OSError if that cannot be told.
-
-    Linux and macOS know it. Elsewhere the path is looked at again, and whoever exchanges a link just between may
-    deceive us.
-    """
-    if sys.platform == "darwin":
-        import fcntl
-
-        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).partition(b"\0")[0])
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # no /proc
-            return os.readlink(f"/proc/self/fd/{descriptor}")
-    real = os.path.realpath(path)
-    if not _WINDOWS and not os.path.samestat(os.stat(real), os.fstat(descriptor)):
-        raise FileNotFoundError(errno.ENOENT, "exchanged while it was opened", path)
-    return real
-
-
-# What is known of files. A path that has led to a file, past all the guards and over no link, does so again as long as
-# neither the file nor a directory above it, up to the root, has changed: another link, file or directory, mode, entry
-# or spelling gives one of them another number, or another time of its last change, which nobody can set. To look at
-# them takes a fifth of the time of the guards, and a file that the client has need not be opened.
-
-_MOST_KNOWN_FILES = 256  # of each `static`
-_facts = operator.attrgetter("st_mode", "st_ino", "st_dev", "st_size", "st_mtime_ns", "st_ctime_ns")
-
-
-class _KnownFile:
-    """A file that a path has led to."""
-
-    __slots__ = (
-        "names",  # below the root
-        "info",  # what was told of it when it was open
-        "content_type",
-        "way",  # the root, the directories down to the file, and the file
-        "facts",  # of each of them
-        "seen",  # when it was there the last time: just before it was looked at
-    )
-
-    def __init__(self, root: str, names: Sequence[str], file: _FileBody) -> None:
-        """Look at all that lies on the way; OSError if there is not all of it any more."""
-        self.names = names
-        self.info = file.info
-        self.content_type = _content_type(os.path.splitext(file.path)[1])
-        self.way = list(itertools.accumulate(names, os.path.join, initial=root))
-        self.facts = [_facts(os.lstat(path)) for path in self.way]
-        self.seen = 0.0
-
-    def is_sound(self) -> bool:
-        """Tell whether no link was put on the way before it was looked at, nor another file at its end."""
-        folders = all(stat.S_ISDIR(mode) for mode, *_ in self.facts[:-1])
-        return folders and self.facts[-1] == _facts(self.info)
-
-    def is_there(self, arrived: float | None) -> bool:
-        """Tell whether nothing had changed at some moment since the request arrived, if it is known when it did.
-
-        So one look answers all that a server finds waiting at a time, and it takes as long as the rest of a 304.
-        """
-        if arrived is not None and self.seen > arrived:
-            return True
-        now = time.monotonic()
-        try:
-            there = list(map(_facts, map(os.lstat, self.way))) == self.facts
-        except OSError:
-            return False
-        if there:
-            self.seen = now
-        return there
-
-    def open(self, context: WebContext) -> _FileBody:
-        """Open the file; what is in its place by now has to pass the guards."""
-        with contextlib.suppress(OSError, NotFoundException):
-            file = _FileBody(self.way[-1])
-            if _facts(file.info) == self.facts[-1]:
-                return file
-            file.close()
-        return _open_outside(self.way[0], self.names, context)
-
-
-class _KnownFiles:
-    """The files that were asked for lately, by method and PATH_INFO."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._files: dict[tuple[str, str], _KnownFile | None] = {}  # None: asked for once, or changed since
-
-    def find(self, context: WebContext, handler: object) -> _KnownFile | None:
-        """Return the file with which `handler` answers a request, None if that is to be found out."""
-        request = context.request
-        known = self._files.get((request.method, request.environ.get("PATH_INFO", "")))
-        # With a slash inside of a segment it is another path.
-        if known is None or "%2F" in (request._target or "").upper():
-            return None
-        return known if known.is_there(_arrival(context, handler)) else None
-
-    def note(self, request: Request, names: Sequence[str], file: _FileBody) -> None:
-        """Remember the file that answers a request, from the second one on: among many, most are asked for once."""
-        asked = request.method, request.environ.get("PATH_INFO", "")
-        if len(asked[1]) > 256:
-            return
-        if self._files.pop(asked, self) is not None:
-            if len(self._files) >= _MOST_KNOWN_FILES:
-                self._files.clear()
-            self._files[asked] = None
-            return
-        with contextlib.suppress(OSError):
-            known = _KnownFile(self._root, names, file)
-            if known.is_sound():
-                self._files[asked] = known
-
-
-def _arrival(context: WebContext, handler: object) -> float | None:
-    """Return by when a request had arrived, None if nobody tells, or if the application ran before `handler` did.
-
-    What a hook has written, or has waited for, is what the answer to the same request must tell of.
-    """
-    route = cast(Route, context.route)
-    if route._hooks.before or route.handlers[0] is not handler:
-        return None
-    tell: Callable[[object, _Environ], float | None] | None = context.request.environ.get("webapp.arrived")
-    return None if tell is None else tell(context.app, context.request.environ)
+    try:
+        return os.readlink(f"/proc/self/fd/{file.fileno()}")
+    except OSError:
+        return os.path.realpath(file.path)
 
 
 def _with_slash(request: Request) -> str:
@@ -3931,7 +3731,7 @@ def _with_slash(request: Request) -> str:
 
 
 def _mistaken(app: object) -> str:
-    """Return what was given for a WSGI application (PEP 3333), and what to give; "" if it may be one."""
+    """Return why `app` is no WSGI application (PEP 3333) and what to give; "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
@@ -3954,8 +3754,18 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _unambiguous_segments(context, depth)
-        _run_mounted(wsgi_app, _shifted(context.request.environ, depth), context.response)
+        _check_readings(context, depth, context.request._segments())
+        gateway, response = _Gateway(), context.response
+        result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
+        response._close_later(result)
+        body = gateway.body(result, context.request.method)
+        first = next(body, b"")
+        status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
+        response.code(int(status[:3]))
+        for name, value in headers:
+            if name.lower() not in _NOT_OURS:  # old applications say Connection: close, which is harmless
+                response.add_header(name, value)
+        response.stream(itertools.chain((first,), body))
 
     scope._register(("*",), prefix, (run_mounted,))
     scope._register(("*",), prefix + "/{path:path}", (run_mounted,))
@@ -3964,14 +3774,10 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 def _shifted(environ: _Environ, depth: int) -> _Environ:
     """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
 
-    What they are together never begins with two slashes: that would be a host, in whatever link is made of it.
+    The new SCRIPT_NAME never begins with two slashes, because a link made of it would then name a host.
     """
     path = environ.get("PATH_INFO", "")
-    end = 0
-    for _ in range(depth):
-        while path.startswith("/", end):
-            end += 1
-        end = path.find("/", end) if "/" in path[end:] else len(path)
+    end = [0, *(segment.end() for segment in _PATH_SEGMENT.finditer(path))][depth]
     script_name, path = environ.get("SCRIPT_NAME", "") + path[:end], path[end:]
     if "//" in script_name or script_name == "/":
         script_name = _as_path(_named_segments(script_name))
@@ -3980,26 +3786,11 @@ def _shifted(environ: _Environ, depth: int) -> _Environ:
     return {**environ, "SCRIPT_NAME": script_name, "PATH_INFO": path}
 
 
-def _run_mounted(wsgi_app: _WSGIApplication, environ: _Environ, response: Response) -> None:
-    """Build the response of which a mounted application gives the parts."""
-    gateway = _Gateway()
-    result = wsgi_app(environ, gateway.start_response)
-    response._close_later(result)
-    body = gateway.body(result)
-    first = next(body, b"")
-    status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
-    response.code(int(status[:3]))
-    for name, value in headers:
-        if name.lower() not in _NOT_OURS:  # old applications say Connection: close, and mean no harm
-            response.add_header(name, value)
-    response.stream(itertools.chain((first,), body))
-
-
 class _Gateway:
-    """One run of a WSGI application: the server's side of PEP 3333, for whoever passes its answer on."""
+    """One run of a WSGI application: the server's side of PEP 3333."""
 
     head: tuple[str, list[tuple[str, str]]] | None = None  # status line and header fields
-    headers_sent = False  # with the first byte of the body the head has left, and can be replaced no more
+    headers_sent = False  # the head leaves with the first byte of the body, and cannot be replaced then
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -4007,7 +3798,7 @@ class _Gateway:
     def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Callable[[bytes], None]:
-        """Take the head; RuntimeError for a second one that is not for a failure."""
+        """Take the head; RuntimeError for a second head without exc_info."""
         try:
             if exc_info is not None and self.headers_sent:
                 raise exc_info[1].with_traceback(exc_info[2])
@@ -4023,17 +3814,36 @@ class _Gateway:
         self.headers_sent = self.headers_sent or bool(data)
         self._written.append(data)
 
-    def body(self, result: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield what was written and what `result` gives, nothing empty; RuntimeError for a body without a head.
+    def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
+        """Yield the blocks that were written and those of `result`, without empty ones; the caller closes `result`.
 
-        The head is there as soon as the first of it is. To close `result` is left to whoever has it.
+        `head` is set before the first block is yielded. RuntimeError for a body without a head, and for a body that is
+        not as long as its Content-Length says.
         """
+        sent = 0
+        announced: int | None = None
         for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
+            if not sent:
+                announced = _announced_length(self.head, method)
             self.write(chunk)
             written, self._written = self._written, []
-            yield from filter(None, written)
+            for block in filter(None, written):
+                sent += len(block)
+                if announced is not None and sent > announced:
+                    raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server refuses it")
+                yield block
+        if announced is not None and sent < announced:
+            raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server cuts the connection")
+
+
+def _announced_length(head: tuple[str, list[tuple[str, str]]], method: str) -> int | None:
+    """Return the length of the body that a head announces, None for none or for a response that has no body."""
+    if method == "HEAD" or head[0][:3] in ("204", "304"):
+        return None
+    lengths = [value for name, value in head[1] if name.lower() == "content-length"]
+    return int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
 
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
@@ -4048,22 +3858,13 @@ class _Gateway:
 # A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
 
 
-def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
-    """Raise TypeError unless `hook` can be called with that many positional arguments."""
-    if not callable(hook) or isinstance(hook, type):
-        every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-        raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
-    if not _takes(_signature(hook), *arguments.split(", ")):
-        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
-
-
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
 
 
 class Scope:
-    """A block of routes and hooks: what is attached to it applies to the routes written in it and in blocks inside it.
+    """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
 
     Made by `path`, on an application or on another scope. Two calls make two scopes, even with one prefix: neither's
     hooks reach the other's routes. Hooks apply to routes written above them too. After the first request every
@@ -4238,7 +4039,11 @@ class Scope:
         self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
     ) -> None:
         self._begin_declaration()
-        _check_hook(hook, kind, arguments)
+        if not callable(hook) or isinstance(hook, type):
+            every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
+            raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
+        if not _takes(_signature(hook), *arguments.split(", ")):
+            raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
         hooks.append(hook)
 
     def _inside_out(self) -> list[Scope]:
@@ -4279,6 +4084,7 @@ class Scope:
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
 _FILE = _place.__code__.co_filename
+_LONGEST_REASON = 200  # characters; an access line is read at a glance
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -4287,8 +4093,6 @@ def _report(
     level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
 ) -> None:
     """Log, and never raise: a broken log handler must not cost the client its response."""
-    if error is not None:
-        _forget_earlier(error)
     try:
         if not _LOG.isEnabledFor(level):
             return
@@ -4302,9 +4106,12 @@ def _report(
         )
         vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
         if error is not None:
-            # logging.Formatter prints exc_text unchanged if it is set.
             lines = [where] if where else []
-            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(error)))
+            try:
+                lines += _format_trace(traceback.TracebackException(type(error), error, error.__traceback__))
+            except Exception:  # out of memory, or too deep in recursion
+                lines.append(f"{_value(error, 200)}, whose stack trace cannot be shown")
+            record.exc_text = "\n".join(map(_printable, lines))  # logging.Formatter prints it unchanged if it is set
         _LOG.handle(record)
     except Exception:
         return
@@ -4317,8 +4124,9 @@ def _forget_earlier(error: BaseException) -> None:
     before, and all of them would stay in memory.
     """
     trace = error.__traceback__
+    first = None if trace is None else trace.tb_frame.f_code
     while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is WebApp.__call__.__code__:
+        if trace.tb_next.tb_frame.f_code is first:
             trace.tb_next = None
         trace = trace.tb_next
 
@@ -4328,13 +4136,6 @@ def _outside(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     return trace
-
-
-def _trace_lines(error: BaseException) -> list[str]:
-    try:
-        return list(_format_trace(traceback.TracebackException(type(error), error, error.__traceback__)))
-    except Exception:  # out of memory, or too deep in recursion
-        return [f"{_value(error, 200)}, whose stack trace cannot be shown"]
 
 
 def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
@@ -4362,28 +4163,6 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
             yield from ("  | " + line for line in _format_trace(inner))
         if link:
             yield from ("", link, "")
-
-
-# ---- the application -------------------------------------------------------------------------------------------------
-#
-# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
-#
-#     match       find the route; on_request may answer            _match
-#     before      outermost block first; a guard may answer        _respond
-#     executors   then the handler                                 _respond
-#     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_after
-#     hand over   status, headers and body go to the server        Response._hand_over
-#     complete    close files and streams, then on_complete        _complete
-#
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
-# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
-
-# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
-# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
-_HOOK_FAILED = "エラーハンドラで例外が発生しました"
-_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
@@ -4441,6 +4220,27 @@ def _note_nothing(request: Request, route: Route) -> None:
         asked = repr(request.method), repr(request.path)
         _report(logging.DEBUG, "%s %s: 204, " + said, *asked, _place(handler))
         _observer(request.environ).explain(said % _name(handler))
+
+
+# ---- the application -------------------------------------------------------------------------------------------------
+#
+# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
+#
+#     match       find the route; on_request may answer            _match
+#     before      outermost block first; a guard may answer        _respond
+#     executors   then the handler                                 _respond
+#     failure     resolve, log, undo, error hooks, default body    _answer_failure
+#     after       innermost block first                            _run_after
+#     hand over   status, headers and body go to the server        Response._hand_over
+#     complete    close files and streams, then on_complete        _complete
+#
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
+# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+
+# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
+# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
+_HOOK_FAILED = "エラーハンドラで例外が発生しました"
+_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
 
 
 class _SentStream:
@@ -4542,7 +4342,7 @@ class WebApp(Scope):
         """
 
     def on_complete(self, context: WebContext) -> None:
-        """Run last on every request, once, whatever happened; for a stream, when the server has closed it.
+        """Run last on every request, once, also after a failure; for a stream, when the server has closed it.
 
         Its exception is logged, and changes nothing.
         """
@@ -4575,17 +4375,16 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
-        given = {name: value for name, value in params.items() if value is not None}
         named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
-        routes = [route for route in named if set(route._names) <= set(given)]
+        routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
             needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
-            raise LookupError(f"url({_value(handler)}) was given {' and '.join(given) or 'nothing'}: {needs}")
+            raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
         route = max(routes, key=lambda route: len(route._names))
-        query = {name: value for name, value in given.items() if name not in route._names}
-        return _write_pattern(route.pattern, given) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
+        query = {name: value for name, value in params.items() if name not in route._names and value is not None}
+        return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
         self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
@@ -4692,11 +4491,12 @@ class WebApp(Scope):
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
-    # run, innermost block first, until one sends. Whatever they do, a complete response is sent.
+    # run, innermost block first, until one sends. In the end a complete response is sent.
 
     def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
         context._chain = None
+        _forget_earlier(cause)
         if type(cause) is AttributeError:
             _list_attributes(cause)
         request, response = context.request, context.response
@@ -4713,7 +4513,7 @@ class WebApp(Scope):
                 self._run_error_hook(context, hook, cause, status)
                 if response.sent:
                     return
-            if self._send_answer(context):
+            if self._send_answer(context, hooks):
                 return
         if status >= 500:
             observer.unanswered(cause)
@@ -4747,7 +4547,7 @@ class WebApp(Scope):
                 response._restore(saved)
             self._report_hook(context, "error", error, hook)
 
-    def _send_answer(self, context: WebContext) -> bool:
+    def _send_answer(self, context: WebContext, hooks: _Hooks) -> bool:
         """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
         answered = response.has_body
@@ -4757,7 +4557,7 @@ class WebApp(Scope):
             response._send()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error)
+            self._report_hook(context, "error", error, hooks.error[0] if len(hooks.error) == 1 else None)
         response._session = None
         response._build_default()
         response._send()
@@ -4778,7 +4578,8 @@ class WebApp(Scope):
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
     ) -> None:
-        """Log a failed hook; without one, the failure of a response that several error hooks may have built."""
+        """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
+        _forget_earlier(error)
         method, path = context.request.method, context.request.path
         named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
         extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
@@ -4821,7 +4622,7 @@ class WebApp(Scope):
                     stack.callback(self._call_safely, context, "on_close", callback)
 
     def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function whose failure is logged and changes nothing."""
+        """Call a function; its failure is logged and changes nothing."""
         # A server that stops closes streams from another thread, and nobody can close a generator that is running.
         generator = getattr(call, "__self__", None)
         if isinstance(generator, GeneratorType) and generator.gi_running:
@@ -4855,16 +4656,19 @@ def _refuse_overrides(app_class: type) -> None:
 
 # ---- origins ---------------------------------------------------------------------------------------------------------
 #
-# A hook that is ready to be attached; nothing in the framework attaches it. An origin is the scheme, host and port that
-# a page came from.
+# How does an application refuse requests that another site's page makes with this user's cookies?
+#
+#     app.before(same_origin)        POST with "Origin: https://evil.example"  ->  403
+#
+# An origin is the scheme, host and port that a page came from (RFC 6454). The framework itself never attaches the hook.
 
 
 def same_origin(context: WebContext) -> None:
     """Answer 403 to a request from another site's page that would change something: a ready `before` hook.
 
-    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser says where a request comes
-    from in Sec-Fetch-Site (Fetch Metadata) or, an older one, in Origin (RFC 6454). Another site is another scheme,
-    host or port. The 403 is an HttpException, for the error hooks to answer.
+    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin of a request
+    in Sec-Fetch-Site (Fetch Metadata); an older browser tells it in Origin (RFC 6454). Another site is another scheme,
+    host or port. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
     if request.method in ("GET", "HEAD", "OPTIONS", "TRACE"):
@@ -4887,15 +4691,21 @@ def _origin(url: str) -> str:
 
 # ---- the test client -------------------------------------------------------------------------------------------------
 #
-# Calls any WSGI application in this process, as a server would, and shows the answer as a browser gets it.
-# It opens no socket and never repairs a response. It learns more than other servers only as an `_Observer`.
+# How does a test send a request without a server? `TestClient` calls any WSGI application in this process.
+#
+#     TestClient(app).get("/hello/you").text     "Hello you"
+#
+# The client shows what a browser would get from the server below: it never repairs a response, and a response that
+# the server would cut off is an exception. It opens no socket. `_call` does for one request what PEP 3333 asks of a
+# server; the functions above it turn arguments into an environ. A first reading may skip all of them.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
-_MAX_REDIRECTS = 10  # browsers stop at 20, but no test means to go that far
+_MAX_REDIRECTS = 10  # browsers stop at 20
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
 _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
+_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
-_SERVER_ENVIRON: dict[str, Any] = {
+_SERVER_ENVIRON: _Environ = {
     "SERVER_NAME": "localhost",
     "SERVER_PORT": "80",
     "SERVER_PROTOCOL": "HTTP/1.1",
@@ -4921,9 +4731,6 @@ def _urlencode(fields: _FieldSource) -> str:
     return urllib.parse.urlencode(_pairs(fields))
 
 
-_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
-
-
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
     """Return the environment entries for a path or full URL; `query` is appended to the one it holds."""
     match = _REQUEST_TARGET.fullmatch(_quote(path, _PRINTABLE_ASCII))
@@ -4932,14 +4739,9 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
     scheme, host, path, own_query = match.groups("")
     path = path or "/"
     query = "&".join(filter(None, (own_query, query)))
-    entries = {
-        "PATH_INFO": _unescape_percent(path),
-        "QUERY_STRING": query,
-        "REQUEST_URI": f"{path}?{query}" if query else path,
-    }
-    if host:
-        entries.update({"wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host})
-    return entries
+    entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query}
+    entries["REQUEST_URI"] = f"{path}?{query}" if query else path
+    return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
 
 
 def _header_entries(headers: _FieldSource) -> dict[str, str]:
@@ -4996,7 +4798,7 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
 
 
 def _is_expired(attributes: Mapping[str, str]) -> bool:
-    """Tell whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
+    """Say whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
     if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):
         return int(attributes["max-age"]) <= 0
     expires = _parse_http_date(attributes.get("expires", ""))
@@ -5010,10 +4812,10 @@ class _TestObserver(_Observer):
         self.errors: list[BaseException] = []
 
     def unanswered(self, error: BaseException) -> bool:
-        if any(error is known for known in self.errors):
-            return False
-        self.errors.append(error)
-        return True
+        is_new = all(error is not known for known in self.errors)
+        if is_new:
+            self.errors.append(error)
+        return is_new
 
 
 class _TestResponse:
@@ -5039,12 +4841,12 @@ class _TestResponse:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
 
 
-def _call(app: Callable[..., Iterable[bytes]], environ: dict[str, Any]) -> _TestResponse:
-    """Do for one request what PEP 3333 asks of a server; `RuntimeError` if the application never starts."""
+def _call(app: _WSGIApplication, environ: _Environ) -> _TestResponse:
+    """Do for one request what PEP 3333 asks of a server; RuntimeError for a response that a server would cut off."""
     gateway = _Gateway()
     result = app(environ, gateway.start_response)
     try:
-        body = b"".join(gateway.body(result))
+        body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
     finally:
         close = getattr(result, "close", None)
         if close is not None:
@@ -5059,9 +4861,10 @@ class TestClient:
     A response has `status` (int), `reason` (the phrase), `headers` (by name in any case; `getall(name)` for repeated
     ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
-    The client shows what production shows. With `raise_errors` the first exception that no error hook
-    answered is raised again instead of hiding behind its 500. What escapes from the application is always
-    raised, as when a stream breaks after its start: a browser sees a cut connection then.
+    The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
+    answered, instead of showing the 500 that hides the exception. An exception that escapes from the application is
+    always raised, for example when a stream breaks after its start: a server would cut the connection. A body that is
+    not as long as its Content-Length is a RuntimeError, because a server would cut it or answer 500.
 
     `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response changes it, and
     deletes from it (Max-Age up to 0, Expires in the past). It holds one value per name and sends them all
