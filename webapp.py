@@ -3497,9 +3497,11 @@ _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-_NOT_SERVED = re.compile(r"\.|.*[/\\\0]", re.DOTALL)  # a name that begins with a dot, or holds one of these
+# A name that begins with a dot, or holds a slash, a backslash or a NUL; on Windows also a name that no file can have.
+_NOT_SERVED = re.compile(r"\.|.*[/\\\0]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
 _SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
 _PATH_SEGMENT = re.compile("[^/]+")
+_ONE_READING = re.compile(r"(?:/[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)+")  # a path that each file system reads in the same way
 
 
 def _fold(name: str) -> str:
@@ -3511,25 +3513,29 @@ def _fold(name: str) -> str:
     return name.lower().rstrip(". ") or name
 
 
-def _folded(routes: Iterable[Route]) -> _Router:
-    """Return a router that finds `routes` by folded segments; of two routes that became one, the first."""
-    router = _Router()
-    for route in routes:
-        segments = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in _parse_pattern(route.pattern)]
+def _folded(app: WebApp) -> _Router:
+    """Return a router that finds the routes of `app` by folded segments; of two routes that became one, the first."""
+    router, is_other = _Router(), False
+    for route in app._routes:
+        segments = _parse_pattern(route.pattern)
+        folded = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments]
+        is_other |= folded != segments
         with contextlib.suppress(ValueError):
-            router.add(route, segments)
-    return router
+            router.add(route, folded)
+    return router if is_other else app._router
 
 
 def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
     """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
-        app._folded_router = _folded(app._routes)
-    path, prefix = _as_path(segments), list(map(_fold, segments[:depth]))
-    texts = {path, urllib.parse.unquote(path)}
-    for reading in texts.union(text.replace("\\", "/") for text in texts):
-        names = list(map(_fold, _named_segments(reading)))
+        app._folded_router = _folded(app)
+    path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
+    if _ONE_READING.fullmatch(path) and app._folded_router is app._router:
+        return  # all readings are the one that led here
+    decoded = urllib.parse.unquote(path)
+    for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
+        names = [_fold(name) for name in _named_segments(reading)]
         found = app._folded_router.match(names, context.request.method)[0]
         same = found is not None and found.handlers == route.handlers and names[:depth] == prefix
         if not same or "." in names or ".." in names or "\0" in reading:
@@ -3545,46 +3551,45 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
     def serve_file(context: WebContext) -> Response:
         request, segments = context.request, context.request._segments()
-        _check_readings(context, depth, segments)
-        names = segments[depth:]
-        if any(_NOT_SERVED.match(name) or (_WINDOWS and _NO_NAME_ON_WINDOWS.match(name)) for name in names):
-            raise NotFoundException(f"not a name to serve: {names!r}")
         try:
-            file = _open_below(context, depth, root, names)
+            return _build_below(context, depth, root, segments)
         except NotFoundException:
-            if not os.path.isdir(os.path.join(root, *names)):
+            names = segments[depth:]
+            if any(map(_NOT_SERVED.match, names)) or not os.path.isdir(os.path.join(root, *names)):
                 raise
-            file = _open_below(context, depth, root, [*names, "index.html"])
-            if not request.path.endswith("/"):
-                # A browser resolves the links of the page against this path, so it has to end with a slash.
-                return context.response.redirect(_with_slash(request), 301)
-        return context.response._build_file(file)
+        response = _build_below(context, depth, root, [*segments, "index.html"])
+        # A browser resolves the links of the page against the path of the request, so it has to end with a slash.
+        return response if request.path.endswith("/") else response.redirect(_with_slash(request), 301)
 
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
 
 
-def _open_below(context: WebContext, depth: int, root: str, names: Sequence[str]) -> _FileBody:
-    """Open the file of these `names` below `root`; NotFoundException if the names lead to no such file.
+def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[str]) -> Response:
+    """Build a response from the file below `root` that `segments` name; NotFoundException if they name none.
 
     The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
+    _check_readings(context, depth, segments)
+    names = segments[depth:]
+    if any(map(_NOT_SERVED.match, names)):
+        raise NotFoundException(f"not a name to serve: {names!r}")
     try:
         file = _open_file(os.path.join(root, *names))
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
-    context.request._close_with(file.close)
+    response = context.response._build_file(file)  # now the request closes the file, even if a check fails
     start, real = root.rstrip(os.sep) + os.sep, _real_path(file)
     if not real.startswith(start):
         raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
-    prefix, below = context.request._segments()[:depth], real[len(start) :].split(os.sep)
-    if prefix + below != context.request._segments():  # a link, or another spelling
-        _check_readings(context, depth, prefix + below)
+    below = real[len(start) :].split(os.sep)
+    if below != names:  # a link, or another spelling
+        _check_readings(context, depth, [*segments[:depth], *below])
     # A file system that finds the other case too may also know short names, which begin with no dot.
     if any(map(_SHORT_NAME.fullmatch, names)) and os.path.lexists(os.path.join(root, *map(str.swapcase, names))):
         raise NotFoundException(f"perhaps a short name: {names!r}")
-    return file
+    return response
 
 
 def _real_path(file: _FileBody) -> str:
