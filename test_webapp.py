@@ -99,8 +99,9 @@ from webapp import (
 
 # ---- helpers ---------------------------------------------------------------------------------------------------------
 #
-# Every helper that two sections share stands here. The three to remember: `client(app)` sends requests, `answer(handler)`
-# sends one request to one handler, and `see("/in/route", ...)` shows which stages of a request ran and what was logged.
+# Every helper that two sections share stands here. The three to remember: `client(app)` sends requests,
+# `answer(handler)` sends one request to one handler, and `see("/in/route", ...)` shows which stages ran and what was
+# logged.
 
 ROOT = pathlib.Path(__file__).parent
 HERE = re.escape(os.path.basename(__file__)) + r":\d+"  # where a mistake was made, as its message says it
@@ -130,7 +131,7 @@ def answer(handler, method="GET", path="/", *, raise_errors=False, options=(), u
 
 
 def read(what, *, method="POST", path="/", options=(), unchecked="", **request):
-    """Call `what` with the Request of one call; return its result, or the status of the HttpException that it raises."""
+    """Call `what` with a Request; return its result, or the status of the HttpException that it raises."""
     found = []
 
     class Reader(WebApp):
@@ -239,7 +240,7 @@ def log_to(monkeypatch, *handlers):
 
 
 class Traced(WebApp):
-    """Has the routes /route and /in/route, and writes down the stages of a request. `actions` maps a stage to an action."""
+    """Has the routes /route and /in/route, and writes down the stages of a request. Each of `actions` is for a stage."""
 
     def __init__(self, **actions):
         super().__init__(secret_key=KEY)
@@ -248,7 +249,7 @@ class Traced(WebApp):
         for scope, name in ((self, "outer"), (self.path("/in"), "inner")):
             for kind in ("before", "after", "error"):
                 getattr(scope, kind)(self.stage(f"{name}_{kind}"))
-            scope.any("/route")(self.stage(f"{name}_handler"))
+            scope.get("/route")(self.stage(f"{name}_handler"))
 
     def stage(self, name):
         def run(context, *rest):
@@ -265,35 +266,23 @@ class Traced(WebApp):
         return self.stage("on_complete")(context)
 
 
-@dataclasses.dataclass
-class Seen:
-    """One request to a `Traced` application: the response, the names of the stages that ran, the lines of the log."""
-
-    response: Any
-    calls: str
-    log: list
-    records: list
-
-    @property
-    def answer(self):
-        """The status and the body, as in "404 404 Not Found"."""
-        return f"{self.response.status} {self.response.text}".rstrip()
-
-
 def see(path, headers=(), **what_the_stages_do):
-    """Ask a `Traced` application for a path; a method may stand before it."""
+    """Ask a `Traced` application for a path; a method may stand before it.
+
+    The result has the `response`; `answer`, its status and body as in "404 404 Not Found"; `calls`, the stages that ran;
+    `log`, a line for each of its `records`.
+    """
     *method, path = path.split()
     app = Traced(**what_the_stages_do)
     with Log() as log:
-        response = client(app, unchecked="a test may use unusual methods").request(
-            *(method or ["GET"]), path, headers=dict(headers)
-        )
-    return Seen(response, " ".join(app.calls), log.lines(), log.records)
+        response = client(app).request(*(method or ["GET"]), path, headers=dict(headers))
+    answer, calls = f"{response.status} {response.text}".rstrip(), " ".join(app.calls)
+    return types.SimpleNamespace(response=response, answer=answer, calls=calls, log=log.lines(), records=log.records)
 
 
 STAGES = "on_request outer_before inner_before inner_handler inner_after outer_after on_complete"  # of /in/route
 FAILED_STAGES = STAGES.replace("handler", "handler inner_error outer_error")  # the same if the handler raises
-BEFORES, ERROR_HOOKS, ENDING = STAGES.split()[:4], ["inner_error", "outer_error"], STAGES.split()[4:]
+END = "inner_after outer_after on_complete"
 
 
 class Feed:
@@ -345,8 +334,7 @@ class Colour(enum.Enum):
 def looped():
     """A list that holds itself."""
     document = []
-    document.append(document)
-    return document
+    return document.append(document) or document
 
 
 def nothing(context):
@@ -443,47 +431,26 @@ NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pip
 
 
 @pytest.mark.parametrize(
-    "asked, stages, sent, ran",
+    "asked, handler, status, ran",
     [
-        ("/in/route", {"inner_handler": "1 / 0"}, "500 500 Internal Server Error", FAILED_STAGES),
-        ("/nowhere", {}, "404 404 Not Found", "on_request outer_error outer_after on_complete"),
-        ("/in/route", {"inner_handler": "context.add_executor(Answer422)"}, "422", STAGES),
+        ("/in/route", "1 / 0", 500, FAILED_STAGES),
+        ("/nowhere", "None", 404, "on_request outer_error outer_after on_complete"),
+        ("/in/route", "context.add_executor(Answer422)", 422, STAGES),
     ],
-    ids=["exception", "no route", "validation"],
 )
-def test_1_three_paths_lead_to_an_error_response(asked, stages, sent, ran):
-    seen = see(asked, **stages)
-    assert (seen.answer if sent != "422" else str(seen.response.status), seen.calls) == (sent, ran)
+def test_1_three_paths_lead_to_an_error_response(asked, handler, status, ran):
+    seen = see(asked, inner_handler=handler)
+    assert (seen.response.status, seen.calls) == (status, ran)
 
 
 @pytest.mark.parametrize("code", [200, 204, 503])
 def test_2_1_hook_gets_context_cause_and_resolved_status_which_the_response_has_until_a_hook_overrides_it(code):
     """Also 7.2 rule 1 and 7.8; the default body is that of the status that stands at the end (design 4)."""
-    given_to_hooks, cause = [], HttpException(409, "two at once")
-    app = failing_app(cause)
-
-    def override(context, cause, status):
-        given_to_hooks.append((context.request.path, cause, status, context.response.status, context.response.has_body))
-        context.response.code(code)
-
-    app.error(override)
-    app.error(override)
-    response = client(app).get("/")
-    assert (response.status, response.text) == (code, "" if code == 204 else f"{code} {phrase(code)}")
-    assert given_to_hooks == [("/", cause, 409, 409, False), ("/", cause, 409, code, False)]
-
-
-def test_2_1_hook_attaches_to_the_block_it_is_written_in_and_not_to_a_path():
-    """Also 7.3 rule 1: two blocks of one prefix are two blocks; a hook applies to routes written above it, too."""
-    app, calls = WebApp(), []
-    first, second = app.path("/a"), app.path("/a")
-    first.get("/first")(raiser(ValueError()))
-    for name, block in {"first": first, "second": second}.items():
-        for hook in (block.error, block.before, block.after):
-            hook(lambda context, *_, name=name, kind=hook.__name__: calls.append(f"{name} {kind}"))
-    second.get("/second")(lambda context: "answer")
-    assert (client(app).get("/a/first").status, client(app).get("/a/second").status) == (500, 200)
-    assert calls == ["first before", "first error", "first after", "second before", "second after"]
+    found, cause = [], HttpException(409, "two at once")
+    hook = lambda context, *rest: found.append((*rest, context.response.status)) or context.response.code(code)  # noqa: E731
+    seen = see("/in/route", inner_handler=cause, inner_error=hook, outer_error=hook)
+    assert seen.answer == ("204" if code == 204 else f"{code} {code} {phrase(code)}")
+    assert found == [(cause, 409, 409), (cause, 409, code)]
 
 
 def test_2_2_and_2_3_default_body_is_status_and_phrase_byte_for_byte_in_both_forms_for_every_status():
@@ -517,14 +484,6 @@ class Rude(HttpException):
         return self.message
 
 
-class Silent(Exception):
-    def __init__(self, text):
-        self.text = text
-
-    def __str__(self):
-        raise ValueError(self.text)
-
-
 def caused(text):
     return having(ValueError("caused"), __cause__=having(KeyError(text), __context__=Rude(500, text)))
 
@@ -545,9 +504,7 @@ def from_a_file_named(text):
 # The places in which an exception may hold a text.
 SAYING = {
     "message": ValueError,
-    "HttpException": lambda text: Rude(500, text),
     "HttpException that is no error": lambda text: Rude(404, text),
-    "CodeException": lambda text: CodeException(text, text),
     "name of a file": lambda text: OSError(2, text, text),
     "object": lambda text: KeyError(Point(1, text)),
     "bytes": lambda text: UnicodeDecodeError("utf-8", text.encode(), 0, 1, text),
@@ -557,7 +514,6 @@ SAYING = {
     "cause": caused,
     "group": grouped,
     "name of a class": lambda text: type(text.replace("\0", "") or "A", (Exception,), {})(text),
-    "no str at all": Silent,
 }
 
 
@@ -580,17 +536,14 @@ INPUT = {
     "fields": ({"form": {"age": "x", "tag": ["a", "b"]}}, {"age": "x", "tag": ["a", "b"]}),
     "JSON": ({"json": {"age": None, "deep": [{"er": 2.5}]}}, {"age": None, "deep": [{"er": 2.5}]}),
     "JSON that is no object": ({"json": ["no", "object"]}, {}),
-    "a field of the query's name": ({"form": {"kept": "2"}}, {"kept": "2"}),
     "a file": ({"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
     "odd names": ({"form": {"": "no name", "ключ": "<b>'\"\\"}}, {"": "no name", "ключ": "<b>'\"\\"}),
     "broken JSON": ((b"{", JSON), {}),
     "a lone surrogate": ((b'{"a": "\\ud800"}', JSON), {"a": "\ud800"}),
     "a member named validation": ((b'{"validation": "none"}', JSON), {}),
-    "a member named error": ((b'{"error": 1}', JSON), {"error": 1}),
     "fields that are not UTF-8": ((b"a=%ff", URLENCODED), {}),
     "too many fields": ((b"a=1&" * 2_000, URLENCODED), {}),
     "a broken multipart form": ((b"--x\r\nnonsense", MULTIPART), {}),
-    "no content type": ((b'{"a": 1}', ""), {}),
 }
 
 
@@ -625,12 +578,6 @@ def test_4_1_unmatched_route_calls_only_the_hooks_of_the_outermost_scope(path):
     assert seen.response.headers["X-Seen"] == f"{cause} None {{}}"
 
 
-def test_4_1_block_without_a_prefix_is_a_block_whose_hooks_see_no_miss():
-    app = WebApp()
-    app.path("").error(lambda context, cause, status: "the block's")
-    assert client(app).get("/nowhere").text == "404 Not Found"
-
-
 @pytest.mark.parametrize(
     "asked, allow",
     [
@@ -644,10 +591,10 @@ def test_4_2_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_pe
     """The methods of all fitting patterns; the hooks are those of the outermost scope (design 3.2 and 4)."""
     app, calls = WebApp(), []
     app.error(lambda context, cause, status: calls.append((type(cause), cause.allow, status)))
-    with app.path("/in") as inner:
-        inner.get("/{number:int}")(lambda context: "number")
-        inner.put("/{name}")(lambda context: "name")
-        inner.error(lambda context, cause, status: calls.append("inner"))
+    inner = app.path("/in")
+    inner.get("/{number:int}")(nothing)
+    inner.put("/{name}")(nothing)
+    inner.error(lambda context, cause, status: calls.append("inner"))
     method, path = asked.split()
     got = client(app, unchecked="it warns of such methods").request(method, path, environ={"REQUEST_METHOD": method})
     assert (got.status, got.headers["Allow"], got.text) == (405, allow, "405 Method Not Allowed")
@@ -659,8 +606,7 @@ def test_4_2_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_pe
     [
         ("/route", {"outer_handler": HttpException(405)}, "GET, HEAD"),
         ("/route", {"outer_handler": MethodNotAllowedException(["PUT", "GET"])}, "GET, PUT"),
-        ("/route", {"outer_handler": "response.code(405).send()"}, "GET, HEAD"),
-        ("/route", {"outer_handler": "response.code(405).text('no')"}, "GET, HEAD"),
+        ("/route", {"outer_handler": "response.code(405)"}, "GET, HEAD"),
         ("/route", {"outer_handler": "1 / 0", "outer_error": "response.code(405)"}, "GET, HEAD"),
         ("/nowhere", {"outer_error": "response.code(405)"}, ""),
         ("/%ff", {"outer_error": "response.code(405)"}, ""),
@@ -668,12 +614,7 @@ def test_4_2_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_pe
 )
 def test_4_2_and_7_8_every_405_has_an_allow_header(path, stages, allow):
     """Also if the application made the 405. The header is empty if no route has the path (design 3.5)."""
-    app = Traced(**stages)
-    app.get("/other")(nothing)
-    with Log():
-        response = client(app).get(path)
-    allow = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT" if allow == "GET, HEAD" else allow  # the route is any()
-    assert (response.status, response.headers.getall("Allow")) == (405, [allow])
+    assert see(path, **stages).response.headers.getall("Allow") == [allow]
 
 
 # Beside the rows of README's table, and the grammar below ("header values: Accept").
@@ -705,61 +646,44 @@ def test_4_3_accept_json_and_the_default_body_follow_the_types_that_accept_names
 
 
 def test_4_block_may_be_a_function_or_a_with_statement():
-    """Contract 4: path(<prefix>, <block>)."""
-    app, given_to_block = WebApp(), []
-    scope = app.path("/in", given_to_block.append)
+    app, blocks = WebApp(), []
+    scope = app.path("/in", blocks.append)
     with app.path("/in") as inner:
         inner.get("/a")(lambda context: "a")
     scope.get("/b")(lambda context: "b")
-    assert given_to_block == [scope]
-    assert [client(app).get(path).text for path in ("/in/a", "/in/b")] == ["a", "b"]
+    assert ([client(app).get(path).text for path in ("/in/a", "/in/b")], blocks) == (["a", "b"], [scope])
 
 
 # ---- contract 6: three methods can be overridden, and everything else is final ---------------------------------------
 
 
 @pytest.mark.parametrize(
-    "asked, stages, sent, ran",
+    "asked, on_request, sent, ran",
     [
-        ("/in/route", {"on_request": "response.send('mine')"}, "200 mine", "on_request on_complete"),
-        ("/in/route", {"on_request": "'mine'"}, "200 mine", "on_request on_complete"),
-        ("/nowhere", {"on_request": "response.code(503).text('mine')"}, "503 mine", "on_request on_complete"),
-        ("/in/route", {"on_request": "response.header('X-A', 'b')"}, "204", STAGES),
-        (
-            "/in/route",
-            {"on_request": HttpException(403)},
-            "403 403 Forbidden",
-            "on_request inner_error outer_error inner_after outer_after on_complete",
-        ),
-        ("/nowhere", {"on_request": "1 / 0"}, "500 500 Internal Server Error", "on_request outer_error outer_after on_complete"),
-        ("/in/route", {"on_complete": "1 / 0", "inner_after": "1 / 0"}, "204", STAGES),
+        ("/nowhere", "'mine'", "200 mine", "on_request on_complete"),
+        ("/in/route", "response.header('X-A', 'b')", "204", STAGES),
+        ("/in/route", HttpException(403), "403 403 Forbidden", "on_request inner_error outer_error " + END),
+        ("/nowhere", HttpException(403), "403 403 Forbidden", "on_request outer_error outer_after on_complete"),
     ],
 )  # fmt: skip
-def test_6_on_request_comes_first_and_on_complete_last_on_every_request(asked, stages, sent, ran):
-    seen = see(asked, **stages)
+def test_6_on_request_comes_first_and_on_complete_last_on_every_request(asked, on_request, sent, ran):
+    """For on_request that sends see "the application: guards"."""
+    seen = see(asked, on_request=on_request)
     assert (seen.answer, seen.calls) == (sent, ran)
 
 
 def test_6_on_request_sees_the_matched_route_and_its_parameters():
     """Design 4 step 1."""
-    seen = []
-    app = Traced(on_request=lambda context: seen.append((context.route and context.route.pattern, context.params)))
-    app.get("/{id:int}")(lambda context, id: str(id))
-    client(app).get("/7")
-    client(app).get("/seven")
-    assert seen == [("/{id:int}", {"id": 7}), (None, {})]
+    app = Traced(on_request="f'{context.route and context.route.pattern} {context.params}'")
+    app.get("/{id:int}")(nothing)
+    assert [client(app).get(path).text for path in ("/7", "/seven")] == ["/{id:int} {'id': 7}", "None {}"]
 
 
 @pytest.mark.parametrize(
     "stage, interrupt",
-    [
-        ("on_request", SystemExit),
-        ("outer_before", KeyboardInterrupt),
-        ("inner_handler", KeyboardInterrupt),
-        ("inner_error", KeyboardInterrupt),
-        ("inner_after", GeneratorExit),
-    ],
-)
+    [("on_request", SystemExit), ("inner_handler", KeyboardInterrupt), ("inner_error", KeyboardInterrupt),
+     ("inner_after", GeneratorExit)],
+)  # fmt: skip
 def test_6_keyboard_interrupt_and_its_like_pass_through_after_on_complete(stage, interrupt):
     """Design 4 steps 6 and 8."""
     closed = []
@@ -803,25 +727,20 @@ def test_6_method_cannot_be_overridden_nor_assigned_to_an_instance_and_the_error
             new_class(**{name: OVERRIDDEN})
 
 
-OVERRIDES = {
-    "attribute": lambda: new_class(get=5),
-    "alias": lambda: new_class(get=WebApp.options),
-    "subclass of a subclass": lambda: new_class(new_class(), get=OVERRIDDEN),
-    "mixin": lambda: new_class(new_class(object, get=OVERRIDDEN), WebApp),
-    "mixin of a mixin": lambda: new_class(new_class(new_class(object, get=OVERRIDDEN)), WebApp),
-}
-
-
-@pytest.mark.parametrize("override", OVERRIDES.values(), ids=OVERRIDES)
-def test_6_nothing_can_be_overridden_through_a_base_class(override):
-    with pytest.raises(TypeError, match=r"\.get would override WebApp\.get"):
+@pytest.mark.parametrize(
+    "override",
+    [
+        lambda: new_class(get=5),
+        lambda: new_class(get=WebApp.options),
+        lambda: new_class(new_class(), get=OVERRIDDEN),
+        lambda: new_class(new_class(object, get=OVERRIDDEN), WebApp),
+        lambda: new_class(new_class(new_class(object, get=OVERRIDDEN)), WebApp),
+        *(lambda name=name: new_class(**{name: None}) for name in sorted(OVERRIDABLE)),
+    ],
+)
+def test_6_nothing_can_be_overridden_through_a_base_class_nor_by_what_is_no_method(override):
+    with pytest.raises(TypeError, match=r"\.get would override WebApp\.get|App\.(on_|resolve_)"):
         override()
-
-
-@pytest.mark.parametrize("name", sorted(OVERRIDABLE))
-def test_6_overridable_method_must_be_one(name):
-    with pytest.raises(TypeError, match=f"App.{name}"):
-        new_class(**{name: None})
 
 
 def test_6_three_methods_can_be_overridden_by_a_mixin_as_by_a_subclass():
@@ -831,13 +750,9 @@ def test_6_three_methods_can_be_overridden_by_a_mixin_as_by_a_subclass():
         def resolve_status_code(self, cause):
             return 418 if isinstance(cause, LookupError) else super().resolve_status_code(cause)
 
-    calls = []
-    for name in ("on_request", "on_complete"):
-        setattr(Mixin, name, lambda self, context, name=name: calls.append(name))
     app = new_class(Mixin, WebApp)()
     app.get("/")(raiser(KeyError()))
     assert [client(app).get(path).status for path in ("/", "/nothing")] == [418, 404]
-    assert calls == ["on_request", "on_complete"] * 2
 
 
 # ---- contract 7.1 and 7.8: the status --------------------------------------------------------------------------------
@@ -871,37 +786,30 @@ def test_7_1_status_is_resolved_by_the_kind_of_exception(status, cause):
     assert "X-Upstream" not in response.headers
 
 
-def test_7_1_not_found_exception_is_an_http_exception_and_code_exception_is_none():
+def test_7_1_code_exception_is_no_http_exception():
     assert issubclass(NotFoundException, HttpException) and not issubclass(CodeException, HttpException)
-    assert (NotFoundException().status_code, Teapot().phrase) == (404, "Client Error")
     assert (CodeException(7, "text").code, CodeException(7, "text").message) == (7, "text")
 
 
-@pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", 404.0, ValueError(), Unprintable()])
+@pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", ValueError(), Unprintable()])
 def test_7_1_resolve_status_code_that_raises_or_returns_no_status_means_500_and_is_logged(outcome):
     """Design 4."""
     resolve = raiser(outcome) if isinstance(outcome, Exception) else lambda self, cause: outcome
-    app, statuses = new_class(resolve_status_code=resolve)(), []
-    app.error(lambda context, cause, status: statuses.append(status))
+    app = new_class(resolve_status_code=resolve)()
+    app.error(lambda context, cause, status: f"the hook got {status}")
     with Log() as log:
-        assert client(app).get("/").text == "500 Internal Server Error"
-    assert statuses == [500]
+        assert client(app).get("/").text == "the hook got 500"
     assert log.levels() == ["ERROR", "ERROR"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *({"status_code": status} for status in (199, 600, 0, -404, True, "404", 404.0, None)),
-        *({"status_code": 400, "headers": {name: "a"}} for name in ("X y", "", "Content-Length")),
-        *({"status_code": 400, "headers": {"X": value}} for value in ("a\r\nSet-Cookie: b", "\u20ac", 5)),
-    ],
-    ids=str,
-)
-def test_7_1_http_exception_that_no_response_could_answer_is_refused_when_it_is_made(arguments):
+@pytest.mark.parametrize("status", [199, 600, -404, True, "404", 404.0, None])
+def test_7_1_http_exception_that_no_response_could_answer_is_refused_when_it_is_made(status):
     """Design 3.5."""
+    for headers in ({"X y": "a"}, {"Content-Length": "a"}, {"X": "a\r\nSet-Cookie: b"}, {"X": "\u20ac"}, {"X": 5}):
+        with pytest.raises(ValueError):
+            HttpException(400, headers=headers)
     with pytest.raises(ValueError):
-        HttpException(**arguments)
+        HttpException(status)
 
 
 def test_7_1_methods_of_an_allow_header_are_sorted_plain_text():
@@ -912,10 +820,9 @@ def test_7_1_methods_of_an_allow_header_are_sorted_plain_text():
         assert {*map(type, error.allow)} == {str}
 
 
-@pytest.mark.parametrize("message", [404, ValueError("text"), {"a": 1}, b"text"])
-def test_7_1_message_that_is_no_text_is_still_shown(message):
+def test_7_1_message_that_is_no_text_is_still_shown():
     """`NotFoundException(404)` is soon written; a traceback must not fail at it."""
-    assert str(NotFoundException(message)) == str(HttpException(404, message)) == str(message)
+    assert [str(NotFoundException(404)), str(HttpException(404, b"text"))] == ["404", "b'text'"]
 
 
 # ---- contract 7.2: the order in which the error response is built ----------------------------------------------------
@@ -957,29 +864,13 @@ def test_7_2_and_7_3_hooks_build_the_response_from_the_inner_scope_outward_until
 
 
 def test_7_2_failed_step_is_undone_and_earlier_steps_stay():
-    """Design 4: a step either completes or leaves no trace; body, form and session changes are dropped altogether."""
-    app, seen = WebApp(secret_key=KEY), []
-
-    @app.before
-    def complete(context):
-        context.response.header("X-Step", "before").cookie("first", "1").put_form({"a": 1}).text("built early")
-        context.session["user"] = 1
-
-    @app.get("/")
-    def fail(context):
-        context.response.code(201).cookie("first", "2").cookie("second", "3").add_header("X-Step", "handler")
-        context.response.json("half", "done").header("Content-Type", "a/b").header("Content-Disposition", "attachment")
-        raise ValueError
-
-    @app.error
-    def look(context, cause, status):
-        seen.append((context.response.has_body, context.response.sent, dict(context.response.form), context.session))
-
-    response = client(app).get("/")
-    assert (response.text, seen) == ("500 Internal Server Error", [(False, False, {}, {})])
-    assert (response.headers["Content-Type"], "Content-Disposition" in response.headers) == (PLAIN, False)
-    assert response.headers.getall("X-Step") == ["before"]
-    assert [line.partition(";")[0] for line in response.headers.getall("Set-Cookie")] == ["first=1"]
+    """Design 4: body, form and session changes are dropped altogether; for headers see "a complete response"."""
+    build = "response.cookie('first', '1').put_form({'a': 1}).text('early') and context.session.update(user=1)"
+    fail = "response.code(201).cookie('second', '3').header('Content-Disposition', 'a').json('half', 1) and 1 / 0"
+    look = "response.json([response.has_body, response.sent, dict(response.form), context.session])"
+    seen = see("/in/route", inner_before=build, inner_handler=fail, inner_error=look)
+    assert (seen.answer, "Content-Disposition" in seen.response.headers) == ("500 [false, false, {}, {}]", False)
+    assert [line.partition(";")[0] for line in seen.response.headers.getall("Set-Cookie")] == ["first=1"]
 
 
 def too_many(headers):
@@ -1069,55 +960,25 @@ def test_7_4_and_6_failure_of_a_hook_is_swallowed_and_logged_and_the_next_hook_r
 
 def test_7_4_error_hook_that_throws_leaves_no_trace_in_response_form_and_session():
     """Design 4: as though it had not run."""
-
-    def spoil(context, cause, status):
-        response = context.response
-        response.form["spoilt in place"] = 1
-        response.code(418).header("X-Spoilt", "1").cookie("spoilt", "1").put_form({"spoilt": 1}).json("spoilt", 1)
-        context.session["list"].append(2)
-        context.session["more"] = 3
-        raise ValueError
-
-    def build(context, cause, status):
-        context.response.header("X-Built", "1").put_form({"form": 1}).json("built", [1])
-        context.session["list"] = [1]
-
-    app = failing_app(ValueError())
-    app = WebApp(secret_key=KEY)
-    inner = app.path("/a").path("/b")
-    inner.get("/route")(raiser(ValueError("cause")))
-    for hook in (build, spoil, lambda context, *_: context.response.json("session", context.session) and None):
-        inner.error(hook)
-    response = client(app).get("/a/b/route")
-    assert (response.status, response.json) == (500, {"form": 1, "built": [1], "session": {"list": [1]}})
+    build = "response.header('X-Built', '1').put_form({'form': 1}).json('built', [1]) and context.session.update(a=[1])"
+    spoil = (
+        "response.code(418).header('X-Spoilt', '1').cookie('b', '1').put_form({'spoilt': 1}).json('spoilt', 1)"
+        " and [response.form.update(a=1), context.session['a'].append(2), context.session.update(more=3)] and 1 / 0"
+    )
+    app = Traced(inner_handler="1 / 0", inner_error=build, outer_error=spoil)
+    app.error(does("response.json('session', context.session)"))
+    with Log():
+        response = client(app).get("/in/route")
+    assert (response.status, response.json) == (500, {"form": 1, "built": [1], "session": {"a": [1]}})
     assert (response.headers["X-Built"], "X-Spoilt" in response.headers) == ("1", False)
     assert [line.partition("=")[0] for line in response.headers.getall("Set-Cookie")] == ["session"]
 
 
-def test_7_4_after_hook_that_throws_leaves_no_header_and_the_others_keep_theirs():
-    """Design 3.4: headers may be added until the dispatcher hands over; in on_complete it is too late."""
-    seen = see(
-        "/in/route",
-        inner_after="response.header('X-Inner', '1') and 1 / 0",
-        outer_after="response.header('X-Outer', '1')",
-        on_complete="response.header('X-Late', '1')",
-    )
-    assert [name for name in seen.response.headers if name[0] == "X"] == ["X-Outer"]
-    assert seen.log[-2:] == ["ERROR after inner_after", "ERROR on_complete Traced.on_complete"]
-
-
 class Named:
-    """The kinds of hooks, with the name by which the author knows each."""
-
     def method(self, *arguments):
         raise ValueError
 
-    def __call__(self, *arguments):
-        raise ValueError
-
-    @staticmethod
-    def static(*arguments):
-        raise ValueError
+    __call__ = method
 
 
 def plain(*arguments):
@@ -1131,7 +992,6 @@ def plain(*arguments):
         ("after hook", functools.wraps(plain)(lambda *arguments: plain()), "plain"),
         ("on_close callback", functools.partial(plain, 1), "a partial of plain"),
         ("error hook", Named().method, "Named.method"),
-        ("after hook", Named.static, "Named.static"),
         ("on_close callback", Named(), "an object of Named"),
     ],
 )
@@ -1148,27 +1008,17 @@ def test_7_4_log_says_in_its_second_line_which_hook_failed_and_where_it_stands_a
     assert re.fullmatch(rf"{stage} {name} \(.*{HERE}\) failed for 'GET' \"/it's\":", second_line(record))
     assert re.search(rf'File ".*{os.path.basename(__file__)}", line \d+', record.exc_text)
     assert "webapp.py" not in record.exc_text.replace(os.path.basename(__file__), "")
-    assert (record.stage, record.hook) == (re.match(r"\w+", stage)[0], name)
-    assert (record.method, record.path) == ("GET", "/it's")
+    assert (record.stage, record.hook, record.method, record.path) == (stage.split()[0], name, "GET", "/it's")
 
 
-@pytest.mark.parametrize(
-    "give",
-    [
-        lambda context, name: 5,
-        lambda context, name: {"a": object()},
-        lambda context, name: iter([5]),
-        lambda context, name: context.response.json([float("nan")]) and None,
-    ],
-    ids=["type", "JSON", "stream", "built"],
-)
+@pytest.mark.parametrize("give", ["5", "{'a': object()}", "iter([5])", "response.json([float('nan')]) and None"])
 def test_7_5_second_line_of_the_log_names_the_handler_if_no_frame_of_it_is_left(give):
     """The result is encoded when the handler has returned."""
     app = WebApp()
-    app.get("/{name}")(give)
+    app.get("/{name}")(does(give))
     with Log() as log:
         assert client(app).get("/a").status == 500
-    assert re.fullmatch(rf"GET /\{{name\}}, handled by {give.__name__} \(.*{HERE}\):", second_line(log.records[0]))
+    assert re.fullmatch(rf"GET /\{{name\}}, handled by .*do \(.*{HERE}\):", second_line(log.records[0]))
 
 
 # ---- contract 7.5: logging -------------------------------------------------------------------------------------------
@@ -1235,12 +1085,8 @@ def test_7_5_stack_trace_is_that_of_python_if_no_line_ends_are_in_it():
         except ValueError as error:
             raise LookupError("what happened") from error
 
-    with Log() as log:
-        answer(fail)
-    [record] = log.records
-    expected = logging.Formatter().formatException(record.exc_info)
-    assert record.exc_text == expected
-    assert logging.Formatter("%(message)s").format(record) == f"'GET' '/': 500\n{expected}"
+    [record] = see("/route", outer_handler=fail).records
+    assert record.exc_text == logging.Formatter().formatException(record.exc_info)
 
 
 def test_7_5_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
@@ -1253,48 +1099,11 @@ def test_7_5_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
     assert f"ValueError: {number}" in log.records[0].exc_text
 
 
-PROGRAM_THAT_FAILS = """
-from webapp import TestClient, WebApp
-
-app = WebApp()
-
-@app.get("/{name}")
-def greet(context, name):
-    raise ValueError(f"no {name}")
-
-@app.error
-def page(context, cause, status_code):
-    return {}["page"]
-
-TestClient(app).get("/x%0d%0aFORGED%1b[31m")
-"""
-
-
-def test_7_5_stderr_shows_failures_and_hooks_without_any_configuration_of_logging():
-    """Python's handler of last resort writes messages and stack traces from WARNING on."""
-    shown = run_python(ROOT, "-c", PROGRAM_THAT_FAILS, text=False, PYTHONIOENCODING="utf-8").stderr.decode()
-    assert [line for line in shown.splitlines() if not line.startswith((" ", "During", "Traceback")) and line] == [
-        "'GET' '/x\\r\\nFORGED\\x1b[31m': 500",
-        "ValueError: no x\\r\\nFORGED\\x1b[31m",
-        HOOK_FAILED,
-        "error hook page (<string>:10) failed for 'GET' '/x\\r\\nFORGED\\x1b[31m':",
-        "ValueError: no x\\r\\nFORGED\\x1b[31m",
-        "KeyError: 'page'",
-    ]
-    assert "webapp.py" not in shown
-
-
 def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
-    log_to(monkeypatch, logging.Handler())  # it has no emit
-    app = failing_app(ValueError())
-    app.error(raiser(ValueError()))
-    app.error(lambda context, *_: "answer")
-    assert client(app).get("/").text == "answer"
-
-
-def test_7_5_logger_of_a_library_has_no_handler_and_propagates():
     logger = logging.getLogger("webapp")
-    assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)
+    assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)  # it is that of a library
+    log_to(monkeypatch, logging.Handler())  # it has no emit
+    assert client(failing_app(ValueError())).get("/").text == "500 Internal Server Error"
 
 
 def canceling(name, **members):
@@ -1314,22 +1123,18 @@ def watched(app, observer):
 # What answers a request, the reason that the server is told, and the request if it is no GET of "/".
 REASONS = {
     "missing field": ("request.query['name']", "Missing field 'name'", {}),
-    "no message": (HttpException(403), r"HttpException raised at test_webapp.py:\d+", {}),
     "message": (HttpException(403, "wrong password"), "wrong password", {}),
     "forged": (HttpException(400, "a\r\nFORGED\x1b"), r"a\\r\\nFORGED\\x1b", {}),
     "long": (HttpException(400, "x" * 10**6), r"x{197}(\.\.\.|xxx)", {}),
-    "exception": (PermissionError("not yours"), "PermissionError: not yours", {}),
     "silent exception": (LookupError(), r"LookupError raised at test_webapp.py:\d+", {}),
     "no route": (nothing, "no such route", {"path": "/nowhere/at/all"}),
     "no path": (nothing, "the path is not UTF-8", {"path": "/%ff"}),
     "no method": (nothing, "only for GET, HEAD, POST", {"method": "DELETE"}),
-    "no JSON": ("request.json", "not a JSON content type: ''", {"body": b"{", "method": "POST"}),
     "body": ("request.body", "a body of 5 bytes, where 4 are taken", {"body": b"12345"}),
     "invalid": (Answer422, "Answer422 found errors in title, age", {}),
     "canceled": (canceling("Cancels"), "Cancels canceled the rest", {}),
     "cancel raises": (canceling("A", on_cancel=raiser(LookupError("in it"))), "LookupError: in it", {}),
     "nothing": (nothing, r"nothing built nothing and returned None: is a return missing\?", {}),
-    "an answer": ("'got'", None, {}),
 }
 
 
@@ -1345,10 +1150,8 @@ def test_7_5_server_that_asks_for_it_is_told_the_reason_of_an_answer_and_no_clie
         told = client(watched(app, reasons)).request(**request)
         untold = client(app).request(**request)
     assert (told.status, told.body, dict(told.headers)) == (untold.status, untold.body, dict(untold.headers))
-    assert bool(reasons) == (reason is not None)
-    if reasons:
-        assert re.fullmatch(reason, reasons[-1])
-        assert reasons[-1].isprintable() and len(reasons[-1]) <= 200
+    assert re.fullmatch(reason, reasons[-1])
+    assert reasons[-1].isprintable() and len(reasons[-1]) <= 200
 
 
 def test_7_5_mounted_application_tells_its_reason_and_a_stream_that_breaks_is_logged_once():
@@ -1364,24 +1167,17 @@ def test_7_5_mounted_application_tells_its_reason_and_a_stream_that_breaks_is_lo
 
 
 @pytest.mark.parametrize(
-    "asked, handler, is_said",
-    [
-        ("GET /", "None", True),
-        ("HEAD /", "None", True),
-        ("GET /", "response.header('X-A', 'b')", True),
-        ("POST /", "None", False),
-        ("GET /", "response.code(204) and None", False),
-        ("GET /", "response.text('') and None", False),
-        ("GET /", "response.send()", False),
-    ],
-)
-def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(asked, handler, is_said):
+    "method, handler, is_said",
+    [("GET", "None", 1), ("HEAD", "None", 1), ("GET", "response.header('X-A', 'b')", 1), ("POST", "None", 0),
+     ("GET", "response.code(204) and None", 0), ("GET", "response.text('') and None", 0), ("GET", "response.send()", 0)],
+)  # fmt: skip
+def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(method, handler, is_said):
     """Nearly always a return was forgotten."""
-    app, run, (method, path) = WebApp(), does(handler), asked.split()
+    app, run = WebApp(), does(handler)
     app.get("/")(run)
     app.post("/")(run)
     with Log() as log:
-        client(app).request(method, path)
+        client(app).request(method, "/")
     said = rf"DEBUG '{method}' '/': 204, .*do \(.*{HERE}\) built nothing and returned None: is a return missing\?"
     assert [bool(re.fullmatch(said, line)) for line in log.lines()] == [True] * is_said
 
@@ -1401,125 +1197,85 @@ def validated(members, **request):
 
 def test_7_6_validation_executor_cancels_itself_and_discards_the_executors_behind_it():
     """Rules 1 and 2; the after hooks run, because nothing failed."""
-    seen = []
+    never = raiser(AssertionError("an executor behind it"))
 
     def validate(self, context):
-        context.add_executor(lambda context: seen.append("queued"))
+        context.add_executor(never)
         self.add_error("name", "is missing")
-        seen.append(self.canceled)
+        assert self.canceled
 
     def on_cancel(self, context):
-        context.add_executor(lambda context: seen.append("added"))
+        context.add_executor(never)
         ValidationExecutor.on_cancel(self, context)
-        context.add_executor(Answer422)
 
     response, calls, log = validated({"validate": validate, "on_cancel": on_cancel}, json={"a": 1})
     assert (response.status, response.json) == (422, {"a": 1, "validation": {"name": ["is missing"]}})
-    assert (seen, calls, log) == ([True], "after", [])
+    assert (calls, log) == ("after", [])
 
 
-def wrap(self, context):
-    Answer422.on_cancel(self, context)
-    context.response.json("more", 1)
+# A method of the Answer422, the expression that it returns, the answer, and what ran. "422" alone is an empty body.
+CHECKS = [
+    ("validate", "self.add_errors({})", "200 handled", "handler after"),
+    ("validate", "response.header('X', '1')", "200 handled", "handler after"),
+    ("validate", "self.cancel()", '422 {"a": "1", "validation": {}}', "after"),
+    ("validate", "self.errors.update(a=['b'])", '422 {"a": "1", "validation": {"a": ["b"]}}', "after"),
+    ("validate", "self.cancel() or response.code(409).send('mine') and None", "409 mine", "after"),
+    ("validate", "request.json", "415 415 Unsupported Media Type", "error 415 after"),
+    ("validate", "self.cancel() or request.json", "415 415 Unsupported Media Type", "error 415 after"),
+    ("validate", "ValidationExecutor.validate(self, context)", "500 500 Internal Server Error", "error 500 after"),
+    ("on_cancel", "None", "422", "after"),
+    ("on_cancel", "[*self.errors]", '422 ["title", "age"]', "after"),
+    ("on_cancel", "response.text('wrong')", "422 wrong", "after"),
+    ("on_cancel", "response.text('wrong') and None", "422 wrong", "after"),
+    ("on_cancel", "response.send('wrong')", "422 wrong", "after"),
+    ("on_cancel", "ValidationExecutor.on_cancel(self, context) or response.json({})", '422 {"a": "1"}', "after"),
+    ("on_cancel", "response.code(400).text('wrong')", "400 wrong", "after"),
+    ("on_cancel", "response.redirect('/')", "303 303 See Other", "after"),
+    ("on_cancel", "response.code(204)", "204", "after"),
+    ("on_cancel", "1 / 0", "500 500 Internal Server Error", "error 500 after"),
+]
 
 
-# Members of the executor, the answer, and what ran: `422 {...}` with the messages is written as 422 ERRORS.
-CHECKS = {
-    "no error": ({"validate": lambda self, c: self.add_errors({})}, "200 handled", "handler after"),
-    "a header": ({"validate": lambda self, c: c.response.header("X", "1")}, "200 handled", "handler after"),
-    "cancel": ({"validate": lambda self, c: self.cancel()}, '422 {"a": "1", "validation": {}}', "after"),
-    "sends": (
-        {"validate": lambda self, c: self.add_error("a", "b") or c.response.code(409).send("mine") and None},
-        "409 mine",
-        "after",
-    ),
-    "reads JSON": ({"validate": lambda self, c: c.request.json}, "415 415 Unsupported Media Type", "error 415 after"),
-    "an error, then a raise": (
-        {"validate": lambda self, c: self.add_error("a", "b") or c.request.json},
-        "415 415 Unsupported Media Type",
-        "error 415 after",
-    ),
-    "not written": (
-        {"validate": ValidationExecutor.validate},
-        "500 500 Internal Server Error",
-        "error 500 after",
-    ),
-    "on_cancel does nothing": ({"on_cancel": lambda self, c: None}, "422", "after"),
-    "on_cancel returns": ({"on_cancel": lambda self, c: [*self.errors]}, '422 ["title", "age"]', "after"),
-    "on_cancel builds": ({"on_cancel": lambda self, c: c.response.text("wrong")}, "422 wrong", "after"),
-    "on_cancel builds in silence": (
-        {"on_cancel": lambda self, c: c.response.text("wrong") and None},
-        "422 wrong",
-        "after",
-    ),
-    "on_cancel sends": ({"on_cancel": lambda self, c: c.response.send("wrong")}, "422 wrong", "after"),
-    "on_cancel adds": ({"on_cancel": wrap}, f"422 {json.dumps({'a': '1', 'validation': ERRORS, 'more': 1})}", "after"),
-    "on_cancel has a status": (
-        {"on_cancel": lambda self, c: c.response.code(400).text("wrong")},
-        "400 wrong",
-        "after",
-    ),
-    "on_cancel redirects": ({"on_cancel": lambda self, c: c.response.redirect("/")}, "303 303 See Other", "after"),
-    "on_cancel has no content": ({"on_cancel": lambda self, c: c.response.code(204)}, "204", "after"),
-    "on_cancel raises": ({"on_cancel": raiser(HttpException(409))}, "409 409 Conflict", "error 409 after"),
-}
-
-
-@pytest.mark.parametrize("members, sent, ran", CHECKS.values(), ids=CHECKS)
-def test_7_6_validation_goes_on_to_the_handler_or_is_answered_by_on_cancel(members, sent, ran):
+@pytest.mark.parametrize("method, returned, sent, ran", CHECKS)
+def test_7_6_validation_goes_on_to_the_handler_or_is_answered_by_on_cancel(method, returned, sent, ran):
     """Rule 3; an exception in `validate` or `on_cancel` takes the error path (design 3.5)."""
-    response, calls, log = validated(members, form={"a": "1"})
-    assert (f"{response.status} {response.text}".rstrip(), calls) == (sent, ran)
-    assert bool(log) == ("error" in ran)
+    run = eval("lambda self, context: " + re.sub(r"\b(request|response)\b", r"context.\1", returned))
+    response, calls, log = validated({method: run}, form={"a": "1"})
+    assert (f"{response.status} {response.text}".rstrip(), calls, bool(log)) == (sent, ran, "error" in ran)
 
 
-@pytest.mark.parametrize("value", [str, lambda: {"a": 1}, lambda: False, lambda: 5, None])
 @pytest.mark.parametrize("method", ["validate", "execute"])
-def test_7_6_validation_failure_is_a_422_and_a_returned_value_does_not_change_that(value, method):
+def test_7_6_validation_failure_is_a_422_and_a_returned_value_does_not_change_that(method):
     """An error added is a 422 (design 3.5). A returned stream is closed."""
-    feed = Feed("a")
-
-    def returns(self, context):
-        Answer422.validate(self, context)
-        return value() if value else feed
-
-    response, calls, log = validated({method: returns}, form={"a": "1"})
-    assert (response.status, response.json, calls, log) == (422, {"a": "1", "validation": ERRORS}, "after", [])
-    assert feed.closed == (value is None)
+    for value in ("", {"a": 1}, False, 5, Feed("a")):
+        returns = lambda self, context, value=value: Answer422.validate(self, context) or value  # noqa: E731
+        response, calls, log = validated({method: returns}, form={"a": "1"})
+        assert (response.status, response.json, calls, log) == (422, {"a": "1", "validation": ERRORS}, "after", [])
+    assert value.closed == 1
 
 
-@pytest.mark.parametrize("value", [{"title": "Missing"}, [], "Title is missing", False, 0, iter("ab")], ids=repr)
+@pytest.mark.parametrize("value", [{"title": "Missing"}, [], "Title is missing", False, iter("ab")], ids=repr)
 def test_7_6_validate_that_returns_something_is_told_of_add_error_and_its_value_is_not_sent(value):
     """It would be sent as a 200, and the handler be skipped."""
-    app = WebApp()
-    app.post("/", type("Check", (Answer422,), {"validate": lambda self, context: value}))(lambda context: "handled")
-    with Log() as log:
-        assert client(app).post("/").text == "500 Internal Server Error"
-    assert re.match(r"\S+<lambda> returned \w+: .*add_error\(field, message\)", str(log.records[0].exc_info[1]))
+    check = new_class(ValidationExecutor, validate=lambda self, context: value)
+    with Log(), pytest.raises(TypeError, match=r"<lambda> returned \w+: .*add_error\(field, message\)"):
+        answer(check, raise_errors=True)
 
 
-@pytest.mark.parametrize(
-    "sent, echoed",
-    [
-        ({"form": {"user": "Ada", "password": "s3cret", "again": "s3cret"}}, {"user": "Ada"}),
-        ({"json": {"user": "Ada", "password": "s3cret"}}, {"user": "Ada"}),
-        ({"query": {"password": "s3cret"}, "form": {"user": ["Ada", "Bo"]}}, {"user": ["Ada", "Bo"]}),
-        ({"form": {"pass": "word"}}, {"pass": "word"}),
-    ],
-)
-def test_7_6_secret_fields_are_not_given_back_and_all_others_are(sent, echoed):
-    response, _, _ = validated({"secret_fields": ("password", "again")}, **sent)
-    assert (response.status, response.json) == (422, {**echoed, "validation": ERRORS})
+@pytest.mark.parametrize("sent", ["form", "json", "query"])
+def test_7_6_secret_fields_are_not_given_back_and_all_others_are(sent):
+    given = {"user": "Ada", "pass": "word", "password": "s3cret", "again": "s3cret"}
+    response, _, _ = validated({"secret_fields": ("password", "again")}, **{sent: given})
+    assert (response.status, response.json) == (422, {"user": "Ada", "pass": "word", "validation": ERRORS})
 
 
 def test_7_6_errors_of_one_request_are_not_seen_by_the_next():
     """Design 3.5: made anew for every request."""
-    validate = lambda self, context: self.add_errors(dict.fromkeys(context.request.query, "is unknown"))  # noqa: E731
     app = WebApp()
-    app.get("/", type("Check", (ValidationExecutor,), {"validate": validate}))(lambda context: "ok")
-    browser = client(app)
-    assert [browser.get(f"/?{name}=1").json["validation"] for name in "ab"] == [{n: ["is unknown"]} for n in "ab"]
-    assert browser.get("/").text == "ok"
+    check = lambda self, context: self.add_errors(dict.fromkeys(context.request.query, "is unknown"))  # noqa: E731
+    app.get("/", new_class(ValidationExecutor, validate=check))(lambda context: "ok")
+    asked = [client(app).get(f"/{query}").text for query in ("?a=1", "?b=1", "")]
+    assert asked == ['{"a": "1", "validation": {"a": ["is unknown"]}}', '{"b": "1", "validation": {"b": ["is unknown"]}}', "ok"]
 
 
 # ---- contract 7.7: content written by hooks --------------------------------------------------------------------------
@@ -1527,18 +1283,10 @@ def test_7_6_errors_of_one_request_are_not_seen_by_the_next():
 
 def test_7_7_exception_given_to_json_sends_its_type_message_and_stack_trace_with_its_cause():
     """The application is responsible for what its hook makes of the cause (design 3.4)."""
-
-    def fail(context):
-        raise ValueError("the message") from OSError("the cause")
-
-    app = WebApp()
-    app.get("/")(fail)
-    app.error(lambda context, cause, status: context.response.json("failed", cause).json("text", str(cause)))
-    response = client(app).get("/")
-    shown = response.json["failed"]
-    assert (response.status, shown["type"], shown["message"]) == (500, "ValueError", "the message")
-    assert response.json["text"] == "the message"
-    assert all(part in shown["trace"] for part in ("Traceback", "in fail", "OSError: the cause"))
+    cause = having(ValueError("the message"), __cause__=OSError("the cause"))
+    shown = see("/in/route", inner_handler=cause, inner_error="response.json([cause, str(cause)])").response.json
+    assert (shown[0]["type"], shown[0]["message"], shown[1]) == ("ValueError", *["the message"] * 2)
+    assert all(part in shown[0]["trace"] for part in ("Traceback", "in fail", "OSError: the cause"))
 
 
 # ---- header values: Accept -------------------------------------------------------------------------------------------
@@ -4246,16 +3994,11 @@ class Says(Executor):
 def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
     app, calls = WebApp(), []
 
-    class Last(Executor):
-        def execute(self, context):
-            calls.append("class")
-            return "the end"
-
     class Adding(Executor):
         def execute(self, context):
             calls.append("instance")
-            context.add_executor(Last)
-            context.add_executor(lambda context: calls.append("never reached"))
+            context.add_executor(Says)
+            context.add_executor(raiser(AssertionError("behind an answer")))
 
     app.before(lambda context: context.add_executor(lambda context: calls.append("added by a before hook")))
 
@@ -4264,35 +4007,32 @@ def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
         context.add_executor(lambda context, id: calls.append(f"function {id}"))
         calls.append("handler")
 
-    assert client(app).get("/5").text == "the end"
-    assert calls == ["handler", "added by a before hook", "instance", "function 5", "class"]
+    assert client(app).get("/5").text == "made"
+    assert calls == ["handler", "added by a before hook", "instance", "function 5"]
 
 
-@pytest.mark.parametrize("asked, stage", [("/in/route", "inner_after"), ("/route", "outer_error"), ("/nowhere", "outer_error")])
+@pytest.mark.parametrize(
+    "asked, stage", [("/in/route", "inner_after"), ("/route", "outer_error"), ("/nowhere", "outer_error")]
+)
 def test_executor_that_is_added_behind_the_route_or_after_a_failure_comes_too_late(asked, stage):
     seen = see(asked, outer_handler="1 / 0", **{stage: "context.add_executor(lambda context: 'never reached')"})
     assert "never" not in seen.answer and seen.log[-1] == f"ERROR {stage.partition('_')[2]} {stage}"
 
 
 def test_handler_that_answers_drops_the_queue_and_one_that_builds_does_not():
-    for handler, sent in (("'mine'", "mine"), ("response.text('mine')", "mine"), ("response.text('mine') and None", "late")):
+    for handler, sent in {"'mine'": "mine", "response.text('mine')": "mine", "response.text('a') and None": "late"}.items():
         app = WebApp()
         app.before(lambda context: context.add_executor(lambda context: "late"))
         app.get("/", does(handler))
         assert client(app).get("/").text == sent
 
 
-EXECUTORS = {
-    "made": Says,
-    "by a lambda": lambda: Says("by a lambda"),
-    "by a partial": functools.partial(Says, "by a partial"),
-    "by default": lambda word="by default": Says(word),
-    "by a method": Says("by a method").again,
-}
-
-
-@pytest.mark.parametrize("made, executor", EXECUTORS.items(), ids=EXECUTORS)
-def test_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(made, executor):
+@pytest.mark.parametrize(
+    "executor, made",
+    [(Says, "made"), (lambda: Says("a"), "a"), (functools.partial(Says, "a"), "a"), (lambda a="a": Says(a), "a"),
+     (Says("a").again, "a")],
+)  # fmt: skip
+def test_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(executor, made):
     app = WebApp()
     app.get("/{name}", executor)
     assert client(app, raise_errors=True).get("/x").text == made
@@ -4310,31 +4050,10 @@ def test_factory_is_called_for_every_request_and_must_make_an_executor():
             browser.get(path)
 
 
-async def execute_async(self, context):
-    """WSGI cannot wait for it."""
-
-
-@pytest.mark.parametrize("method", [lambda: None, lambda self, *, context: None, lambda self, c, d: None, execute_async])
-def test_method_of_an_executor_that_cannot_be_called_with_the_context_is_a_type_error_when_its_class_is_made(method):
-    for bases, members in (
-        ((Executor,), {"execute": method}),
-        ((type("Mixin", (), {"execute": method}), Executor), {}),
-    ):
-        with pytest.raises(TypeError, match=rf"(Mine.execute must take \(self, context\)|is async).* \(.*{HERE}\)"):
-            type("Mine", bases, members)
-
-
-@pytest.mark.parametrize(
-    "method", [lambda self, context, more=1: "called", lambda *_: "called", staticmethod(lambda context: "called")]
-)
-def test_method_of_an_executor_is_anything_that_can_be_called_with_the_context(method):
-    assert answer(type("Mine", (Executor,), {"execute": method})).text == "called"
-
-
 # ---- routes and scopes: declaring ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["PROPFIND", "purge", "M-SEARCH", "TRACE"])
+@pytest.mark.parametrize("method", ["PROPFIND", "purge", "M-SEARCH"])
 def test_any_other_token_is_a_method_and_methods_have_case(method):
     app = WebApp()
     app.route(method, "/a")(lambda context: "called")
@@ -4360,22 +4079,13 @@ SAME_ROUTE = [
 @pytest.mark.parametrize("first, second", SAME_ROUTE)
 def test_one_method_and_shape_twice_is_a_value_error_with_both_patterns_and_both_places(first, second):
     app = WebApp()
-    app.get(first)
+    app.any(first)
     line = sys._getframe().f_lineno - 1
     with pytest.raises(ValueError) as caught:
         app.path("/").get(second)
-    message = str(caught.value)
-    places = re.findall(re.escape(os.path.basename(__file__)) + r":(\d+)", message)
+    places = re.findall(re.escape(os.path.basename(__file__)) + r":(\d+)", str(caught.value))
     assert sorted(map(int, places)) == [line, line + 3]
-    assert "/" + first.strip("/") in message and "/" + second.strip("/") in message
-
-
-def test_route_for_any_method_collides_with_each_of_them():
-    app = WebApp()
-    app.any("/a/{x}")
-    for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
-        with pytest.raises(ValueError, match=HERE):
-            app.path("/a").route(method, "{y}")
+    assert all("/" + pattern.strip("/") in str(caught.value) for pattern in (first, second))
 
 
 def function(parameters):
@@ -4408,24 +4118,15 @@ def wrapping(function):
     return functools.wraps(function)(hiding(function))
 
 
-GOOD_PARAMETERS = [
-    "context", "context, a, b", "context, b, a", "request_context, *, b, a", "context, **values", "context, a='-', b=0",
-    "context, a, b, more=1",
+GOOD_HANDLERS = [
+    *map(function, ["context", "context, a, b", "context, b, a", "request_context, *, b, a", "context, **values",
+                    "context, a='-', b=0", "context, a, b, more=1"]),
+    Shop(), Shop().both, Shop.static, functools.partial(function("joint, context, a, b"), " "),
+    hiding(function("context, a, b")), wrapping(function("context")), wrapping(wrapping(function("context, *, b, a"))),
 ]  # fmt: skip
-GOOD_HANDLERS = {
-    **{parameters: function(parameters) for parameters in GOOD_PARAMETERS},
-    "bound method": Shop().both,
-    "static method": Shop.static,
-    "callable object": Shop(),
-    "partial": functools.partial(function("joint, context, a, b"), " "),
-    "decorator that hides": hiding(function("context, a, b")),
-    "decorator that wraps": wrapping(function("context, a, b")),
-    "decorator that wraps the context": wrapping(function("context")),
-    "decorators on each other": wrapping(wrapping(function("context, *, b, a"))),
-}
 
 
-@pytest.mark.parametrize("handler", GOOD_HANDLERS.values(), ids=GOOD_HANDLERS)
+@pytest.mark.parametrize("handler", GOOD_HANDLERS)
 def test_handler_takes_the_context_alone_or_with_exactly_the_names_of_the_pattern(handler):
     app = WebApp()
     assert app.get("/decorated/{a}/{b:int}")(handler) is handler
@@ -4452,25 +4153,19 @@ HOOK_PARAMETERS = [
     "", "context", "context, more=1", "context, *, needed", "context, cause", "*args", "context, **more",
     "context, cause, status_code", "context, cause=None, status_code=500, more=1", "context, cause, status_code, more",
 ]  # fmt: skip
-HOOKS = {
-    **{parameters: eval(f"lambda {parameters}: None") for parameters in HOOK_PARAMETERS},
-    "bound method without context": Shop().none,
-    "bound method of three": types.MethodType(lambda self, context, cause, status_code: None, 1),
-    "callable object": type("Watcher", (), {"__call__": lambda self, context, *more: None})(),
-    "partial that leaves one": functools.partial(lambda context, cause, status_code: None, 1, 2),
-    "partial with a keyword": functools.partial(lambda context, cause, status_code: None, status_code=1),
-    "wrapped": wrapping(lambda context: None),
-    "wrapped of three": wrapping(lambda context, cause, status_code: None),
-    "builtin": [].append,
-}
+HOOKS = [
+    *(eval(f"lambda {parameters}: None") for parameters in HOOK_PARAMETERS), Shop().none, Shop().both, [].append,
+    functools.partial(lambda context, cause, status_code: None, 1, 2), wrapping(lambda context: None),
+    functools.partial(lambda context, cause, status_code: None, status_code=1),
+    wrapping(lambda context, cause, status_code: None),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("hook", HOOKS.values(), ids=HOOKS)
+@pytest.mark.parametrize("hook", HOOKS)
 def test_hook_can_be_called_with_its_positional_arguments_or_is_a_type_error_that_says_where(hook):
     """Contract 2.1, design 3.1."""
     for kind, arguments in {"before": (None,), "after": (None,), "error": (None, None, None)}.items():
         app = WebApp()
-        app.get("/fails")(lambda context: context.request.query["missing"])
         try:
             hook(*arguments)
         except TypeError:
@@ -4480,7 +4175,7 @@ def test_hook_can_be_called_with_its_positional_arguments_or_is_a_type_error_tha
         else:
             assert getattr(app, kind)(hook) is hook
         with Log() as log:
-            assert client(app).get("/fails").status == 400
+            assert client(app).get("/nowhere").status == 404
         assert log.levels() == ["DEBUG"]
 
 
@@ -4506,6 +4201,7 @@ BAD_HANDLERS = [
     wrapping(function("context, a")), None, "handler",
     functools.partial(function("context, a, b"), None, "a", "b"),
 ]  # fmt: skip
+BAD_METHODS_OF_EXECUTORS = [*map(function, ["", "self, *, context", "self, context, more"]), coroutine]
 NEEDY = type("Needy", (Executor,), {"__init__": lambda self, word: None})
 BAD_EXECUTORS = [Says(), NEEDY, dict, WebApp, coroutine, [Says], 5, None, "name"]
 DECORATED = [
@@ -4533,6 +4229,8 @@ REFUSED_DECLARATIONS = [
     *((lambda app, bad=bad: app.get("/", bad), TypeError, "") for bad in BAD_EXECUTORS),
     *((lambda app, bad=bad: app.before(bad), TypeError, "") for bad in (coroutine, None, "hook", 404)),
     *((lambda app, bad=bad: app.error(bad), TypeError, "") for bad in (asynchronous_generator, None, "hook", 404)),
+    *((lambda app, bad=bad: new_class(Executor, execute=bad), TypeError, "") for bad in BAD_METHODS_OF_EXECUTORS),
+    (lambda app: new_class(new_class(object, execute=function("")), Executor), TypeError, "must take (self, context)"),
     # An annotated parameter with a default that is not in the pattern never gets the query's value.
     *((lambda app, path=path: app.get(path)(page), TypeError, "query") for path in ("/", "/{id}")),
     (lambda app: app.get("/", page), TypeError, "query"),
@@ -4553,24 +4251,19 @@ def test_parameter_matches_a_segment_that_contains_what_no_pattern_may():
 
 
 def test_routes_are_listed_by_pattern_then_method_with_their_scope_and_handlers():
-    def handle(context):
-        return "answer"
-
     app = WebApp()
     inner = app.path("/a")
-    inner.post("/b/", Says)(handle)
-    app.get("/c")(handle)
+    inner.post("/b/", Says)(nothing)
+    app.get("/c")(nothing)
     app.routes().clear()
-    inner.get("b")(handle)
-    app.route("PROPFIND", "/A", handle)
-    listed = [(route.method, route.pattern, route.scope, list(route.handlers)) for route in app.routes()]
-    assert listed == [
-        ("PROPFIND", "/A", app, [handle]),
-        ("GET", "/a/b", inner, [handle]),
-        ("POST", "/a/b", inner, [Says, handle]),
-        ("GET", "/c", app, [handle]),
+    inner.get("b")(nothing)
+    app.route("PROPFIND", "/A", nothing)
+    assert [(route.method, route.pattern, route.scope, list(route.handlers)) for route in app.routes()] == [
+        ("PROPFIND", "/A", app, [nothing]),
+        ("GET", "/a/b", inner, [nothing]),
+        ("POST", "/a/b", inner, [Says, nothing]),
+        ("GET", "/c", app, [nothing]),
     ]
-    assert client(app).get("/c").text == "answer"
 
 
 # ---- routes and scopes: matching -------------------------------------------------------------------------------------
@@ -4606,33 +4299,33 @@ def test_parameters_arrive_percent_decoded_and_a_path_parameter_joins_its_segmen
     assert browser.get("/all/a%20b//c/").json[1] == {"a": "a b/c"}
 
 
-ENCODED_SLASHES = {
-    # name: (environment, segments behind /f)
-    "REQUEST_URI": ({"REQUEST_URI": "/f/a%2Fb"}, ["a/b"]),
-    "RAW_URI": ({"REQUEST_URI": "", "RAW_URI": "/f/a%2Fb"}, ["a/b"]),
-    "small letters": ({"REQUEST_URI": "/f/a%2fb"}, ["a/b"]),
-    "with a query": ({"REQUEST_URI": "/f/a%2Fb?c=%2F/d"}, ["a/b"]),
-    "absolute form": ({"REQUEST_URI": "http://localhost:8/f/a%2Fb"}, ["a/b"]),
-    "empty segments": ({"REQUEST_URI": "//f//a%2Fb/", "PATH_INFO": "//f//a/b/"}, ["a/b"]),
-    "SCRIPT_NAME": ({"REQUEST_URI": "/app/f/a%2Fb", "SCRIPT_NAME": "/app"}, ["a/b"]),
-    "escaped SCRIPT_NAME": ({"REQUEST_URI": "/my%20app/f/a%2Fb", "SCRIPT_NAME": "/my app"}, ["a/b"]),
-    "as cheroot does": ({"REQUEST_URI": "/f/a%2Fb%20c", "PATH_INFO": "/f/a%2Fb c"}, ["a/b c"]),
-    "escaped twice": ({"REQUEST_URI": "/f/a%252Fb", "PATH_INFO": "/f/a%2Fb"}, ["a%2Fb"]),
-    "escaped once and twice": ({"REQUEST_URI": "/f/a%2Fb%252Fc", "PATH_INFO": "/f/a/b%2Fc"}, ["a/b%2Fc"]),
-    "only in the query": ({"REQUEST_URI": "/f/a/b?c=%2F"}, ["a", "b"]),
-    "no raw target": ({"REQUEST_URI": ""}, ["a", "b"]),
-    "another path": ({"REQUEST_URI": "/old%2Fpath"}, ["a", "b"]),
-    "a longer path": ({"REQUEST_URI": "/f/a%2Fb/c"}, ["a", "b"]),
-    "SCRIPT_NAME is not in the target": ({"REQUEST_URI": "/f/a%2Fb", "SCRIPT_NAME": "/app"}, ["a", "b"]),
-    "the target is below no SCRIPT_NAME": ({"REQUEST_URI": "/app/f/a%2Fb"}, ["a", "b"]),
-    "not a path": ({"REQUEST_URI": "%2F"}, ["a", "b"]),
-}
+# The raw target; PATH_INFO is "/f/a/b" and SCRIPT_NAME "" if they are not given; the segments behind /f.
+ENCODED_SLASHES = [
+    ("/f/a%2Fb", {}, ["a/b"]),
+    ("", {"RAW_URI": "/f/a%2Fb"}, ["a/b"]),
+    ("/f/a%2fb?c=%2F/d", {}, ["a/b"]),
+    ("http://localhost:8/f/a%2Fb", {}, ["a/b"]),
+    ("//f//a%2Fb/", {"PATH_INFO": "//f//a/b/"}, ["a/b"]),
+    ("/app/f/a%2Fb", {"SCRIPT_NAME": "/app"}, ["a/b"]),
+    ("/my%20app/f/a%2Fb", {"SCRIPT_NAME": "/my app"}, ["a/b"]),
+    ("/f/a%2Fb%20c", {"PATH_INFO": "/f/a%2Fb c"}, ["a/b c"]),  # as cheroot does
+    ("/f/a%252Fb", {"PATH_INFO": "/f/a%2Fb"}, ["a%2Fb"]),
+    ("/f/a%2Fb%252Fc", {"PATH_INFO": "/f/a/b%2Fc"}, ["a/b%2Fc"]),
+    # A target without such a slash, or one that does not agree with the path.
+    ("/f/a/b?c=%2F", {}, ["a", "b"]),
+    ("", {}, ["a", "b"]),
+    ("/old%2Fpath", {}, ["a", "b"]),
+    ("/f/a%2Fb/c", {}, ["a", "b"]),
+    ("/f/a%2Fb", {"SCRIPT_NAME": "/app"}, ["a", "b"]),
+    ("/app/f/a%2Fb", {}, ["a", "b"]),
+    ("%2F", {}, ["a", "b"]),
+]
 
 
-@pytest.mark.parametrize("environ, expected", ENCODED_SLASHES.values(), ids=ENCODED_SLASHES)
-def test_encoded_slash_stays_in_its_segment_if_the_raw_target_agrees_with_the_path(environ, expected):
-    found = routed("/f/{a}", "/f/{a}/{b}").get("/f/a/b", environ=environ).json[1]
-    assert list(found.values()) == expected
+@pytest.mark.parametrize("target, environ, expected", ENCODED_SLASHES)
+def test_encoded_slash_stays_in_its_segment_if_the_raw_target_agrees_with_the_path(target, environ, expected):
+    found = routed("/f/{a}", "/f/{a}/{b}").get("/f/a/b", environ={"REQUEST_URI": target, **environ})
+    assert [*found.json[1].values()] == expected
 
 
 @pytest.mark.parametrize("path", ["/%FF", "/a/%C3", "/%ED%A0%80", "/a%2Fb/%C3", "/%C0%AF", "/a/%FF/../b"])
@@ -4754,13 +4447,16 @@ ANSWERS = {
     "response.redirect('/login')": "303 303 See Other",
     "response.redirect('/login') and None": "303 303 See Other",
 }
-PASSES = ["None", "response.header('X-A', 'b') and None", "response.cookie('a', 'b') and None", "response.code(299) and None",
-          "response.text('built') and None", "response.json('a', 1) and None", "context.session.update(a=1)"]  # fmt: skip
-PLACES = ["on_request", "before 0", "before 1", "before 2", "function", "class", "handler", "queued function", "queued class"]
+PASSES = [
+    "None", "response.header('X-A', 'b') and None", "response.cookie('a', 'b') and None", "context.session.update(a=1)",
+    "response.code(299) and None", "response.text('built') and None", "response.json('a', 1) and None",
+]  # fmt: skip
+PLACES = ["on_request", *(f"before {depth}" for depth in range(3)), "function", "class", "handler", "queued function",
+          "queued class"]  # fmt: skip
 
 
 def with_guards(guards):
-    """Return an application of these (place, expression), which stand in the order in which they run, and its calls."""
+    """Return an application with these pairs of place and expression, in the order in which they run, and its calls."""
     calls = []
 
     def guards_at(place):
@@ -4868,7 +4564,8 @@ def test_guard_stops_the_request_on_our_server_and_on_wsgiref():
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
                 connection.request("POST", "/", b"")
                 response = connection.getresponse()
-                assert (response.status, response.getheader("Location"), response.read()) == (303, "/login", b"303 See Other")
+                assert (response.status, response.getheader("Location")) == (303, "/login")
+                assert b"secret" not in response.read()
                 connection.close()
         thread.join()
         listener.server_close()
@@ -4882,7 +4579,7 @@ class QuietHandler(wsgiref.simple_server.WSGIRequestHandler):
 
 # ---- the application: the order of hooks -----------------------------------------------------------------------------
 #
-# The show piece. A tree of blocks is a list, outermost block first; the route stands in the last one. The name of a hook
+# The show piece. A tree of blocks is a list, outermost block first; the route stands in the last one. A hook's name
 # says what the hook does: "1 before 0: send" is the first before hook of the second block, and sends. `model` predicts
 # from the names alone, in the words of the contract, which hooks run and which body the client gets.
 
@@ -4923,7 +4620,7 @@ def model(tree, handler, is_miss):
 def build(tree, handler):
     """Return the application of a tree, and the list in which its hooks write their names.
 
-    Each block has a neighbour of the same prefix, whose hooks must not run.
+    The hooks of a block apply to a route that stands above them. The hooks of its neighbours must not run.
     """
     calls, app = [], WebApp()
 
@@ -4943,11 +4640,13 @@ def build(tree, handler):
     scope = app
     for depth, block in enumerate(tree):
         scope = scope.path("/p") if depth else app
-        for each, hooks in ((scope, block), (scope.path("/p"), {kind: ["a neighbour: raise"] for kind in block})):
-            for kind in hooks:
-                for name in hooks[kind]:
-                    getattr(each, kind)(named(name))
-    scope.get("/route")(named(handler))
+        if block is tree[-1]:
+            scope.get("/route")(named(handler))
+        for kind, names in block.items():
+            for name in names:
+                getattr(scope, kind)(named(name))
+            for prefix in ("", "/p"):
+                getattr(scope.path(prefix), kind)(named("a neighbour: raise"))
     return app, calls
 
 
@@ -4961,22 +4660,14 @@ def test_order_of_hooks_and_the_body_are_those_of_the_model(tree, handler, is_mi
 
 # ---- the application: sealing ----------------------------------------------------------------------------------------
 
-LATE = {
-    "get": lambda app, inner, append: app.get("/late"),
-    "route": lambda app, inner, append: app.route("PURGE", "/late"),
-    "any": lambda app, inner, append: inner.any("/late"),
-    "path": lambda app, inner, append: app.path("/late"),
-    "inner path": lambda app, inner, append: inner.path("/late"),
-    "before": lambda app, inner, append: app.before(lambda context: None),
-    "after": lambda app, inner, append: inner.after(lambda context: None),
-    "error": lambda app, inner, append: inner.error(lambda context, cause, status: None),
-    "static": lambda app, inner, append: app.static("/late", "."),
-    "mount": lambda app, inner, append: inner.mount("/late", lambda environ, start_response: []),
-    "handler of an older route": lambda app, inner, append: append(lambda context: "late"),
-}
+LATE = [
+    "app.get('/late')", "app.route('PURGE', '/late')", "inner.any('/late')", "app.path('/late')", "inner.path('/late')",
+    "app.before(nothing)", "inner.after(nothing)", "inner.error(raiser(KeyError()))", "app.static('/late', '.')",
+    "inner.mount('/late', lambda environ, start_response: [])", "append(nothing)",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("declare", LATE.values(), ids=LATE)
+@pytest.mark.parametrize("declare", LATE)
 def test_declaring_after_the_first_request_is_a_runtime_error_and_changes_nothing(declare):
     app = WebApp()
     inner = app.path("/in")
@@ -4984,9 +4675,9 @@ def test_declaring_after_the_first_request_is_a_runtime_error_and_changes_nothin
     append(lambda context: None)
     assert client(app).get("/nothing").status == 404
     before = [(route.method, route.pattern, list(route.handlers)) for route in app.routes()]
-    with pytest.raises(RuntimeError, match=HERE):
-        declare(app, inner, append)
-    assert [(route.method, route.pattern, route.handlers) for route in app.routes()] == before
+    with pytest.raises(RuntimeError, match="<string>:1"):
+        eval(declare, globals(), {"app": app, "inner": inner, "append": append})
+    assert [(route.method, route.pattern, list(route.handlers)) for route in app.routes()] == before
 
 
 def test_route_without_executor_or_handler_is_an_error_when_the_application_is_first_used():
@@ -5000,35 +4691,19 @@ def test_route_without_executor_or_handler_is_an_error_when_the_application_is_f
 
 
 def test_first_requests_in_many_threads_find_every_hook_in_place():
-    count, wrong = 8, []
     for _ in range(10):
-        app = Traced(inner_handler=ValueError())
+        app, barrier = Traced(inner_handler=ValueError()), threading.Barrier(8)
         for number in range(30):
-            app.path(f"/{number}").get("/more")(lambda context: "more")
-        barrier = threading.Barrier(count)
-
-        def first_request(number, app=app, barrier=barrier):
-            barrier.wait()
-            wrong.append(client(app).get("/in/route").status != 500)
-
+            app.path(f"/{number}").get("/more")(nothing)
         with Log():
-            in_threads(count, first_request)
-        assert sorted(app.calls) == sorted(FAILED_STAGES.split() * count)
-    assert wrong == [False] * count * 10
+            in_threads(8, lambda _, app=app, barrier=barrier: barrier.wait() + 1 and client(app).get("/in/route"))
+        assert sorted(app.calls) == sorted(FAILED_STAGES.split() * 8)
 
 
 def test_requests_share_nothing_of_their_contexts():
-    app, seen = WebApp(), []
-
-    @app.get("/{name}")
-    def keep(context, name):
-        seen.append((dict(context.state), dict(context.response.form), context.response.has_body))
-        context.state["name"] = name
-        context.response.put_form({"name": name})
-
-    browser = client(app)
-    assert [browser.get(f"/{name}").json for name in "ab"] == [{"name": "a"}, {"name": "b"}]
-    assert seen == [({}, {}, False)] * 2
+    app = WebApp()
+    app.get("/{name}")(does("[context.state.setdefault('name', context.params['name']), len(context.state)]"))
+    assert [client(app).get(f"/{name}").json for name in "ab"] == [["a", 1], ["b", 1]]
 
 
 # ---- the application: a complete response, and nothing left behind ---------------------------------------------------
@@ -5036,22 +4711,20 @@ def test_requests_share_nothing_of_their_contexts():
 # Made anew for every example, because an iterator can be drawn once and a document be changed. A chunk that no stream
 # can hold is the first of its iterator: after the first chunk a response is cut off, and not complete.
 ODD_VALUES = [
-    lambda: None, lambda: "", lambda: "text", lambda: "\ud800\r\n\0", lambda: b"\xff", lambda: bytearray(b"a"),
-    lambda: 0, lambda: -1, lambda: True, lambda: 1e999, lambda: 200, lambda: 204, lambda: 304, lambda: 405,
-    lambda: 600, lambda: {}, lambda: {"a": {1: {2}}}, lambda: {(): 1}, lambda: {"a": object()}, lambda: [float("nan")],
-    looped, lambda: iter(()), lambda: iter(["", "a", "\u20ac"]), lambda: iter([b"a", "b"]), lambda: iter([5]),
-    lambda: Feed(KeyError()), lambda: Markup("<p>{x}"), lambda: "{0.__class__}", lambda: ValueError("x"),
-    lambda: WebApp, lambda: "application/json\r\nX: y", lambda: "Content-Length", lambda: "Set-Cookie", lambda: "Vary",
+    lambda: None, lambda: "", lambda: "text", lambda: "\ud800\r\n\0", lambda: b"\xff", lambda: -1, lambda: True,
+    lambda: 204, lambda: 304, lambda: 405, lambda: 600, lambda: {}, lambda: {(): 1}, lambda: {"a": object()},
+    lambda: [float("nan")], looped, lambda: iter(()), lambda: iter(["", "a", "\u20ac"]), lambda: iter([5]),
+    lambda: Feed(KeyError()), lambda: Markup("<p>{x}"), lambda: ValueError("x"), lambda: WebApp,
+    lambda: "application/json\r\nX: y", lambda: "Content-Length", lambda: "Set-Cookie", lambda: "Vary",
 ]  # fmt: skip
 ODD_CAUSES = [
-    ValueError, lambda: ValueError("a\r\nb"), Unprintable, StopIteration, MemoryError, RecursionError, Teapot,
+    ValueError, lambda: ValueError("a\r\nb"), Unprintable, StopIteration, MemoryError, Teapot,
     lambda: having(Teapot(), status_code=99), lambda: having(Teapot(), status_code="404"),
     lambda: HttpException(204), lambda: HttpException(205), lambda: HttpException(304), lambda: HttpException(405),
-    lambda: HttpException(401, headers={"Content-Length": "7", "Content-Type": "", "Vary": "*"}),
-    lambda: MethodNotAllowedException([]), lambda: UnicodeError("\ud800"), lambda: OSError(28, "disk full"),
+    lambda: HttpException(401, headers={"Content-Type": "", "Vary": "*"}), lambda: MethodNotAllowedException([]),
 ]  # fmt: skip
 VALUE_MAKERS = st.sampled_from(ODD_VALUES)
-METHODS_OF_RESPONSE = "code header add_header cookie delete_cookie json text html body redirect file stream events put_form send"
+METHODS_OF_RESPONSE = "code header add_header cookie json text html body redirect file stream events put_form send"
 LIKELY_CALLS = [
     ("code", [lambda: 205]), ("code", [lambda: 405]), ("json", [lambda: "name", lambda: {"a": [1]}]),
     ("header", [lambda: "X-Name", lambda: "value"]), ("text", [lambda: "text"]), ("redirect", [lambda: "/\r\n\u20ac"]),
@@ -5084,12 +4757,7 @@ def doer(calls, catching, make_cause, make_value):
 
 
 @given(
-    stages=st.dictionaries(
-        st.sampled_from(["on_request", "outer_before", "inner_before", "inner_handler", *ERROR_HOOKS, "inner_after"]),
-        DOINGS,
-        min_size=1,
-        max_size=4,
-    ),
+    stages=st.dictionaries(st.sampled_from(FAILED_STAGES.split()[:-1]), DOINGS, min_size=1, max_size=4),
     method=st.sampled_from(["GET", "GET", "HEAD", "POST"]),
     path=st.sampled_from(["/in/route", "/in/route", "/in/route", "/nothing", "/%ff"]),
     headers=st.sampled_from([{}, ACCEPT_JSON]),
@@ -5137,28 +4805,27 @@ def test_step_that_fails_leaves_no_header_and_all_others_keep_theirs(failing):
     assert seen.response.headers.getall("X-Step") == [each for each in seen.calls.split()[:-1] if each not in failing]
 
 
-def test_on_close_callbacks_run_last_registered_first_before_on_complete_and_failures_are_logged():
-    app = Traced(on_complete="context.state['closed'].append('on_complete')")
-    app.actions["inner_before"] = does("context.on_close(lambda: context.state['closed'].append(1 / 0))")
-    app.actions["outer_before"] = does("context.on_close(lambda: closed.append('outer'))")
+def test_on_close_callbacks_run_before_on_complete_the_last_registered_first_and_failures_are_logged():
     closed = []
-
-    def register(context):
-        context.state["closed"] = closed
-        context.on_close(lambda: closed.append("first"))
-        context.on_close(raiser_of_nothing)
-        context.on_close(lambda: closed.append("last"))
-        return "answer"
-
-    app.actions["outer_before"], app.actions["inner_before"] = register, lambda context: None
+    app = Traced(on_complete=lambda context: closed.append("on_complete"))
+    app.actions["inner_handler"] = lambda context: [
+        context.on_close(callback) for callback in (lambda: closed.append("first"), plain, lambda: closed.append("last"))
+    ]
     with Log() as log:
-        assert client(app).get("/in/route").text == "answer"
-    assert closed == ["last", "first", "on_complete"]
-    assert log.lines() == ["ERROR on_close raiser_of_nothing"]
+        assert client(app).get("/in/route").text == "[null, null, null]"
+    assert (closed, log.lines()) == (["last", "first", "on_complete"], ["ERROR on_close plain"])
 
 
-def raiser_of_nothing():
-    raise ValueError
+@pytest.mark.parametrize("stage", ["on_request", "inner_handler", "outer_error", "outer_after", "on_complete"])
+def test_exception_object_that_is_raised_for_many_requests_keeps_no_more_than_the_last_one(stage):
+    """Python adds the frames of each raise to those before, with all that the frames hold."""
+    error = ValueError()
+    app, lengths = Traced(**{"inner_handler": ValueError(), stage: error}), []
+    with Log():
+        for _ in range(3):
+            client(app).get("/in/route")
+            lengths.append(len(inspect.getinnerframes(error.__traceback__)))
+    assert lengths == lengths[:1] * 3
 
 
 def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, tmp_path):
@@ -5166,17 +4833,11 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, tm
     (tmp_path / "a.txt").write_text("hello")
     app = WebApp(secret_key=KEY)
     handlers = {
-        "/": "'hello'",
-        "/boom": "1 / 0",
-        "/html": "response.html('<p>{a}', a=1)",
-        "/stream": "iter(['a', 'b'])",
-        "/late": "iter(['a', 5])",
-        "/five": "5",
-        "/hooks": "context.on_close(lambda: 1 / 0) or 1 / 0",
-        "/session": "context.session.setdefault('a', 'b')",
-        "/json": "{'got': request.json}",
+        "/": "'hello'", "/boom": "1 / 0", "/html": "response.html('<p>{a}', a=1)", "/stream": "iter(['a', 'b'])",
+        "/late": "iter(['a', 5])", "/five": "5", "/hooks": "context.on_close(lambda: 1 / 0) or 1 / 0",
+        "/session": "context.session.setdefault('a', 'b')", "/json": "{'got': request.json}",
         "/form": "str(request.form.get('a')) + str(request.files.getall('a'))",
-    }
+    }  # fmt: skip
     for path, handler in handlers.items():
         app.any(path)(does(handler))
     app.path("/hooks").error(raiser(ValueError()))
@@ -9364,13 +9025,11 @@ async def arrive_with(self, context):
 DECLARED = [
     (lambda app: app.route("/x"), TypeError, "route('GET', '/path'), not '/x'"),
     (lambda app: app.get(lost), TypeError, "a pattern is a str, not lost: a decorator is written with it, @app.get("),
-    (lambda app: app.path(lost), TypeError, "a pattern is a str, not lost"),
     (lambda app: app.error(ValueError), TypeError, "(context, cause, status_code), not ValueError: it sees every fail"),
     (lambda app: app.error(404), TypeError, "(context, cause, status_code), not 404: it sees every failure, and asks"),
     (lambda app: app.before(dict), TypeError, "before() takes a function (context), not dict"),
     (lambda app: app.mount("/in", WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
     (lambda app: app.mount("/in", shop), TypeError, "shop takes no arguments: give the application that it makes, sho"),
-    (lambda app: app.mount("/in", lost), TypeError, "lost takes no (environ, start_response)"),
     (lambda app: app.mount("/in", arrive), TypeError, "arrive is async, an ASGI application, and this takes WSGI"),
     (lambda app: app.mount("/in", "shop:app"), TypeError, "'shop:app' is no WSGI application"),
     (lambda app: checking(validate=lambda self: None), TypeError, "NewItem.validate must take (self, context)"),
@@ -9378,39 +9037,32 @@ DECLARED = [
     (lambda app: checking(secret_fields="password"), TypeError, "NewItem.secret_fields is a tuple: ('password',)"),
     (lambda app: app.get("/", checking()()), TypeError, "an instance of NewItem would carry one request's state"),
     (lambda app: app.get("/<name>"), ValueError, "a parameter is written {name}, not <name>"),
-    (lambda app: app.get("/<id>.json"), ValueError, "a parameter is written {name}, not <id>.json"),
     (lambda app: app.get("/users/:id"), ValueError, "a parameter is written {name}, not :id"),
     (lambda app: app.get("/files/*"), ValueError, "a parameter is written {name:path}, not *"),
     (lambda app: app.mount("/in", app), TypeError, "an application cannot be mounted in itself"),
     (lambda app: checking(secret_fields=None), TypeError, "NewItem.secret_fields is a tuple: names of fields, not Non"),
-    (lambda app: checking(secret_fields=iter("a")), TypeError, "NewItem.secret_fields is a tuple: names of fields, no"),
-    (lambda app: overriding(on_request=lambda self: None), TypeError, "Site.on_request must take (self, context)"),
-    (lambda app: overriding(on_complete=lambda: None), TypeError, "Site.on_complete must take (self, context)"),
+    (lambda app: overriding(on_request=lambda self: None), TypeError, "must be a method that takes (self, context)"),
     (lambda app: overriding(on_request=arrive_with), TypeError, "arrive_with is async, and WSGI is not"),
-    (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
+    (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "must be a method that takes (self, cause)"),
     (lambda app: app.get("/")(lambda: ""), TypeError, "must take (context)"),
+    (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
     (lambda app: app.static("/static", "nowhere"), ValueError, f"'nowhere' is no directory in {os.getcwd()}"),
-    (lambda app: app.static("/static", __file__), ValueError, "py' is no directory ("),
 ]
 
 AT_THE_START = [
     (lambda app: app.run(port="8000"), TypeError, "port is a number, not '8000'"),
     (lambda app: app.run(8000), TypeError, "host is a str, not 8000; for a port write port=8000"),
     (lambda app: app.run(debug=True), TypeError, "run() takes no debug; it takes host, port, reload, quiet, threads"),
-    (lambda app: app.run(port=0, threads="4"), TypeError, "threads is a number, not '4'"),
     (lambda app: app.run(port=0, threads=0), ValueError, "threads is 1 or more"),
     (lambda app: Server(app, header_timeout="10"), TypeError, "header_timeout is a number, not '10'"),
-    (lambda app: Server(app, idle_timeout=-1), ValueError, "idle_timeout is a number from 0 up, not -1"),
     (lambda app: Server(app, body_timeout=math.nan), ValueError, "body_timeout is a number from 0 up, not nan"),
     (lambda app: Server(app, threads=1.5), TypeError, "threads is a whole number, not 1.5"),
-    (lambda app: Server(app, port=True), TypeError, "port is a number, not True"),
     (lambda app: Server(app, port=-1), OverflowError, "a port is a number from 0 to 65535"),
     (lambda app: Server(app, ssl_context="adhoc"), TypeError, "ssl_context is an ssl.SSLContext, not 'adhoc': make it"),
     (lambda app: Server(app, ssl_context=ssl.create_default_context()), ValueError, "is one for clients: make it by "),
     (lambda app: Server(app, socket="/run/x"), TypeError, "socket is a listening socket.socket, not '/run/x'"),
     (lambda app: WebApp(session_cookie=None), TypeError, "session_cookie is a str, not None"),
     (lambda app: WebApp(secret_key=5), ValueError, "secret_key is a str or bytes, or a list of them"),
-    (lambda app: Server(WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
     (lambda app: Server("shop:app"), TypeError, "'shop:app' is no WSGI application"),
     (lambda app: TestClient(WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
     (lambda app: HttpException("Not Found"), ValueError, "a status is an int from 200 to 599, not 'Not Found'"),
@@ -9455,8 +9107,6 @@ ASKED = [
     (lambda c: c.response.html(None), TypeError, "html() takes a str, or a template string without values, not None"),
     (lambda c: c.response.text(5), TypeError, "what text() sends is a str, not 5"),
     (lambda c: {"user": {"joined": object}}, TypeError, f'document["user"]["joined"] {OF_LAMBDA}'),
-    (lambda c: c.response.json("user", [{"joined": 1j}]), TypeError, f'document["user"][0]["joined"] {OF_LAMBDA}'),
-    (lambda c: c.response.json(Point(1, Point(2, b""))), TypeError, f'document["y"]["y"] {OF_LAMBDA}'),
     (lambda c: [{"a": math.nan}], ValueError, f'document[0]["a"] {OF_LAMBDA}'),
     (lambda c: {"a": {(1, 2): 3}}, TypeError, f'document["a"] {OF_LAMBDA}'),
     (lambda c: {"a": looped()}, (RecursionError, ValueError), f'document["a"][0] {OF_LAMBDA}'),
@@ -9464,10 +9114,8 @@ ASKED = [
     (session_of(since=TODAY), TypeError, 'session["since"] of session_of.<locals>.<lambda> (' + __file__),
     (session_of(since=TODAY), TypeError, "date would not come back as what it is; a session keeps str, int, float"),
     (session_of(cart=[{"price": decimal.Decimal(1)}]), TypeError, 'session["cart"][0]["price"] of '),
-    (session_of(a={1, 2}), TypeError, 'session["a"] of '),
     (session_of(a=math.inf), ValueError, 'session["a"] of '),
     (lambda c: c.response.cookie("a", 1), TypeError, "the value of cookie 'a' is a str, not 1"),
-    (lambda c: c.response.cookie("a", None), TypeError, "the value of cookie 'a' is a str, not None"),
     (lambda c: c.response.cookie(1, "a"), TypeError, "the name of a cookie is a str, not 1"),
     (lambda c: c.response.cookie("a", "b", max_age=datetime.timedelta(1)), TypeError, "max_age is a number of seconds"),
     (lambda c: c.response.cookie("a", "b", expires="soon"), TypeError, "a time stamp or a datetime, not 'soon'"),
@@ -9476,33 +9124,20 @@ ASKED = [
     (lambda c: c.response.events({"data": "a"}), TypeError, "an iterable of its chunks or events, not {'data': 'a'}"),
     (lambda c: c.url(user), LookupError, "url(user) was given nothing: /users/{id:int} needs id"),
     (lambda c: c.url(user, uid=7), LookupError, "url(user) was given uid: /users/{id:int} needs id"),
-    (lambda c: c.url(user, id=None), ValueError, "None does not fit the parameter 'id'"),
     (lambda c: c.url("user"), LookupError, "no route has the handler 'user': url() takes the function of a route"),
     (lambda c: c.url(lost), LookupError, "no route has the handler lost"),
-    (lambda c: ("text", 404), TypeError, f"<lambda> ({__file__}"),
     (lambda c: ("text", 404), TypeError, f"gave tuple as a response; {GAVE}"),
     (lambda c: 404, TypeError, f"gave int as a response; {GAVE}"),
     (lambda c: c.response.send(404), TypeError, f"Response.send gave int as a response; {GAVE}"),
     (lambda c: c.add_executor(checking), TypeError, "(context)"),
-    (
-        lambda c: HttpException(404),
-        TypeError,
-        f"{GAVE}, json(document) for any other document); an exception is raised",
-    ),
     (lambda c: HttpException(404), TypeError, "an exception is raised: raise HttpException(...)"),
-    (lambda c: NotFoundException, TypeError, "an exception is raised: raise NotFoundException(...)"),
     (lambda c: c.response.json, TypeError, "gave method as a response; give str, bytes"),
     (lambda c: letters, TypeError, "for any other document); or call it: letters()"),
     (lambda c: c.response.stream(letters), TypeError, "an iterable of its chunks or events, not letters: call it"),
-    (lambda c: c.response.stream(b"ab"), TypeError, "an iterable of its chunks or events, not b'ab'"),
-    (lambda c: c.response.stream(None), TypeError, "an iterable of its chunks or events, not None"),
     (lambda c: c.response.events("now"), TypeError, "an iterable of its chunks or events, not 'now'"),
-    (lambda c: iter([1]), TypeError, f"the stream {OF_LAMBDA}"),
     (lambda c: iter([1]), TypeError, "a chunk of a stream is str or bytes, not int"),
     (lambda c: setattr(c.response, "status", 404), AttributeError, "can be read only: code(404) sets it"),
-    (lambda c: c.response.headers.update if c.response.headers.__setitem__("X", "a") else "", TypeError, "header('X'"),
     (lambda c: c.request.cookies.__setitem__("a", "b"), TypeError, "response.cookie('a', ...) sets one"),
-    (lambda c: c.response.cookie("a", "b", max_age="1h"), ValueError, "max_age is a number of seconds, not '1h'"),
     (lambda c: c.response.cookie("a", "b", max_age=math.inf), OverflowError, "max_age is a number of seconds, not inf"),
     (lambda c: c.response.file(__file__, filename=True), TypeError, "the filename of a download is a str, not True"),
     (lambda c: c.response.file(None), TypeError, "expected str, bytes or os.PathLike object, not NoneType"),
@@ -9543,9 +9178,6 @@ def test_mistake_in_a_handler_is_told_in_the_terminal_and_to_no_client(handler, 
 # What a client may send wrongly, and the words of the reason. Nobody need configure more than the level of the logger.
 SENT = [
     (lambda c: c.request.form["name"], {}, "Missing field 'name'"),
-    (lambda c: c.request.query["name"], {}, "Missing field 'name'"),
-    (lambda c: c.request.files["name"], {}, "Missing field 'name'"),
-    (lambda c: c.request.form.parse("age", int), {}, "Missing field 'age'"),
     (lambda c: c.request.form.parse("age", int), {"form": {"age": "old"}}, "Field 'age': int does not take 'old'"),
     (lambda c: c.request.form.parse("age", int, 7), {"form": {"age": "7.5"}}, "Field 'age': int does not take '7.5'"),
     (lambda c: c.request.json["name"], {"json": {}}, "Missing member 'name'"),
@@ -9553,12 +9185,10 @@ SENT = [
     (lambda c: c.request.cookies["theme"], {}, "Missing cookie 'theme'"),
     (lambda c: c.request.json, {"body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON"),
     (lambda c: c.request.form["name"], {"json": {"name": 1}}, "field 'name': the body is application/json, so no form"),
-    (lambda c: c.request.form.parse("age", int), {"json": {}}, "field 'age': the body is application/json, so no form"),
     (lambda c: c.request.form["name"], {"body": b"name=a"}, "'name': there is no body with a Content-Type, so no form"),
     (lambda c: c.request.files["f"], {"form": {"f": "a"}}, "files come in a form with enctype='multipart/form-data'"),
     (lambda c: c.request.body_all()["name"], {"query": {"nam": 1}}, "Missing input 'name'"),
     (lambda c: c.request.body_all()["name"], {"json": ["name"]}, "Missing input 'name'"),
-    (lambda c: c.request.body_all()["name"], {"json": None}, "Missing input 'name'"),
 ]
 
 
@@ -9597,16 +9227,12 @@ def test_what_cannot_be_written_is_found_wherever_it_stands_and_its_name_forges_
         assert path.isprintable()
 
 
-def test_failure_while_a_document_is_written_keeps_what_the_application_raised():
+def test_failure_while_a_document_is_written_keeps_the_exception_of_the_application():
     class SoldOut(ValueError):
         """One that the application knows."""
 
-    def rows():
-        yield 1
-        raise SoldOut("as it was")
-
     with pytest.raises(SoldOut, match="^as it was"):  # newer versions add a note
-        answer(lambda context: {"rows": rows()}, raise_errors=True)
+        answer(lambda context: {"rows": Feed(1, SoldOut("as it was"))}, raise_errors=True)
 
 
 # ---- examples: curl commands in docstrings ---------------------------------------------------------------------------
