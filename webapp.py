@@ -4018,25 +4018,21 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
     make a line that looks like a frame, or like another record.
     """
-    chain: list[tuple[traceback.TracebackException, str]] = [(found, "")]
-    while chain[-1][0].__cause__ or (chain[-1][0].__context__ and not chain[-1][0].__suppress_context__):
-        cause, context = chain[-1][0].__cause__, chain[-1][0].__context__
-        chain.append((cause, _CAUSED) if cause else (cast(traceback.TracebackException, context), _DURING))
-    for each, link in reversed(chain):
-        own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, each.stack))
-        if own < len(each.stack):
-            del each.stack[:own]
-        if each.stack:
-            yield "Traceback (most recent call last):"
-        for frame in each.stack.format():
-            # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
-            yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
-        for number, line in enumerate(each.format_exception_only()):
-            yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
-        for inner in getattr(each, "exceptions", None) or ():  # of an ExceptionGroup
-            yield from ("  | " + line for line in _format_trace(inner))
-        if link:
-            yield from ("", link, "")
+    earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    if earlier is not None:
+        yield from (*_format_trace(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+    own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, found.stack))
+    if own < len(found.stack):
+        del found.stack[:own]
+    if found.stack:
+        yield "Traceback (most recent call last):"
+    for frame in found.stack.format():
+        # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
+        yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
+    for number, line in enumerate(found.format_exception_only()):
+        yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
+    for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
+        yield from ("  | " + line for line in _format_trace(inner))
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
@@ -4057,15 +4053,13 @@ def _why(cause: Exception) -> str:
         text = str(cause.message if isinstance(cause, HttpException) else cause)
     except Exception:  # of a __str__ that fails
         text = ""
-    trace = _outside(cause.__traceback__) or cause.__traceback__
-    if not text and trace is not None:
-        while trace.tb_next is not None:
-            trace = trace.tb_next
-        text = f"{name} raised at {os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
-    elif not text:  # the dispatcher has made it without raising it
+    if text:
+        text = text if isinstance(cause, HttpException) else f"{name}: {text}"
+    elif cause.__traceback__ is not None:
+        frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
+        text = f"{name} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
+    else:  # the dispatcher has made it without raising it
         text = f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
-    elif not isinstance(cause, HttpException):
-        text = f"{name}: {text}"
     return _printable(text[:_LONGEST_REASON])
 
 
@@ -4104,7 +4098,7 @@ def _note_nothing(request: Request, route: Route) -> None:
 #     before      outermost block first; a guard may answer        _respond
 #     executors   then the handler                                 _respond
 #     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_after
+#     after       innermost block first                            _run_hook
 #     hand over   status, headers and body go to the server        Response._hand_over
 #     complete    close files and streams, then on_complete        _complete
 #
@@ -4153,16 +4147,10 @@ class _SentStream:
             complete(self._context)
 
 
-def _is_same(handler: object, other: object) -> bool:
-    """Tell whether two handlers are one. A bound method is another object each time; others need not be comparable."""
-    return handler is other or (type(handler) is type(other) is MethodType and handler == other)
-
-
 def _check_limit(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} is a whole number, not {value!r}")
     return value
-
 
 
 class WebApp(Scope):
@@ -4249,7 +4237,7 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
-        named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
+        named = [route for route in self._routes if handler in route.handlers]
         routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
@@ -4312,8 +4300,8 @@ class WebApp(Scope):
                     self._respond(context, hooks)
             except Exception as cause:
                 self._answer_failure(context, hooks, cause)
-            if hooks.after and not ended:
-                self._run_after(context, hooks)
+            for hook in () if ended else hooks.after:
+                self._run_hook(context, "after", response._save_headers(), hook)
             if response.status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
@@ -4384,7 +4372,7 @@ class WebApp(Scope):
             if isinstance(cause, HttpException):
                 self._add_headers(response, cause)
             for hook in hooks.error:
-                self._run_error_hook(context, hook, cause, status)
+                self._run_hook(context, "error", response._save(), hook, cause, status)
                 if response.sent:
                     return
             if self._send_answer(context, hooks):
@@ -4406,21 +4394,6 @@ class WebApp(Scope):
         except Exception as error:
             _report(logging.ERROR, "the headers of %s cannot be sent", _value(cause), error=error)
 
-    def _run_error_hook(
-        self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int
-    ) -> None:
-        """Run an error hook. A hook that raises is undone completely, unless it had already sent."""
-        response = context.response
-        saved = response._save()
-        try:
-            value = hook(context, cause, status)
-            if value is not None and value is not response:
-                response._send(value, hook)
-        except Exception as error:
-            if not response.sent:
-                response._restore(saved)
-            self._report_hook(context, "error", error, hook)
-
     def _send_answer(self, context: WebContext, hooks: _Hooks) -> bool:
         """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
@@ -4437,17 +4410,19 @@ class WebApp(Scope):
         response._send()
         return False
 
-    def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
-        response = context.response
-        for hook in hooks.after:
-            saved = response._save_headers()
-            try:
-                value = hook(context)
-                if value is not None and value is not response:
-                    response._send(value, hook)
-            except Exception as error:
+    def _run_hook(
+        self, context: WebContext, stage: str, saved: tuple[Any, ...], hook: Callable[..., object], *arguments: object
+    ) -> None:
+        """Run an error or after hook. A hook that raises is undone, unless it had already sent."""
+        response, was_sent = context.response, context.response.sent
+        try:
+            value = hook(context, *arguments)
+            if value is not None and value is not response:
+                response._send(value, hook)
+        except Exception as error:
+            if response.sent == was_sent:
                 response._restore(saved)
-                self._report_hook(context, "after", error, hook)
+            self._report_hook(context, stage, error, hook)
 
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
