@@ -1089,16 +1089,6 @@ def test_7_5_stack_trace_is_that_of_python_if_no_line_ends_are_in_it():
     assert record.exc_text == logging.Formatter().formatException(record.exc_info)
 
 
-def test_7_5_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
-    error = None
-    for number in range(sys.getrecursionlimit() + 100):
-        error, cause = ValueError(number), error
-        error.__cause__ = cause
-    with Log() as log:
-        answer(raiser(error))
-    assert f"ValueError: {number}" in log.records[0].exc_text
-
-
 def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
     logger = logging.getLogger("webapp")
     assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)  # it is that of a library
