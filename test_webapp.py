@@ -2726,18 +2726,37 @@ def test_whatever_client_proxy_and_server_say_host_url_and_address_hold_only_wha
 def test_headers_are_a_case_insensitive_read_only_mapping_with_names_as_sent():
     def look(request):
         headers = request.headers
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="response.header"):
             headers["X-New"] = "1"
-        with pytest.raises(KeyError):
-            headers["X-Missing"]
         assert headers["x-token"] == headers["X-TOKEN"] == headers.get("X-Token") == "secret"
-        assert headers["content-type"] == "text/plain" and headers["Content-Length"] == "2"
         assert "x-token" in headers and "X-Missing" not in headers and headers.get("X-Missing", "no") == "no"
+        assert headers.getall("content-LENGTH") == ["2"] and headers.getall("X-Missing") == []
         return dict(headers), len(headers)
 
     sent = {"X-Token": "secret", "Content-Type": "text/plain"}
     expected = {**sent, "Content-Length": "2", "Host": "localhost"}
     assert read(look, body=b"ab", headers=sent) == (expected, 4)
+
+
+BAD_VALUES = [
+    (lambda r: r.headers.parse("Last-Event-ID", int), "Header 'Last-Event-ID': int does not take 'x'"),
+    (lambda r: r.cookies.parse("page", int), "Cookie 'page': int does not take 'x'"),
+    (lambda r: r.headers["X-Missing"], "Missing header 'X-Missing'"),
+    (lambda r: r.cookies["missing"], "Missing cookie 'missing'"),
+]
+
+
+@pytest.mark.parametrize("ask, words", BAD_VALUES)
+def test_missing_or_unreadable_header_or_cookie_is_a_400_that_names_it(ask, words):
+    """Issue: a bad Last-Event-ID was a 500."""
+
+    def look(request):
+        with pytest.raises(HttpException, match=re.escape(words)) as caught:
+            ask(request)
+        assert request.headers.parse("X-Missing", int, default=0) == request.cookies.parse("n", int) == 0
+        return caught.value.status_code
+
+    assert read(look, headers={"Last-Event-ID": "x", "Cookie": "page=x; n=0; n=1"}) == 400
 
 
 # RFC 6265 section 5.4, and what the cookie tests of the HTTP working group show that browsers send.
@@ -2868,25 +2887,6 @@ def test_failure_of_the_body_is_kept_in_whatever_way_it_is_read_again(first, sec
         assert read(both, environ=environ, headers=headers) == [status, status]
 
 
-def test_attributes_raise_what_the_table_of_the_readme_says():
-    kinds = [JSON, URLENCODED, MULTIPART, "text/plain; charset=klingon"]
-    broken = [lambda: {"CONTENT_LENGTH": "x"}, lambda: {"QUERY_STRING": "a=%ff"}, lambda: arriving(b"a", length=2)]
-    broken += [lambda: arriving(TimeoutError(), length=2), lambda: arriving(b"abc")]
-    limited = {"options": {"max_body_size": 2}, "unchecked": "it refuses such a Content-Length"}
-
-    def raised(name, kind, make):
-        def look(request):
-            value = getattr(request, name)
-            value.read() if name == "stream" else value
-
-        return read(look, environ={**make(), "CONTENT_TYPE": kind}, **limited)
-
-    for names, _, statuses in table(chapter("Request")):
-        for name in re.findall(r"``(\w+)``", names):
-            found = {raised(name, kind, make) for kind, make in itertools.product(kinds, broken)}
-            assert (name, found - {None}) == (name, set(map(int, statuses.split())))
-
-
 # Who reads first > who reads then; with a ! it is too late for the second.
 READ_TWICE = {
     (JSON, b"[1]"): "body>stream json>text text>json json>stream form>stream stream!body stream!json stream!text",
@@ -2913,15 +2913,11 @@ def test_what_body_has_read_others_can_read_and_what_the_stream_or_a_multipart_f
     assert read(both, headers={"Content-Type": content_type}, body=body) == expected
 
 
-def test_input_is_left_alone_by_a_handler_that_reads_nothing_and_where_there_is_no_body():
-    unread = Input(OSError())
-    for method, length, handler in (
-        ("POST", "9", lambda context: ""),
-        ("GET", "", lambda context: context.request.body + context.request.stream.read()),
-    ):
-        environ = {"wsgi.input": unread, "CONTENT_LENGTH": length}
-        assert answer(handler, method, environ=environ, raise_errors=True).body == b""
-    assert unread.asked == 0
+@pytest.mark.parametrize("method, length, name", [("POST", "9", "method"), ("GET", "", "body"), ("GET", "", "json")])
+def test_input_is_left_alone_by_a_handler_that_reads_nothing_and_where_there_is_no_body(method, length, name):
+    environ = {"wsgi.input": Input(OSError()), "CONTENT_LENGTH": length}
+    assert read(lambda request: getattr(request, name), method=method, environ=environ) in ("POST", b"", 415)
+    assert environ["wsgi.input"].asked == 0
 
 
 CHARSETS_OF_THE_WEB = "ascii latin-1 Latin1 ISO-8859-1 cp1252 utf-16 UTF-8 utf8 shift_jis".split()
@@ -3188,9 +3184,8 @@ def read_everything(context):
 def slowness():
     """How many times slower than that of the author this machine is at this moment, at the least 1."""
     begun = time.thread_time()
-    for _ in range(10**6):
-        pass
-    return max(1, (time.thread_time() - begun) / 0.02)
+    sum(1 for _ in range(10**6))
+    return max(1, (time.thread_time() - begun) / 0.03)
 
 
 @pytest.mark.parametrize(("parser", "title"), [(parser, title) for parser, rows in WORST.items() for title in rows])
@@ -3207,16 +3202,13 @@ def test_worst_that_a_client_can_send_takes_a_quarter_of_a_second_and_64_mib_at_
         method = "GET" if parser in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_RANGE") else "POST"
         return browser.request(method, "/", body=body, environ=environ).status
 
-    if hasattr(gc, "freeze"):
-        gc.freeze()  # what other tests left to the collector must not count
-    for _ in range(5):  # nor what else the machine does
+    gc.collect()  # the garbage of other tests must not count
+    for _ in range(5):  # nor the work of other programs
         begun = time.thread_time()
         assert answered() == status
         seconds = (time.thread_time() - begun) / slowness()
         if seconds <= 0.25:
             break
-    if hasattr(gc, "unfreeze"):
-        gc.unfreeze()
     assert seconds <= 0.25
     tracemalloc = pytest.importorskip("tracemalloc")
     tracemalloc.start()
@@ -3313,15 +3305,8 @@ def test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_
             assert length == (None if kind in ("stream", "events") else str(len(response.body)))
 
 
-class Lies(int):
-    """A number that says of itself that it is any other."""
-
-    __le__ = __ge__ = __lt__ = __gt__ = lambda self, other: True
-    __int__ = __index__ = lambda self: 200
-
-
 STATUSES = [200, 201, 299, 308, 404, 422, 499, 599, HTTPStatus.OK, HTTPStatus.IM_A_TEAPOT, type("Int", (int,), {})(599)]
-NO_STATUSES = [True, False, 0, -200, 100, 101, 199, 600, 999, "200", 200.0, None, b"200", [200], Lies(99), Lies(1000)]
+NO_STATUSES = [True, False, 0, -200, 100, 101, 199, 600, 999, "200", 200.0, None, b"200", [200]]
 
 
 @pytest.mark.parametrize("statuses, taken", [(STATUSES, True), (NO_STATUSES, False)])
@@ -3460,7 +3445,6 @@ ANSWERS = {
     "201 alone is an empty answer": (lambda c: c.response.code(201), {"status": 201, **EMPTY}),
     "404 alone is an empty answer": (lambda c: c.response.code(404), {"status": 404, **EMPTY}),
     "304 alone has no content": (lambda c: c.response.code(304), {"status": 304, **NOTHING}),
-    "a status is the number that it is": (lambda c: c.response.code(Lies(404)), {"status": 404}),
     "the length is the framework's": (lambda c: of_four(c) or "longer", {"Content-Length": "6"}),
     "a stream has the type that it is given and no length": (
         lambda c: c.response.stream(iter("ab"), "text/csv"),
@@ -3571,8 +3555,8 @@ ATTRIBUTES_OF_COOKIES = [
     ({"samesite": None}, "Path=/; HttpOnly"),
     ({"partitioned": True, "secure": True}, "Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned"),
     (
-        {"max_age": 5, "expires": 1, "path": "/p", "domain": "d.example", "secure": True, "httponly": False},
-        "Max-Age=5; Expires=Thu, 01 Jan 1970 00:00:01 GMT; Path=/p; Domain=d.example; Secure; SameSite=Lax",
+        {"max_age": 5, "expires": 10**9, "path": "/p", "domain": "d.example", "secure": True, "httponly": False},
+        "Max-Age=5; Expires=Sun, 09 Sep 2001 01:46:40 GMT; Path=/p; Domain=d.example; Secure; SameSite=Lax",
     ),
 ]
 
@@ -3585,19 +3569,6 @@ def test_cookie_has_every_attribute_on_every_python_version(options, attributes)
     assert sorted(found) == sorted(attributes.split("; "))
 
 
-def test_a_cookie_ends_at_a_local_time_that_the_system_does_not_know():
-    """datetime.timestamp() fails so for the usual way to say "has ended" on Windows."""
-
-    class Unknown(datetime.datetime):
-        def timestamp(self):
-            if self.tzinfo is None:
-                raise OSError(22, "Invalid argument")
-            return super().timestamp()
-
-    response = answer(lambda context: context.response.cookie("a", "b", expires=Unknown(1970, 1, 1)))
-    assert "; Expires=Thu, 01 Jan 1970 00:00:00 GMT;" in response.headers["Set-Cookie"]
-
-
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_secure_follows_the_scheme_of_the_request_unless_given(scheme):
     for options in ({}, {"secure": True}, {"secure": False}):
@@ -3607,85 +3578,46 @@ def test_secure_follows_the_scheme_of_the_request_unless_given(scheme):
         assert ("; Secure" in response.headers["Set-Cookie"]) == options.get("secure", scheme == "https")
 
 
+LONG = "x" * 4095
+COOKIES_THAT_BROWSERS_KEEP = [
+    ("a", LONG, {}), ("a", "\u00fc" * 2047, {}), ("__Hos-a", "b", {}), ("x__Host-a", "b", {}),
+    ("__Secure-a", "b", {"secure": True, "path": "/p", "domain": ".example.com"}),
+    ("__HOST-a", "b", {"secure": True}), ("__http-a", "b", {"secure": True, "domain": "e.com"}),
+    ("__Host-Http-a", "b", {"secure": True}), ("a", "b", {"domain": "my_host-1"}), ("a", "b", {"path": "/" * 1024}),
+    ("a", "b", {"domain": "", "path": ""}),
+]  # fmt: skip
 NO_COOKIES = [
-    *(("a", "b", options) for options in [{"samesite": "None"}, {"partitioned": True}]),
+    *(("a", "b", options) for options in [{"samesite": "None"}, {"partitioned": True}, {"samesite": "Sometimes"}]),
     *(("a", "b", {**options, "secure": False}) for options in [{"samesite": "None"}, {"partitioned": True}]),
-    *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800"]),
-    *((name, "b", {}) for name in ["a b", "a=b", "a;", "", "é", "__Secure-a", "__Host-a", "__Http-a"]),
-    *(("a", "b", {"path": path}) for path in ["/; Secure", "/\n", "p"]),
-    ("a", "b", {"samesite": "Sometimes"}),
-    ("a", "b", {"domain": "example.com; Secure"}),
+    *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800", LONG + "x"]),
+    *((name, "b", {}) for name in ["a b", "a=b", "a;", "", "é", "__Secure-a", "__Host-a", "__http-a", "__HOST-Http-a"]),
+    *(("__Host-a", "b", {"secure": True, **options}) for options in [{"path": "/p"}, {"domain": "e.com"}]),
+    *((name, "b", {"secure": True, "httponly": False}) for name in ["__Http-a", "__Host-Http-a"]),
+    *(("a", "b", {"path": path}) for path in ["/; Secure", "/\n", "p", "/" * 1025, "/" + "\u00fc" * 512]),
+    *(("a", "b", {"domain": name}) for name in ["e.com; Secure", "..", "a..b", "b\u00fccher.de", "e.com:1", "[::1]"]),
 ]
 
 
-@pytest.mark.parametrize("name, value, options", NO_COOKIES, ids=str)
-def test_cookie_that_browsers_would_refuse_or_misread_is_a_value_error(name, value, options):
+@pytest.mark.parametrize(
+    "name, value, options, kept",
+    [(*row, True) for row in COOKIES_THAT_BROWSERS_KEEP] + [(*row, False) for row in NO_COOKIES],
+    ids=lambda value: repr(value)[:40],
+)
+def test_cookie_is_a_value_error_exactly_where_browsers_would_refuse_or_misread_it(name, value, options, kept):
+    """RFC 6265bis sections 5.6 and 5.7."""
+
     def handler(context):
-        with pytest.raises(ValueError):
+        with contextlib.nullcontext() if kept else pytest.raises(ValueError):
             context.response.cookie(name, value, **options)
         return "fine"
 
-    assert "Set-Cookie" not in answer(handler, raise_errors=True).headers
+    assert ("Set-Cookie" in answer(handler, raise_errors=True).headers) == kept
 
 
-def kept_by_a_browser(line):
-    """What a browser makes of a Set-Cookie line that came by https (RFC 6265bis sections 5.6 and 5.7), None if nothing.
-
-    The domain is taken for one that fits the host, if it can be the name of a host at all.
-    """
-    pair, *parts = line.split(";")
-    name, _, value = pair.partition("=")
-    given = (part.strip().partition("=") for part in parts)
-    kept = {attribute: text for attribute, _, text in given if len(text.encode()) <= 1024}
-    path = kept.get("Path", "") if kept.get("Path", "").startswith("/") else None
-    domain, secure, httponly = kept.get("Domain"), "Secure" in kept, "HttpOnly" in kept
-    labels = ("a" if domain is None else domain[1:] if domain.startswith(".") else domain).split(".")
-    promise = name.lower()
-    refused = (
-        len((name + value).encode()) > 4096
-        or not all(label and all(c.isascii() and (c.isalnum() or c in "-_") for c in label) for label in labels)
-        or (promise.startswith("__secure-") and not secure)
-        or (promise.startswith("__host-") and not (secure and path == "/" and domain is None))
-        or (promise.startswith("__http-") and not (secure and httponly))
-        or (promise.startswith("__host-http-") and not httponly)
-    )
-    found = {"name": name, "value": value, "path": path, "domain": domain, "secure": secure, "httponly": httponly}
-    return None if refused else found
-
-
-PREFIXES = ["", "__Secure-", "__Host-", "__Http-", "__Host-Http-", "__Hos-", "x__Host-"]
-PATHS = ["/", "/p", "p", "", None, "/" * 1024, "/" * 1025, "/" + "\u00fc" * 511, "/" + "\u00fc" * 512]
-DOMAINS = [None, "", "example.com", ".example.com", "..", "a..b", "b\u00fccher.example", "e.com:1", "e com", "[::1]"]
-SIZED = ["x" * 4000, "x" * 4090, "x" * 4096, "\u00fc" * 2040, "\u00fc" * 2048]
-
-
-# A name with a prefix, a long value and a strange path or domain depend on one another in nothing but the prefix.
-@given(
-    st.sampled_from(PREFIXES),
-    st.sampled_from([str, str.lower, str.upper]),
-    st.tuples(st.sampled_from(SIZED), st.just("/"), st.none())
-    | st.tuples(st.just("v"), st.sampled_from(PATHS), st.sampled_from([None, "example.com"]))
-    | st.tuples(st.just("v"), st.just("/"), st.sampled_from(DOMAINS)),
-    st.booleans(),
-    st.booleans(),
-)
-def test_cookie_is_refused_where_a_browser_would_keep_another_one_or_none(prefix, spell, content, secure, httponly):
-    value, path, domain = content
-    asked = {"name": spell(prefix + "a"), "value": value, "path": path or None, "domain": domain or None}
-    asked.update(secure=secure, httponly=httponly)
-    plain = f"{asked['name']}={value}" + (f";Domain={domain}" if domain else "") + (f";Path={path}" if path else "")
-    plain += ";Secure" * secure + ";HttpOnly" * httponly
-
-    def handler(context):
-        options = {"path": path, "domain": domain, "secure": secure, "httponly": httponly}
-        if kept_by_a_browser(plain) == asked:
-            context.response.cookie(asked["name"], value, **options)
-        else:
-            with pytest.raises(ValueError):
-                context.response.cookie(asked["name"], value, **options)
-
-    lines = answer(handler, raise_errors=True).headers.getall("Set-Cookie")
-    assert [kept_by_a_browser(line.encode("latin-1").decode()) for line in lines] in ([], [asked])
+def test_expires_that_is_meant_as_max_age_is_a_value_error_that_says_so():
+    """Issue: cookie(expires=3600) meant 1970."""
+    with pytest.raises(ValueError, match="max_age=3600"):
+        answer(lambda context: context.response.cookie("a", "b", expires=3600), raise_errors=True)
 
 
 @pytest.mark.parametrize("name", ["a", "__Host-a", "__secure-a", "__Http-a"])
@@ -3878,16 +3810,19 @@ def test_iterator_that_has_ended_or_failed_is_never_asked_again_and_closed_once(
     assert (feed.asked_again, feed.closed) == (0, 1)
 
 
-def test_stream_that_failed_before_it_was_sent_does_not_end_as_though_it_were_whole():
-    """Whoever catches what send() raises cannot send the rest of it."""
-    feed, causes = Feed("", ValueError()), []
+@pytest.mark.parametrize("failure", [ValueError("chunk"), None], ids=["stream", "session"])
+def test_stream_whose_send_failed_cannot_be_sent_again_as_though_it_were_whole(failure):
+    feed, causes = Feed("" if failure else "first", *([failure] if failure else ["second"])), []
 
     def send_twice(context):
         context.response.stream(feed)
-        with contextlib.suppress(ValueError):
+        if not failure:
+            context.session["odd"] = object()
+        with contextlib.suppress(ValueError, TypeError):
             context.response.send()
+        context.session.clear()
 
-    app = WebApp()
+    app = WebApp(secret_key=KEY)
     app.get("/", send_twice)
     app.error(lambda context, cause, status: causes.append(type(cause)))
     assert client(app).get("/").text == "500 Internal Server Error"
@@ -3931,76 +3866,11 @@ def test_stream_that_is_not_taken_is_closed(build):
 
 
 def test_iterator_of_what_is_streamed_is_closed_with_it():
-    """PyPy would leave it to the garbage collector."""
     inner, outer = Feed("a", "b"), type("Rows", (Feed,), {"__iter__": lambda self: inner})()
     _, _, body = begin_request(feeding_app("stream", outer))
     next(iter(body))
     body.close()
     assert (inner.closed, outer.closed, inner.over) == (1, 1, False)
-
-
-class NamesNothing:
-    """Answers every question about itself with `outcome`, or fails with it; fails as a hook, too."""
-
-    def __init__(self, outcome):
-        vars(self)["outcome"] = outcome
-
-    def __getattr__(self, *name):
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        return self.outcome
-
-    __repr__ = __str__ = __eq__ = __getattr__
-    __hash__ = None
-
-    def __call__(self, *args):
-        raise ZeroDivisionError
-
-
-class NamelessType(type):
-    def __getattribute__(cls, name):
-        if name == "__qualname__":
-            raise LookupError
-        return super().__getattribute__(name)
-
-
-UNNAMED = {
-    "metaclass": NamelessType("Nameless", (), {"__call__": NamesNothing.__call__})(),
-    "class with a line end": type("A\nB", (), {"__call__": NamesNothing.__call__})(),
-    "name with a line end": NamesNothing("A\nB"),
-    "raises": NamesNothing(LookupError()),
-    "no str": NamesNothing(5),
-    "partial of a partial": functools.partial(functools.partial(NamesNothing(object()))),
-    "method": NamesNothing(LookupError()).__call__,
-    "builtin": [].__getitem__,
-}
-
-
-@pytest.mark.parametrize("kind", ["before", "after", "error", "on_close", "handler", "executor"])
-@pytest.mark.parametrize("fails", UNNAMED.values(), ids=UNNAMED)
-def test_what_fails_and_whose_name_cannot_be_had_never_escapes(kind, fails):
-    app = WebApp()
-
-    @app.get("/")
-    def handler(context):
-        response = context.response
-        do = {"on_close": context.on_close, "handler": response.send, "executor": context.add_executor}
-        do.get(kind, lambda fails: None)(fails)
-        if kind == "error":
-            raise HttpException(500)
-        return "answer"
-
-    if kind in ("before", "after", "error"):
-        with contextlib.suppress(LookupError, ValueError, TypeError):  # of the signature that cannot be had either
-            getattr(app, kind)(fails)
-    with Log() as log:
-        response = client(app).get("/")
-    assert response.status in (200, 500)
-    assert all(record.getMessage().isprintable() for record in log.records)
-    if kind == "on_close":
-        [record] = log.records
-        assert (response.text, record.stage) == ("answer", "on_close")
-        assert record.hook.isprintable()
 
 
 A_FILE = MULTIPART_BODY.replace(b'"a"', b'"a"; filename="a"')
@@ -4016,14 +3886,13 @@ def test_interrupt_in_an_on_close_callback_passes_when_the_others_have_run(inter
         files.append(context.request.files["a"].file)
         context.on_close(lambda: app.seen.append("first"))
         context.on_close(functools.partial(raiser(interrupt(2)), None))
-        context.on_close(lambda: context.on_close(lambda: app.seen.append("added while closing")))
         context.on_close(functools.partial(raiser(interrupt(1)), None))
         return iter(["text"]) if body == "stream" else "text"
 
     app.post("/", upload)
     with Log() as log, pytest.raises(interrupt):
         client(app).post("/", body=A_FILE, headers={"Content-Type": MULTIPART})
-    assert app.seen == ["added while closing", "first", "on_complete"]
+    assert app.seen == ["first", "on_complete"]
     assert (files[0].closed, log.records) == (True, [])
 
 
@@ -6189,14 +6058,36 @@ def test_session_expires_by_the_clock_of_the_server(monkeypatch):
 
 
 @pytest.mark.parametrize("size", [3000, 4000, 90_000])
-def test_session_too_large_for_a_cookie_is_an_ordinary_failure(size):
-    def save(**options):
-        return answer(lambda context: context.session.update(x="x" * size), options={"secret_key": KEY}, **options)
+def test_session_too_large_for_a_cookie_is_a_failure_that_names_the_handler(size):
+    def save(context):
+        context.session["x"] = "x" * size
 
-    response = save()
+    with Log() as log:
+        response = answer(save, options={"secret_key": KEY})
     assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
-    with pytest.raises(ValueError, match="keep large things elsewhere"):
-        save(raise_errors=True)
+    assert re.search(rf"save \(.*{HERE}\).*keep large things elsewhere", str(log.records[-1].exc_info[1]))
+
+
+LOST = [
+    # what is put into the session, and the member that the message names
+    ({"day": datetime.date(2030, 1, 1)}, 'session["day"]'),
+    ({"cart": {5: 1}}, 'session["cart"]'),
+    ({"a": [{"b": {None: 1}}]}, 'session["a"][0]["b"]'),
+    ({7: "seven"}, "session"),
+    ({"a": float("nan")}, 'session["a"]'),
+    ({"a": {1, 2}}, 'session["a"]'),
+]
+
+
+@pytest.mark.parametrize("values, member", LOST, ids=str)
+def test_session_value_or_key_that_would_come_back_as_something_else_is_named(values, member):
+    """Issue: cart[item_id] += 1 never got past 1, because JSON turns 5 into "5"."""
+
+    def save(context):
+        context.session.update(values)
+
+    with pytest.raises((TypeError, ValueError), match=rf"^{re.escape(member)} of .*save \(.*{HERE}\): "):
+        answer(save, options={"secret_key": KEY}, raise_errors=True)
 
 
 def test_without_a_key_a_session_is_a_runtime_error():
