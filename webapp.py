@@ -329,7 +329,7 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
             yield media_range, wanted, float(sent) if _QVALUE.fullmatch(sent) else 1.0
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
     """Tell whether an Accept header names JSON with a weight above 0; a wildcard names nothing."""
     names = ("application/json", "text/javascript")
