@@ -3024,7 +3024,7 @@ class ValidationExecutor(Executor):
         return self._errors
 
     def add_error(self, field: str, message: str) -> None:
-        """Say what is wrong with an input field, in words for the person who filled it in.
+        """Add a message about an input field, in words for the person who filled it in.
 
         TypeError for anything but two str, because an exception would give the client its stack trace.
         """
@@ -3091,9 +3091,9 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
 
 
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
-    """Return the call that runs an executor of a route whose pattern has the parameters `names`.
+    """Return the call that runs an executor; `names` are the parameters of its route's pattern.
 
-    A decorated function is a handler. Of the other functions, one that needs no argument is a factory.
+    A decorated function is a handler. Another function is a factory if it needs no argument.
     """
     if isinstance(executor, Executor):
         raise TypeError(
@@ -3132,10 +3132,6 @@ def _named(call: _Call, executor: Callable[..., object]) -> _Call:
     return functools.update_wrapper(call, executor, updated=())
 
 
-def _convert(parameter: inspect.Parameter) -> str:
-    return str(getattr(parameter.annotation, "__name__", parameter.annotation))
-
-
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
     """Return the call of a handler: it takes `(context)`, or `(context, ...)` with the pattern's names, or `**names`.
 
@@ -3145,17 +3141,15 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
     sides = _signature(handler), _signature(handler, follow_wrapped=False)
     parameters = [] if sides[0] is None else list(sides[0].parameters.values())
     own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    for parameter in own:
-        if parameter.name not in names and parameter.empty not in (parameter.default, parameter.annotation):
+    for p in own:
+        if p.name not in names and p.empty not in (p.default, p.annotation):
+            convert = getattr(p.annotation, "__name__", p.annotation)
             raise TypeError(
-                f"the handler {_name(handler)}: {parameter.name} is no parameter of the pattern; a query parameter is "
-                f"context.request.query.parse({parameter.name!r}, {_convert(parameter)}, "
-                f"default={_value(parameter.default)}) ({_place()})"
+                f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
+                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
     in_order = [p.name for p in own][: len(names)] in ([], list(names))
     if names and in_order and all(_takes(side, None, *names) for side in sides):
-        if len(names) == 1:
-            return _named(lambda context: handler(context, context._values[0]), handler)
         return _named(lambda context: handler(context, *context._values), handler)
     if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
         return _named(lambda context: handler(context, **context.params), handler)
@@ -3320,7 +3314,7 @@ _NO_HOOKS = _Hooks(())
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
-_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, which is what a database's key does
+_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
 _FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
@@ -3445,7 +3439,7 @@ class _Router:
     # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
     #
     # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
-    # patterns as written, whatever a client sends, and its depth by the longest pattern.
+    # patterns as written and not by the request, and its depth by the longest pattern.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
@@ -3767,22 +3761,13 @@ def _announced_length(head: tuple[str, list[tuple[str, str]]], method: str) -> i
 # A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
 
 
-def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
-    """Raise TypeError unless `hook` can be called with that many positional arguments."""
-    if not callable(hook) or isinstance(hook, type):
-        every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-        raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
-    if not _takes(_signature(hook), *arguments.split(", ")):
-        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
-
-
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
 
 
 class Scope:
-    """A block of routes and hooks: what is attached to it applies to the routes written in it and in blocks inside it.
+    """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
 
     Made by `path`, on an application or on another scope. Two calls make two scopes, even with one prefix: neither's
     hooks reach the other's routes. Hooks apply to routes written above them too. After the first request every
@@ -3957,7 +3942,11 @@ class Scope:
         self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
     ) -> None:
         self._begin_declaration()
-        _check_hook(hook, kind, arguments)
+        if not callable(hook) or isinstance(hook, type):
+            every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
+            raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
+        if not _takes(_signature(hook), *arguments.split(", ")):
+            raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
         hooks.append(hook)
 
     def _inside_out(self) -> list[Scope]:
@@ -3998,6 +3987,7 @@ class Scope:
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
 _FILE = _place.__code__.co_filename
+_LONGEST_REASON = 200  # characters; an access line is read at a glance
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -4006,8 +3996,6 @@ def _report(
     level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
 ) -> None:
     """Log, and never raise: a broken log handler must not cost the client its response."""
-    if error is not None:
-        _forget_earlier(error)
     try:
         if not _LOG.isEnabledFor(level):
             return
@@ -4021,9 +4009,12 @@ def _report(
         )
         vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
         if error is not None:
-            # logging.Formatter prints exc_text unchanged if it is set.
             lines = [where] if where else []
-            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(error)))
+            try:
+                lines += _format_trace(traceback.TracebackException(type(error), error, error.__traceback__))
+            except Exception:  # out of memory, or too deep in recursion
+                lines.append(f"{_value(error, 200)}, whose stack trace cannot be shown")
+            record.exc_text = "\n".join(map(_printable, lines))  # logging.Formatter prints it unchanged if it is set
         _LOG.handle(record)
     except Exception:
         return
@@ -4036,8 +4027,9 @@ def _forget_earlier(error: BaseException) -> None:
     before, and all of them would stay in memory.
     """
     trace = error.__traceback__
+    first = None if trace is None else trace.tb_frame.f_code
     while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is WebApp.__call__.__code__:
+        if trace.tb_next.tb_frame.f_code is first:
             trace.tb_next = None
         trace = trace.tb_next
 
@@ -4063,28 +4055,6 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
     for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
         yield from ("  | " + line for line in _format_trace(inner))
-
-
-# ---- the application -------------------------------------------------------------------------------------------------
-#
-# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
-#
-#     match       find the route; on_request may answer            _match
-#     before      outermost block first; a guard may answer        _respond
-#     executors   then the handler                                 _respond
-#     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_after
-#     hand over   status, headers and body go to the server        Response._hand_over
-#     complete    close files and streams, then on_complete        _complete
-#
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
-# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
-
-# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
-# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
-_HOOK_FAILED = "エラーハンドラで例外が発生しました"
-_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
@@ -4256,7 +4226,7 @@ class WebApp(Scope):
         """
 
     def on_complete(self, context: WebContext) -> None:
-        """Run last on every request, once, whatever happened; for a stream, when the server has closed it.
+        """Run last on every request, once, also after a failure; for a stream, when the server has closed it.
 
         Its exception is logged, and changes nothing.
         """
@@ -4295,10 +4265,10 @@ class WebApp(Scope):
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
             needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
-            raise LookupError(f"url({_value(handler)}) was given {' and '.join(given) or 'nothing'}: {needs}")
+            raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
         route = max(routes, key=lambda route: len(route._names))
-        query = {name: value for name, value in given.items() if name not in route._names}
-        return _write_pattern(route.pattern, given) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
+        query = {name: value for name, value in params.items() if name not in route._names and value is not None}
+        return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
         self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
@@ -4405,11 +4375,12 @@ class WebApp(Scope):
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
-    # run, innermost block first, until one sends. Whatever they do, a complete response is sent.
+    # run, innermost block first, until one sends. In the end a complete response is sent.
 
     def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
         context._chain = None
+        _forget_earlier(cause)
         if type(cause) is AttributeError:
             _list_attributes(cause)
         request, response = context.request, context.response
@@ -4426,7 +4397,7 @@ class WebApp(Scope):
                 self._run_hook(context, "error", response._save(), hook, cause, status)
                 if response.sent:
                     return
-            if self._send_answer(context):
+            if self._send_answer(context, hooks):
                 return
         if status >= 500:
             observer.unanswered(cause)
@@ -4455,7 +4426,7 @@ class WebApp(Scope):
             response._send()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error)
+            self._report_hook(context, "error", error, hooks.error[0] if len(hooks.error) == 1 else None)
         response._session = None
         response._build_default()
         response._send()
@@ -4478,7 +4449,8 @@ class WebApp(Scope):
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
     ) -> None:
-        """Log a failed hook; without one, the failure of a response that several error hooks may have built."""
+        """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
+        _forget_earlier(error)
         method, path = context.request.method, context.request.path
         named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
         extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
@@ -4524,7 +4496,7 @@ class WebApp(Scope):
             raise interrupt
 
     def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function whose failure is logged and changes nothing."""
+        """Call a function; its failure is logged and changes nothing."""
         # A server that stops closes streams from another thread, and nobody can close a generator that is running.
         generator = getattr(call, "__self__", None)
         if isinstance(generator, GeneratorType) and generator.gi_running:
