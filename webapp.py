@@ -64,7 +64,6 @@ if (python_3_9_is_needed := (3, 9)) > sys.version_info:
     sys.exit("webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info))
 
 import base64
-import codecs
 import contextlib
 import copy
 import errno
@@ -188,6 +187,13 @@ def _place(thing: Any = None) -> str:
     if code is None or code.co_filename == _place.__code__.co_filename:
         return _name(thing)
     return f"{_name(thing)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
+
+
+def _outside(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where it has left this file, None if it never did."""
+    while trace is not None and trace.tb_frame.f_globals is globals():
+        trace = trace.tb_next
+    return trace
 
 
 def _check_text(what: str, value: object, hint: str = "") -> None:
@@ -323,7 +329,7 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
             yield media_range, wanted, float(sent) if _QVALUE.fullmatch(sent) else 1.0
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
     """Tell whether an Accept header names JSON with a weight above 0; a wildcard names nothing."""
     names = ("application/json", "text/javascript")
@@ -778,62 +784,47 @@ def _wsgi_text(text: str, errors: str = "strict") -> str:
     return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
 
-def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
-    """Parse application/x-www-form-urlencoded as the URL standard does, but answer 400 to what is not UTF-8.
-
-    `text` holds one byte per character (latin-1), as WSGI gives the query string. More than `max_fields`
-    fields raise HttpException with `status`.
-    """
-    text = text.replace("+", " ")
-    # All at once takes half the time, but turns an escaped separator into one.
-    apart = "%26" in text or "%3D" in text or "%3d" in text
-    if not apart and ("%" in text or not text.isascii()):
-        text = _unquote_field(text)
-    pieces = text.split("&")
-    if len(pieces) > max_fields and sum(map(bool, pieces)) > max_fields:  # empty ones are no fields
-        raise HttpException(status, f"More than {max_fields} fields")
-    fields: Fields[str] = Fields()
-    # Straight into the dictionary: a list of pairs on the way costs a quarter more.
-    values = fields._values
-    for piece in pieces:
-        if piece:
-            name, _, value = piece.partition("=")
-            if apart:
-                name, value = _unquote_field(name), _unquote_field(value)
-            if name in values:
-                values[name].append(value)
-            else:
-                values[name] = [value]
-    return fields
-
-
+_PERCENT_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CHARACTERS = {first + second: chr(int(first + second, 16)) for first in string.hexdigits for second in string.hexdigits}
+
+
+def _unescape_percent(text: str) -> str:
+    """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
+    # Not urllib.parse.unquote_to_bytes, which takes too much memory and time for a form of nothing but percent signs.
+    pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
+    pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
+    return "".join(pieces)
 
 
 def _unquote_field(text: str) -> str:
-    """Decode percent escapes and then UTF-8 in text of one byte per character; malformed escapes stay."""
+    """Decode percent escapes and then UTF-8 in text of one byte per character; HttpException 400 if it is no UTF-8."""
     try:
-        if "%" in text:
-            text = _unescape_percent(text)
-        return _wsgi_text(text)
+        return _wsgi_text(_unescape_percent(text))
     except UnicodeError:
         raise HttpException(400, "Text in the request is not UTF-8") from None
 
 
-def _unescape_percent(text: str) -> str:
-    """Decode percent escapes in text of one byte per character; malformed escapes stay."""
-    # As escapes of a Python literal they are decoded in C: a fifth of the time of urllib's unquote_to_bytes, which
-    # makes an object of each, and 100 MiB of a form of 1 MiB. bytes.decode would look the codec up.
-    if sys.implementation.name != "cpython":  # PyPy takes "% 1" and "%+1" for escapes
-        text = _STRAY_PERCENT.sub("%25", text)
-    try:
-        return codecs.unicode_escape_decode(text.replace("\\", r"\\").replace("%", r"\x").encode("latin-1"))[0]
-    except UnicodeDecodeError:
-        return _unescape_percent(_STRAY_PERCENT.sub("%25", text))
+def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
+    """Parse application/x-www-form-urlencoded as the URL standard does, but answer 400 to what is not UTF-8.
+
+    `text` holds one byte per character (latin-1), as WSGI gives the query string. More than `max_fields` fields raise
+    HttpException with `status`.
+    """
+    pieces = [piece for piece in text.replace("+", " ").split("&") if piece]
+    if len(pieces) > max_fields:
+        raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
+    pairs = []
+    for piece in pieces:
+        name, _, value = piece.partition("=")
+        if "%" in piece or not piece.isascii():
+            name, value = _unquote_field(name), _unquote_field(value)
+        pairs.append((name, value))
+    return Fields(pairs)
 
 
-# What a body or a part of a form (RFC 7578, 4.5) may be in: charsets of the web that Python decodes in linear time. An
-# open look-up would let clients import modules and reach codecs of quadratic time.
+# A body or a part of a form (RFC 7578, 4.5) may be in these charsets of the web, which Python decodes in linear time.
+# An open look-up would let clients import modules and reach codecs of quadratic time.
 _CHARSETS = frozenset(
     "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
     "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r "
@@ -842,7 +833,7 @@ _CHARSETS = frozenset(
 
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
-    """Decode what a client sent, as UTF-8 if the charset is none of ours; raise 400 if that is not possible."""
+    """Decode text of a client, as UTF-8 if the charset is not one of ours; HttpException 400 if that is impossible."""
     charset = charset.lower()
     try:
         return data.decode(charset if charset in _CHARSETS else "utf-8")
@@ -853,8 +844,8 @@ def _decode(data: bytes, charset: str = "utf-8") -> str:
 class UploadedFile:
     """One uploaded file (RFC 7578).
 
-    A file input that was left empty arrives too, with `filename` `""` and `size` 0. Name and type are
-    what the client claims: neither need be true.
+    A file input that was left empty arrives too, with `filename` `""` and `size` 0. Name and type are claims of the
+    client, and may be false.
     """
 
     __slots__ = {
@@ -875,173 +866,205 @@ class UploadedFile:
 
         The position of `file` stays where it is.
         """
-        import shutil
-
         position = self.file.tell()
         with open(path, "wb") as target:
             self.file.seek(0)
             try:
-                shutil.copyfileobj(self.file, target)
+                while piece := self.file.read(_READ_SIZE):
+                    target.write(piece)
             finally:
                 self.file.seek(position)
 
 
 class _Spool:
-    """Bytes in the order in which they came: in memory up to a limit, beyond it all of them in a temporary file.
+    """Bytes in the order in which they came: in memory up to `limit`, then all of them in a temporary file.
 
-    Not a `tempfile.SpooledTemporaryFile`: before Python 3.11 neither zipfile nor io can read one.
+        add(data)    append bytes
+        size         the number of bytes so far
+        in_memory    the same while they are in memory, else 0
+        file()       a binary file of all bytes, at its start; nothing is added then
+        close()      let go of the bytes, and delete the temporary file
+
+    add() and file() raise HttpException 503 if the disk is full. Not a tempfile.SpooledTemporaryFile: before Python
+    3.11 neither zipfile nor io can read one.
     """
 
-    __slots__ = (
-        "size",  # of all of them
-        "limit",  # bytes that may be in memory
-        "batch",  # bytes that may be there when there is a file, so that fewer writes take more; file() writes the last
-        "in_memory",  # bytes of memory that they take
-        "_pieces",  # while they are in memory, and come in pieces
-        "_file",  # None for pieces
-        "_space",  # the memory of _file, while they are read into place
-    )
+    __slots__ = ("_file", "in_memory", "limit", "size")
 
-    def __init__(self, limit: int, batch: int = 0) -> None:
+    def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.batch = batch
         self.size = self.in_memory = 0
-        self._pieces: list[bytes] = []
-        self._file: BinaryIO | None = None
-        self._space: memoryview | None = None
+        self._file: BinaryIO = io.BytesIO()
 
     def add(self, data: bytes) -> None:
-        """Append bytes; HttpException 503 if the disk has no room for them."""
+        """Append bytes."""
         self.size += len(data)
-        # Byte by byte, each would cost 40 more; and of so few pieces, a system writes all at a time (IOV_MAX).
-        if self._pieces and len(self._pieces[-1]) < 4096:
-            self._pieces[-1] += data
-        else:
-            self._pieces.append(data)
-        self.in_memory += len(data)
-        if self.in_memory > (self.limit if self._file is None else self.batch):
-            self._write_pieces()
-
-    def _write_pieces(self) -> None:
-        """Move what is in memory into the temporary file; HttpException 503 if the disk has no room for it."""
-        try:
-            if self._file is None:
+        with _needing_disk():
+            if self.size > self.limit and isinstance(self._file, io.BytesIO):
                 import tempfile
 
-                self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-            # Past its buffer: what is still in that would fail when the file is read, and to flush it after each piece
-            # takes a sixteenth more.
-            raw, written = cast(Any, self._file).raw, 0
-            if (writev := getattr(os, "writev", None)) is not None:
-                written = writev(raw.fileno(), self._pieces)
-            if written < self.in_memory:
-                left = memoryview(b"".join(self._pieces))[written:]
-                while left:  # a disk that is nearly full takes less than all
-                    left = left[raw.write(left) :]
-        except OSError as error:
-            raise HttpException(503, f"what was sent could not be kept: {error}") from error
-        self._pieces.clear()
-        self.in_memory = 0
-
-    def reserve(self, size: int) -> None:
-        """Have the last `size` bytes read into place: an upload of 1 MiB takes half the time of one in pieces."""
-        self._file = file = io.BytesIO(bytes(self.size + size))
-        file.writelines(self._pieces)
-        self._pieces.clear()
-        self._space = file.getbuffer()
-        self.in_memory = len(self._space)
-
-    @property
-    def reserved(self) -> bool:
-        """Whether bytes are read into place."""
-        return self._space is not None
-
-    def read_into(self, receive: Callable[[memoryview], int]) -> int:
-        """Let `receive` fill what is reserved and left, and return how much it did."""
-        assert self._space is not None
-        with self._space[self.size :] as rest:
-            moved = receive(rest)
-        self.size += moved
-        return moved
+                so_far, self._file = self._file, cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
+                self._file.write(so_far.getbuffer())
+            self._file.write(data)
+        self.in_memory = self.size if isinstance(self._file, io.BytesIO) else 0
 
     def file(self) -> BinaryIO:
-        """Return a file of all bytes, at its start; none are added then. HttpException 503 as for add()."""
-        if self._file is None:
-            return io.BytesIO(b"".join(self._pieces))
-        if self._pieces:
-            self._write_pieces()
-        if self._space is not None:
-            self._space.release()
-            self._file.truncate(self.size)
-        self._file.seek(0)
+        """Return a binary file of all bytes, at its start."""
+        with _needing_disk():
+            self._file.seek(0)  # writes the rest of its buffer
         return self._file
 
     def close(self) -> None:
         """Let go of the bytes, and delete the temporary file if there is one."""
-        if self._space is not None:
-            self._space.release()
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # of bytes that could not be written
-                self._file.close()
+        with contextlib.suppress(OSError):  # of bytes for which the disk has no room
+            self._file.close()
 
 
-# Larger files go to disk. Thumbnails and documents stay in memory, a large upload costs none.
+@contextlib.contextmanager
+def _needing_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise HttpException(503, f"an upload cannot be kept: {error}") from error
+
+
+# A larger file goes to disk.
 _SPOOL_SIZE = 256 * 2**10
-# Bytes that a file on disk is written in, or more: a page that two writes share costs as much as fifteen others, and
-# an upload of 1 MiB a tenth more.
-_WRITE_SIZE = 512 * 2**10
-# As much as servers grant a single header field; real ones take 200 bytes.
+# As much as servers grant a single header field; real headers of parts take 200 bytes.
 _MAX_PART_HEADER = 8 * 2**10
-# Of all parts together, for each that may come: a thousand headers of 8 KiB would take seconds.
+# For each part that may come: a thousand headers of 8 KiB would take seconds.
 _MEAN_PART_HEADER = 2**10
-# Nobody chooses a boundary that a file repeats so often, and to look at each costs more than to read on.
-_MAX_LOOKALIKES = 2**16
-# Less means more rounds per megabyte: for a file of 1 MiB, half of it takes an eighth longer. More gains nothing.
-_READ_SIZE = 256 * 2**10
+# Nobody chooses a boundary that a file repeats so often, and each occurrence costs time.
+_MAX_LOOKALIKES = 2**12
+_READ_SIZE = 512 * 2**10
 
 
-def _parse_multipart(
-    read: Callable[[int], bytes], boundary: bytes, *, max_fields: int, max_form_memory: int
-) -> tuple[list[tuple[str, str]], list[tuple[str, UploadedFile]]]:
-    """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
+def _join(pieces: Iterable[bytes], limit: int) -> bytes | None:
+    """Return all pieces as one, None if they have more than `limit` bytes."""
+    joined = []
+    for piece in pieces:
+        limit -= len(piece)
+        if limit < 0:
+            return None
+        joined.append(piece)
+    return b"".join(joined)
 
-    `read(n)` gives up to `n` bytes, none only at the end. More than `max_fields` parts, more than
-    `max_form_memory` bytes in the fields that are no files, or too long part headers raise 413, anything
-    malformed 400. Content-Transfer-Encoding is ignored (RFC 7578, 4.7).
+
+# RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
+_BOUNDARY = re.compile(rb"[ -~]{1,70}")
+# A boundary is followed by two hyphens in the last delimiter, else by the end of the line after some padding.
+_DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
+_LONGEST_DELIMITER_END = 72
+# Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
+# A NUL may stand in a file name only, where it is removed.
+_PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
+_FOLD = re.compile(r"\r\n[ \t]+")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class _PartReader:
+    """Cut a body into parts: a preamble, then headers and contents in turn. Each ends at a mark."""
+
+    __slots__ = (
+        "at_end",  # whether the last delimiter was passed
+        "buffer",  # bytes that were read last
+        "delimiter",  # CR LF, two hyphens and the boundary: the mark at which a content ends
+        "lookalikes",  # the number of further delimiters that may turn out to be part of a content
+        "position",  # where in the buffer the next header or content begins
+        "read",  # gives the next bytes of the body
+    )
+
+    def __init__(self, read: Callable[[int], bytes], boundary: bytes) -> None:
+        if not _BOUNDARY.fullmatch(boundary):
+            raise HttpException(400, "multipart/form-data without a valid boundary")
+        self.read = read
+        self.delimiter = b"\r\n--" + boundary
+        self.buffer = b"\r\n"  # the first delimiter may lack its own
+        self.position = 0
+        self.at_end = False
+        self.lookalikes = _MAX_LOOKALIKES
+
+    def skip_preamble(self) -> None:
+        """Step over the first delimiter; HttpException 400 if there is text but no delimiter except the last one."""
+        blank = True
+        for piece in self.content():  # to its end
+            blank = blank and not piece.strip()
+        if self.at_end and not blank:
+            # Not an empty form: a first delimiter was mistyped, and a part would be lost.
+            raise HttpException(400, "multipart/form-data without a first delimiter")
+
+    def header(self) -> bytes:
+        """Return the lines of a part's header."""
+        lines = _join(self.before(b"\r\n\r\n"), _MAX_PART_HEADER)
+        if lines is None:
+            raise HttpException(413, f"The header of a part has more than {_MAX_PART_HEADER:,} bytes")
+        # If the content is missing, the second CR LF is that of a delimiter.
+        self.position -= 2
+        if not self.delimiter_end():
+            self.position += 2
+        return lines
+
+    def content(self) -> Iterator[bytes]:
+        """Yield the content of a part in pieces, and step over the delimiter."""
+        while True:
+            yield from self.before(self.delimiter)
+            self.position -= len(self.delimiter)
+            end = self.delimiter_end()
+            if end:
+                self.position = end.end()
+                self.at_end = end[0] == b"--"
+                return
+            self.lookalikes -= 1
+            if self.lookalikes < 0:
+                raise HttpException(400, "The boundary of the form occurs too often in its parts")
+            self.position += len(self.delimiter)
+            yield self.delimiter
+
+    def before(self, mark: bytes) -> Iterator[bytes]:
+        """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
+        while (end := self.buffer.find(mark, self.position)) < 0:
+            # The end of the buffer may be the beginning of a mark.
+            start, self.position = self.position, max(self.position, len(self.buffer) - len(mark) + 1)
+            yield self.buffer[start : self.position]
+            if not self.read_more():
+                raise HttpException(400, "multipart/form-data without its last delimiter")
+        yield self.buffer[self.position : end]
+        self.position = end + len(mark)
+
+    def delimiter_end(self) -> re.Match[bytes] | None:
+        """Return the end of the delimiter at the position, None if no delimiter stands there."""
+        after = self.position + len(self.delimiter)
+        if len(self.buffer) < after + _LONGEST_DELIMITER_END:
+            self.read_more()
+            after = self.position + len(self.delimiter)
+        if self.buffer.startswith(self.delimiter, self.position):
+            return _DELIMITER_END.match(self.buffer, after)
+        return None
+
+    def read_more(self) -> bool:
+        """Add one large piece to the rest of the buffer, however small the pieces are that come in."""
+        pieces, missing = [self.buffer[self.position :]], _READ_SIZE
+        while missing > 0 and (piece := self.read(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+        self.buffer, self.position = b"".join(pieces), 0
+        return len(pieces) > 1
+
+
+def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
+    """Return a part's name, its file name or None, its media type and charset, `""` where none is given.
+
+    A header is in UTF-8, whatever the values of the form are in: a filter in front of the application, which knows
+    nothing of `_charset_`, must not read other names than we do.
     """
-    reader = _PartReader(read, boundary, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER)
-    fields: list[tuple[str, str]] = []
-    files: list[tuple[str, UploadedFile]] = []
-    form_charset = "utf-8"
-    with contextlib.ExitStack() as temporary_files:
-        reader.skip_preamble()
-        while not reader.at_end:
-            if len(fields) + len(files) == max_fields:
-                raise HttpException(413, f"More than {max_fields} parts in the form")
-            name, filename, content_type, charset = _describe_part(reader.header())
-            if filename is None:
-                max_form_memory -= len(name)
-                data = _read_field(reader.content(), max_form_memory)
-                max_form_memory -= len(data)
-                fields.append((name, _decode(data, charset or form_charset)))
-                if name == "_charset_":  # RFC 7578, 4.6
-                    form_charset = fields[-1][1]
-            else:
-                spool = _Spool(_SPOOL_SIZE, _WRITE_SIZE)
-                temporary_files.callback(spool.close)
-                for piece in reader.content():
-                    spool.add(piece)
-                files.append((name, UploadedFile(filename, content_type, spool.file(), spool.size)))
-        while read(_READ_SIZE):
-            pass  # the epilogue means nothing, but it counts for the limits that `read` watches
-        temporary_files.pop_all()  # closed only if the body turned out to be broken
-    return fields, files
-
-
-def _describe_part(header: dict[str, str]) -> tuple[str, str | None, str, str]:
-    """Return a part's name, its file name or None, its media type and charset, `""` where none is given."""
-    _, disposition = _parse_options(header.get("content-disposition", ""))
-    content_type, parameters = _parse_options(header.get("content-type", ""))
+    lines: dict[str, str] = {}
+    for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
+        field = _PART_FIELD.fullmatch(line)
+        if not field:
+            raise HttpException(400, "Malformed header of a part")
+        lines.setdefault(field[1].lower(), field[2])
+    _, disposition = _parse_options(lines.get("content-disposition", ""), strict=False)
+    content_type, parameters = _parse_options(lines.get("content-type", ""))
     name, filename = _form_text(disposition, "name"), _form_text(disposition, "filename")
     if name is None:
         raise HttpException(400, "A part of the form has no name")
@@ -1054,163 +1077,83 @@ def _describe_part(header: dict[str, str]) -> tuple[str, str | None, str, str]:
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
     """Return a parameter of Content-Disposition as its client meant it, None if it is not there.
 
-    HTML writes quotes and line ends, and only those, as percent escapes. RFC 7578, 4.2 forbids the form of
-    RFC 8187 (`filename*=UTF-8''%C3%A4`), but some clients send nothing else, or nothing readable beside it.
-    Charsets other than those that RFC 5987 had would hide a name from a filter in front of the application.
+    HTML writes quotes and line ends, and only those, as percent escapes. RFC 7578, 4.2 forbids the form of RFC 8187
+    (`filename*=UTF-8''%C3%A4`), but some clients send nothing else, or nothing readable beside it. Other charsets than
+    those of RFC 5987 would hide a name from a filter in front of the application.
     """
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
-        return _decode(urllib.parse.unquote_to_bytes(extended[2]), extended[0])
+        return _decode(_unescape_percent(extended[2]).encode("latin-1", "replace"), extended[0])
     text = disposition.get(parameter)
     return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
-def _read_field(content: Iterator[bytes], limit: int) -> bytes:
-    pieces = []
-    for piece in content:
-        limit -= len(piece)
-        if limit < 0:
-            raise HttpException(413, "The fields of the form are too long")
-        pieces.append(piece)
-    return b"".join(pieces)
+def _parse_multipart(
+    read: Callable[[int], bytes], boundary: bytes, *, max_fields: int, max_form_memory: int
+) -> tuple[list[tuple[str, str]], list[tuple[str, UploadedFile]]]:
+    """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
 
-
-# RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
-_BOUNDARY = re.compile(rb"[ -~]{1,70}")
-# What follows a boundary: two hyphens in the last delimiter, else the end of the line after some padding,
-# which is bounded since all of it must be in memory at once. Then as much of it as a buffer's end may leave.
-_DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
-_DELIMITER_END_CUT = re.compile(rb"-?|[ \t]{0,70}\r?")
-# Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
-# A NUL may stand in a file name only, where it is removed.
-_PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
-_FOLD = re.compile(r"\r\n[ \t]+")
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-class _PartReader:
-    """Cut a body into parts: each delimiter is followed by a header, each header by a content."""
-
-    __slots__ = (
-        "read",  # gives the next bytes of the body
-        "delimiter",  # CR LF, two hyphens and the boundary
-        "buffer",  # what was read last
-        "delimiters",  # where in the buffer one begins, or what looks like one; the last comes first
-        "position",  # where in the buffer the next header or content begins
-        "at_end",  # whether the closing delimiter was passed
-        "header_bytes",  # how many more the headers of parts may take together
-        "lookalikes",  # how many more delimiters that turn out to be none may come
-    )
-
-    def __init__(self, read: Callable[[int], bytes], boundary: bytes, header_bytes: int) -> None:
-        if not _BOUNDARY.fullmatch(boundary):
-            raise HttpException(400, "multipart/form-data without a valid boundary")
-        self.read = read
-        self.delimiter = b"\r\n--" + boundary
-        self.buffer = b"\r\n"  # the first delimiter may lack its own
-        self.delimiters: list[int] = []
-        self.position = len(self.buffer)
-        self.at_end = False
-        self.header_bytes = header_bytes
-        self.lookalikes = _MAX_LOOKALIKES
-
-    def skip_preamble(self) -> None:
-        blank = True
-        for piece in self.content():  # to its end, whatever is in it
-            blank = blank and not piece.strip()
-        if self.at_end and not blank:
-            # No empty form: a first delimiter was mistyped, and a part would be lost.
-            raise HttpException(400, "multipart/form-data without a first delimiter")
-
-    def header(self) -> dict[str, str]:
-        """Read a part's header; return its fields by their names in lower case, the first of each name.
-
-        It is in UTF-8, whatever the values of the form are in: a filter in front of the application, which knows
-        nothing of `_charset_`, must not read other names than we do.
-        """
-        limit = _MAX_PART_HEADER + 4
-        while (end := self.buffer.find(b"\r\n\r\n", self.position, self.position + limit)) < 0:
-            if len(self.buffer) >= self.position + limit:
-                raise HttpException(413, "The header of a part is too long")
-            self.read_more(self.position)
-        self.header_bytes -= end - self.position
-        if self.header_bytes < 0:
-            raise HttpException(413, "The headers of all parts together are too long")
-        text = _FOLD.sub(" ", _decode(self.buffer[self.position : end]))
-        self.position = end + 4
-        fields: dict[str, str] = {}
-        for line in text.split("\r\n"):
-            field = _PART_FIELD.fullmatch(line)
-            if not field:
-                raise HttpException(400, "Malformed header of a part")
-            fields.setdefault(field[1].lower(), field[2])
-        return fields
-
-    def content(self) -> Iterator[bytes]:
-        """Give everything before the next delimiter in pieces, then step over that delimiter."""
-        # After an empty content the CR LF of the delimiter may be the one that ended the header.
-        scan = self.position - 2
-        while True:
-            while self.delimiters and self.delimiters[-1] < scan:
-                self.delimiters.pop()
-            if self.delimiters:
-                start = self.delimiters.pop()
-                end = start + len(self.delimiter)
-                rest = _DELIMITER_END.match(self.buffer, end)
-                if rest:
-                    break
-                if not _DELIMITER_END_CUT.fullmatch(self.buffer, end):
-                    scan = end
-                    self.lookalikes -= 1
-                    if self.lookalikes < 0:
-                        raise HttpException(400, "The boundary of the form occurs too often in its parts")
-                    continue
+    `read(n)` gives up to `n` bytes, none only at the end. More than `max_fields` parts, more than `max_form_memory`
+    bytes in the fields that are no files, or too long part headers raise 413, anything malformed 400.
+    Content-Transfer-Encoding is ignored (RFC 7578, 4.7).
+    """
+    parts = _PartReader(read, boundary)
+    fields: list[tuple[str, str]] = []
+    files: list[tuple[str, UploadedFile]] = []
+    form_charset = "utf-8"
+    form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
+    with contextlib.ExitStack() as temporary_files:
+        parts.skip_preamble()
+        while not parts.at_end:
+            if len(fields) + len(files) == max_fields:
+                raise HttpException(413, f"More than {max_fields:,} parts in the form (max_fields)")
+            header = parts.header()
+            header_bytes -= len(header)
+            if header_bytes < 0:
+                raise HttpException(413, "The headers of all parts together are too long")
+            name, filename, content_type, charset = _describe_part(header)
+            if filename is None:
+                data = _join(parts.content(), form_memory - len(name))
+                if data is None:
+                    limit = f"the {max_form_memory:,} bytes of all fields (max_form_memory)"
+                    raise HttpException(413, f"Field {name!r:.80} is too long for {limit}")
+                form_memory -= len(name) + len(data)
+                fields.append((name, _decode(data, charset or form_charset)))
+                if name == "_charset_":  # RFC 7578, 4.6
+                    form_charset = fields[-1][1]
             else:
-                start = self.cut_delimiter(scan)
-            yield self.buffer[self.position : start]
-            self.read_more(start)
-            scan = 0
-        yield self.buffer[self.position : start]
-        self.position = rest.end()
-        self.at_end = rest[0] == b"--"
-
-    def cut_delimiter(self, scan: int) -> int:
-        """Return where a delimiter begins that the end of the buffer may have cut in two, else that end."""
-        # At the last CR if anywhere, since a boundary holds none.
-        start = self.buffer.rfind(b"\r", max(scan, len(self.buffer) - len(self.delimiter)))
-        return start if start >= 0 and self.delimiter.startswith(self.buffer[start:]) else len(self.buffer)
-
-    def read_more(self, start: int) -> None:
-        """Drop what stands before `start` and add one large piece, however small those are that come in."""
-        pieces, missing = [], _READ_SIZE
-        while missing > 0 and (piece := self.read(missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-        if not pieces:
-            raise HttpException(400, "multipart/form-data without its last delimiter")
-        # Neither half is copied while there is only one of them, which is nearly always.
-        self.buffer = self.buffer[start:] + b"".join(pieces)
-        self.position = max(self.position - start, 0)
-        # From the end, and so each byte is looked at once: rfind takes a third to a tenth of the time of find, and an
-        # upload of 1 MiB a third less. None of them overlap, as a boundary holds no CR.
-        self.delimiters.clear()
-        end = len(self.buffer)
-        while (end := self.buffer.rfind(self.delimiter, 0, end)) >= 0:
-            self.delimiters.append(end)
+                spool = _Spool(_SPOOL_SIZE)
+                temporary_files.callback(spool.close)
+                for piece in parts.content():
+                    spool.add(piece)
+                files.append((name, UploadedFile(filename, content_type, spool.file(), spool.size)))
+        while read(_READ_SIZE):
+            pass  # the epilogue means nothing, but it counts for the limits that `read` watches
+        temporary_files.pop_all()  # closed only if the body turned out to be broken
+    return fields, files
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 #
-# The standard library's module, made strict where RFC 8259 is stricter than it: no NaN, no Infinity, UTF-8 only. Limits
-# of our own keep a body from costing much: a document that fits them can always be encoded again. A document is what
-# a JSON text stands for, and its members are those of an object. Content types are not looked at here.
+# How is JSON read, if it must be exactly what RFC 8259 calls JSON? And how is it written, if it must always be valid?
+#
+#     _parse_json(b'{"a": [1]}', 1000)      {"a": [1]}
+#     _parse_json(b"[NaN]", 1000)           HttpException 400; also for 1e999, for 201 brackets within each other ...
+#     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
+#
+# Limits of our own keep a body from costing much: a document that fits them can always be encoded again. A failure to
+# write names the member: document["user"]["joined"]. Content types are not looked at here. A first reading may skip how
+# values are counted.
 
-# Numbers, strings, arrays... of a document: each takes up to 230 bytes of memory, and the collector looks at it more
-# than once. A program that takes larger bodies than usual (max_form_memory) takes more.
+# Each number, string, array... of a document takes up to 230 bytes of memory, and the collector looks at it more than
+# once. A program that takes larger bodies than usual (max_form_memory) takes more values too.
 _MAX_JSON_VALUES = 2**17
 _BYTES_PER_VALUE = 8
 _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
 _MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
+
+
+_INFINITY = float("inf")
 
 
 def _refuse_constant(name: str) -> object:
@@ -1218,57 +1161,33 @@ def _refuse_constant(name: str) -> object:
 
 
 def _parse_int(digits: str) -> int:
-    if len(digits) > _MAX_JSON_DIGITS and len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
+    if len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
         raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
-    return int(_ascii(digits))
+    return int(digits)
 
 
 def _parse_float(digits: str) -> float:
-    value = float(_ascii(digits))
-    if value in (float("inf"), float("-inf")):
+    value = float(digits)
+    if not -_INFINITY < value < _INFINITY:
         raise ValueError("a number too large for a float")
     return value
 
 
-def _ascii(digits: str) -> str:
-    if not digits.isascii():
-        raise ValueError("a digit that is none of ASCII's")
-    return digits
+# A short document cannot hold a long integer, so nothing is called for each integer in it.
+_DECODER, _LONG_DECODER = (
+    json.JSONDecoder(parse_constant=_refuse_constant, parse_int=convert, parse_float=_parse_float)
+    for convert in (int, _parse_int)
+)
+_JSON_TEXT = re.compile(rf'"{_QUOTED}"?', re.DOTALL)
 
 
-_ESCAPES = re.compile(r"[^\\]*(?:\\(?:[^u]|u[0-9A-Fa-f]{4})[^\\]*)*")
-
-
-@functools.cache
-def _decoders() -> list[Callable[[str], tuple[Any, int]]]:
-    """Return what parses a document as fast as it can be done, and what also asks about each number."""
-    from json import scanner
-
-    # raw_decode, for decode spends half a microsecond on the space around a document.
-    plainly = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
-    strictly = json.JSONDecoder(
-        parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float
-    ).raw_decode
-    if getattr(scanner, "c_make_scanner", None) is not None:
-        return [plainly, strictly]
-
-    # The module's own parser in Python, which PyPy uses, leaves it to int() what a digit is: also in an escape, where
-    # int() takes signs, spaces and underscores too.
-    def by_python(text: str) -> tuple[Any, int]:
-        if not _ESCAPES.fullmatch(text):
-            raise ValueError("a malformed escape")
-        return strictly(text)
-
-    return [by_python, by_python]
-
-
-# What the two limits are about, in one translation: brackets, digits, exponents. Asking it is faster than asking the
-# document, and calling back for each number would take a document of floats four times as long.
-_KINDS = {**dict.fromkeys(b"0123456789+", b"0"), **dict.fromkeys(b"eE", b"e"), **dict.fromkeys(b"[{", b"[")}
-_MARKS = b"".join(_KINDS.get(byte, b" ") for byte in range(256))
-# What stands in no number: left out, the rest is searched in half the time. Where that makes one number of two, they
-# are only looked at more closely.
-_UNMARKED = b'" :}]\t\r\n_abcdfghijklmnopqrstuvwxyzABCDFGHIJKLMNOPQRSTUVWXYZ'
+def _count_values(text: str) -> int:
+    """Return the number of values in a JSON document (names of members are none), without making any of them."""
+    plain = _JSON_TEXT.sub('"', text)  # because a text may hold commas and brackets
+    for space in " \t\r\n":
+        plain = plain.replace(space, "")
+    empty = plain.count("[]") + plain.count("{}")
+    return 1 + sum(map(plain.count, ",[{")) - empty  # each value but the first follows one of these
 
 
 def _deeper_than(document: object, limit: int) -> bool:
@@ -1280,50 +1199,23 @@ def _deeper_than(document: object, limit: int) -> bool:
     return bool(containers)
 
 
-def _has_more_values(body: bytes, limit: int) -> bool:
-    """Tell whether a document has more than `limit` values (names of members are none), without making any of them."""
-    # In front of each value but the first stands one of these; within texts they may, too.
-    if 1 + sum(map(body.count, (b",", b"[", b"{"))) <= limit:
-        return False
-    plain = _without_texts(body).translate(None, b" \t\r\n")
-    empty = plain.count(b"[]") + plain.count(b"{}")
-    return 1 + sum(map(plain.count, (b",", b"[", b"{"))) - empty > limit
-
-
-def _without_texts(body: bytes) -> bytearray:
-    """Return a JSON document with a quote, or some, in place of each text."""
-    body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    plain = bytearray()
-    inside = 0  # a text, at the beginning of a block: 1, else 0
-    for start in range(0, len(body), 65536):  # all at once would take 40 times the memory
-        pieces = body[start : start + 65536].split(b'"')
-        plain += b'"' * inside + b'"'.join(pieces[inside::2])
-        inside ^= len(pieces) - 1 & 1
-    return plain
-
-
 def _parse_json(body: bytes, max_values: int) -> Any:
     """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259).
 
-    HttpException 413 if it has more than `max_values`, counted before any of them is made.
+    HttpException 413 if it has more than `max_values`, counted before any of them is made. A document that is an object
+    is a dict, but a missing member of it is a 400, as it is for `Fields`.
     """
-    if len(body) > max_values and _has_more_values(body, max_values):
-        raise HttpException(413, f"a JSON document of more than {max_values:,} values")
     try:
-        text = body.removeprefix(b"\xef\xbb\xbf").decode().strip(" \t\r\n")
-        marks = body.translate(_MARKS, _UNMARKED)
-        # A number may be too large for a float if it has an exponent of some digits, or very many digits. From the end,
-        # for rfind takes half the time that `in` does.
-        may_overflow = marks.rfind(b"0e000") >= 0 or marks.rfind(b"0" * 64) >= 0
-        value, end = _decoders()[may_overflow](text)
-        if end != len(text):
-            raise ValueError(f"more follows the document at character {end:,}")
+        text = body.removeprefix(b"\xef\xbb\xbf").decode()
+        brackets = text.count("[") + text.count("{")
+        many = len(text) > max_values and brackets + text.count(",") >= max_values  # commas within texts too
+        if many and _count_values(text) > max_values:
+            raise HttpException(413, f"a JSON document of more than {max_values:,} values")
+        value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
-    # Only a document with that many brackets can be that deep.
-    if marks.count(b"[") > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
+    if brackets > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
         raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
-    # Not the objects within it: 16 of them in 1 KiB would cost a fifth of the time.
     return _Given(value, "member") if type(value) is dict else value
 
 
@@ -1335,7 +1227,8 @@ def _as_json_value(value: Any) -> Any:
     from uuid import UUID
 
     if isinstance(value, BaseException):
-        return _exception_as_json(value)
+        trace = traceback.format_exception(type(value), value, value.__traceback__)
+        return {"type": type(value).__name__, "message": str(value), "trace": "".join(trace)}
     if hasattr(value, "isoformat"):  # date, time, datetime
         return value.isoformat()
     if isinstance(value, (UUID, Decimal, os.PathLike)):
@@ -1344,78 +1237,64 @@ def _as_json_value(value: Any) -> Any:
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return dict(value)
+    if hasattr(type(value), "keys") and hasattr(type(value), "__getitem__"):  # a mapping, a sqlite3.Row
+        return {key: value[key] for key in value.keys()}  # noqa: SIM118
     if isinstance(value, (set, frozenset)):
-        try:
+        with contextlib.suppress(TypeError):
             return sorted(value)
-        except TypeError:
-            return list(value)
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview)):
         return list(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON: {_value(value)}")
 
 
-def _exception_as_json(error: BaseException) -> dict[str, Any]:
-    trace = traceback.format_exception(type(error), error, error.__traceback__)
-    return {"type": type(error).__name__, "message": str(error), "trace": "".join(trace)}
-
-
-@functools.cache
-def _encoder() -> Callable[[object], str]:
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_as_json_value).encode
-    # JSONEncoder.encode makes this object anew for every document, which is half the time that a small one takes.
-    # In order: markers (none, so a document within itself is a RecursionError), default, encoder, indent,
-    # key_separator, item_separator, sort_keys, skipkeys, allow_nan.
-    encode = make(None, _as_json_value, json.encoder.encode_basestring, None, ": ", ", ", False, False, False)
-    return lambda document: "".join(encode(document, 0))
+# A document that holds itself is a RecursionError.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value)
 
 
 def _encode_json(document: object, giver: object = None) -> bytes:
-    """Return `document` as JSON in UTF-8; raise ValueError, TypeError or RecursionError for what cannot be written.
+    """Return `document` as JSON in UTF-8; raise ValueError, TypeError or RecursionError if that is impossible.
 
-    That names the member, and `giver`, the function that it is of.
+    The error names the member, and `giver`, the function that it is of.
     """
     try:
-        # A lone surrogate can only stand in a string, and there backslashreplace writes just what JSON escapes it with.
-        return _encoder()(document).encode("utf-8", "backslashreplace")
+        # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
+        return _ENCODER.encode(document).encode("utf-8", "backslashreplace")
     except Exception as error:
-        _explain(error, _unwritable(document, _encoder(), "document") + _of(giver))
+        _explain(error, _unwritable(document, _ENCODER.encode, "document") + _of(giver))
         raise
 
 
-def _unwritable(document: object, write: Callable[[Any], object], name: str) -> str:
-    """Return how the innermost member of `document` is called that `write` fails for: `document["user"]["joined"]`."""
-    outer: list[object] = []
-    while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
-        outer.append(document)
-        for key, member in _members(document):
+def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
+    """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
+    for _ in range(_MAX_JSON_DEPTH):
+        if not isinstance(document, (dict, list, tuple)):
+            try:
+                document = _as_json_value(document)
+            except Exception:
+                break
+        members = document.items() if isinstance(document, dict) else enumerate(document)
+        for key, member in members if isinstance(document, (dict, list, tuple)) else ():
             try:
                 write(member)
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
                 name, document = f"{name}[{_printable(shown):.80}]", member
                 break
+        else:
+            break
     return name
-
-
-def _members(document: Any) -> Iterable[tuple[object, object]]:
-    if not isinstance(document, (dict, list, tuple)):
-        try:
-            document = _as_json_value(document)
-        except Exception:
-            return ()
-    if isinstance(document, dict):
-        return document.items()
-    return enumerate(document) if isinstance(document, (list, tuple)) else ()
 
 
 # ---- HTML ------------------------------------------------------------------------------------------------------------
 #
-# Text that is HTML already, and HTML made of text. What is not known to be HTML is escaped, which is right for text and
-# for quoted attributes; nothing here knows where in a page it stands.
+# How does text get into a page without becoming markup? Everything that is not known to be HTML is escaped.
+#
+#     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
+#     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
+#
+# Known to be HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The
+# escape is right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside
+# it: the manual of markupsafe. A first reading may skip the methods of str and the template strings.
 
 
 class Markup(str):
@@ -1432,13 +1311,13 @@ class Markup(str):
     def __new__(cls, text: Any = "", encoding: str | None = None, errors: str = "strict") -> Markup:
         """Mark `text` as HTML without escaping it; what is HTML itself becomes what it stands for."""
         if type(text) is not str and _is_html(text):
-            text = _as_html(text, _escape)
+            text = _as_html(text)
         return super().__new__(cls, text) if encoding is None else super().__new__(cls, text, encoding, errors)
 
     @classmethod
     def escape(cls, value: object) -> Markup:
         """Return `value` as HTML: escaped, unless it is HTML itself."""
-        return cls(_as_html(value, _escape))
+        return cls(_as_html(value))
 
     def __html__(self) -> Markup:
         return self
@@ -1473,11 +1352,11 @@ class Markup(str):
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
         """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
-        return type(self)(_formatter(_escape).fill(self, args, kwargs))
+        return type(self)(_format_html(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
         """Format as `format(**mapping)` does, without a copy of the mapping."""
-        return type(self)(_formatter(_escape).fill(self, (), mapping))
+        return type(self)(_format_html(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
@@ -1541,19 +1420,10 @@ class _PercentValue:
         return float(self._value)
 
 
-_Escape = Callable[[str], str]
-
-
-def _escaping(quote: str, apostrophe: str) -> _Escape:
-    def escape(text: str) -> str:
-        text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        return text.replace('"', quote).replace("'", apostrophe)
-
-    return escape
-
-
-# As markupsafe does; and in whole pages as html.escape does, which means the same by it.
-_escape, _escape_page = _escaping("&#34;", "&#39;"), _escaping("&quot;", "&#x27;")
+def _escape(text: str) -> str:
+    """Return plain text as HTML, with the character references that markupsafe writes."""
+    text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&#34;").replace("'", "&#39;")
 
 
 def _is_template_string(value: object) -> bool:
@@ -1565,51 +1435,45 @@ def _is_html(value: object) -> bool:
     return hasattr(value, "__html__") or _is_template_string(value)
 
 
-def _as_html(value: Any, escape: _Escape) -> str:
-    """Return a value as HTML: what is HTML itself as it is, the text of anything else escaped."""
+def _as_html(value: Any) -> str:
+    """Return a value as HTML: HTML as it is, the text of anything else escaped."""
     if hasattr(value, "__html__"):
-        found: str = value.__html__()
-        return found
+        return cast(str, value.__html__())
     if _is_template_string(value):
-        return "".join(part if isinstance(part, str) else _interpolated(part, escape) for part in value)
-    return escape(str(value))
+        return "".join(part if isinstance(part, str) else _interpolated(part) for part in value)
+    return _escape(str(value))
 
 
-def _formatted(value: Any, format_spec: str, escape: _Escape) -> str:
+def _formatted(value: Any, format_spec: str) -> str:
     """Return `format(value, format_spec)` as HTML."""
-    if not format_spec:  # what most fields are takes half the time
-        if type(value) is str:
-            return escape(value)
-        if type(value) is Markup:
-            return value
     if hasattr(value, "__html_format__"):
         value = value.__html_format__(format_spec)
     elif not _is_html(value):
         value = format(value, format_spec)
     elif format_spec:
-        raise ValueError(f"{type(value).__name__} takes no format {format_spec!r}, for it has no __html_format__")
-    return _as_html(value, escape)
+        raise ValueError(f"{type(value).__name__} takes no format {format_spec!r}, because it has no __html_format__")
+    return _as_html(value)
 
 
 _CONVERSIONS: dict[str, Callable[[object], str]] = {"a": ascii, "r": repr, "s": str}
 
 
-def _interpolated(part: Any, escape: _Escape) -> str:
+def _interpolated(part: Any) -> str:
     """Return an interpolation of a template string as HTML."""
     value = _CONVERSIONS[part.conversion](part.value) if part.conversion else part.value
     try:
-        return _formatted(value, part.format_spec, escape) if part.format_spec else _joined(value, escape)
+        return _formatted(value, part.format_spec) if part.format_spec else _joined(value)
     except Exception as error:
         _explain(error, f"the value for {{{part.expression}}}")
         raise
 
 
-def _joined(value: Any, escape: _Escape) -> str:
-    """Return a value as HTML, an iterable item by item; a mapping is none here, nor what has a text of its own."""
+def _joined(value: Any) -> str:
+    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
     listed = isinstance(value, Iterable) and getattr(type(value), "__str__", None) is object.__str__
     if not listed or isinstance(value, Mapping) or _is_html(value):
-        return _formatted(value, "", escape)
-    return "".join(_joined(item, escape) for item in value)
+        return _formatted(value, "")
+    return "".join(map(_joined, value))
 
 
 class _MissingValue(KeyError, IndexError):
@@ -1619,57 +1483,69 @@ class _MissingValue(KeyError, IndexError):
 
 
 class _HtmlFormatter(string.Formatter):
-    """Formats as str.format does, and makes HTML of each field."""
+    """Formats one template as str.format does, and makes HTML of each field."""
 
-    def __init__(self, escape: _Escape) -> None:
-        self.escape = escape
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if "&" in format_spec:  # a field within it, as in {price:{width}}, was escaped on its way here
-                format_spec = html.unescape(format_spec)
-        return _formatted(value, format_spec, self.escape)
-
-    def fill(self, template: str, args: Sequence[Any], values: Mapping[str, Any]) -> str:
-        """Return the template with its fields filled in; a failure says which field it was."""
-        try:
-            return self.vformat(template, args, values)
-        except Exception as error:
-            tracer = _FieldTracer(self.escape)
-            with contextlib.suppress(Exception):
-                tracer.vformat(template, args, values)
-            _explain_field(
-                error, tracer.field, template, [*range(len(args)), *(values if isinstance(values, Mapping) else ())]
-            )
-            raise
-
-
-class _FieldTracer(_HtmlFormatter):
-    """Remembers the field at which formatting ended."""
-
-    field = ""
+    field = ""  # that was looked up last; "" before the first one
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.field = field_name
         return super().get_field(field_name, args, kwargs)
 
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if "&" in format_spec:  # a field within it, as in {price:{width}}, was escaped on its way here
+            format_spec = html.unescape(format_spec)
+        return _formatted(value, format_spec)
 
-@functools.cache
-def _formatter(escape: _Escape) -> Any:
-    return _HtmlFormatter(escape)
+
+_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
-def _explain_field(error: Exception, field: str, template: str, given: Sequence[object]) -> None:
-    braces = "in a template a brace that is to stay is written twice, {{ or }}"
-    name = re.split(r"[.[]", field)[0]
-    if type(error) in (IndexError, KeyError) and name not in map(str, given):
-        known = ", ".join(map(str, given)) or "nothing"
-        raise _MissingValue(f"no value for {{{name}}}, only for {known}: {braces}") from None
+def _format_html(template: str, args: Sequence[Any], values: Mapping[str, Any], *, all_ignored: str = "") -> str:
+    """Return a template with its fields filled in as HTML; a failure says which field it was.
+
+    ValueError with the text `all_ignored`, if it is given, for a template without any field.
+    """
+    formatter = _HtmlFormatter()
     try:
-        list(_formatter(_escape).parse(template))
-    except ValueError:
-        _explain(error, braces)
-    else:
-        _explain(error, f"the value for {{{field}}}")
+        text = formatter.vformat(template, args, values)
+    except Exception as error:
+        field = formatter.field
+        given = [str(name) for name in (*range(len(args)), *(values if isinstance(values, Mapping) else ()))]
+        name = re.split(r"[.[]", field)[0]
+        if type(error) in (IndexError, KeyError) and name not in given:
+            known = ", ".join(given) or "nothing"
+            raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+        try:
+            list(formatter.parse(template))
+        except ValueError:
+            _explain(error, _BRACES)
+        else:
+            _explain(error, f"the value for {{{field}}}")
+        raise
+    if all_ignored and not formatter.field:
+        raise ValueError(all_ignored)
+    return text
+
+
+# A page consists of more than this.
+_FILE_NAME = re.compile(r"[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
+
+
+def _fill_template(template: str, values: Mapping[str, Any]) -> str:
+    """Return a page: the template with its fields filled in, or the template itself if there are no values.
+
+    ValueError for the name of a file, and for values of which the template uses none.
+    """
+    if _FILE_NAME.fullmatch(template):
+        raise ValueError(
+            f"html() takes the text of a page, not the name of a file: html(Path({template!r}).read_text(), ...)"
+        )
+    if not values:
+        return template
+    names = ", ".join(values)
+    example = f"{{{next(iter(values))}}}"
+    told = f"html() would ignore its values ({names}): the template has no field such as {example}"
+    return _format_html(template, (), values, all_ignored=f"{told}, and {{{{ stands for a single brace")
 
 
 # ---- the request -----------------------------------------------------------------------------------------------------
@@ -2519,7 +2395,7 @@ def _signing_keys(secret_key: str | bytes | Sequence[str | bytes] | None, cookie
             raise ValueError(f"secret_key: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
         if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
             weak = "a secret_key of %d bytes may be guessed (%s); %s"
-            _report(logging.WARNING, weak, len(key), _place(), _MAKE_SECRET)
+            _LOG.warning(weak, len(key), _place(), _MAKE_SECRET)
     # RFC 5869 section 2.2. The secret is the message of the hash and not its key: an application that signs texts of a
     # client with the same secret cannot be made to sign this text.
     return [_hmac(f"webapp session {cookie}".encode(), key) for key in keys]
@@ -2823,9 +2699,9 @@ class Response:
         other template strings, and an iterable of values is written one after the other.
         """
         if isinstance(template, str):
-            text = _formatter(_escape_page).fill(template, (), values) if values else template
+            text = _fill_template(template, values)
         elif _is_html(template) and not values:
-            text = _as_html(template, _escape_page)
+            text = _as_html(template)
         else:
             raise TypeError(f"html() takes a str, or a template string without values, not {template!r:.80}")
         return self._build(text.encode("utf-8", "replace"), _HTML)
@@ -3122,8 +2998,9 @@ class Executor:
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
-    Any error cancels the executor and answers 422, whatever `validate` returns. No error hook runs, because nothing
-    failed: to change the look of a 422, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
+    Any error cancels the executor and answers 422; the return value of `validate` does not matter then. No error hook
+    runs, because nothing failed: to change the look of a 422, override `on_cancel`; its status is 422 unless
+    `on_cancel` sets another one.
     `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
     """
 
@@ -3147,7 +3024,7 @@ class ValidationExecutor(Executor):
         return self._errors
 
     def add_error(self, field: str, message: str) -> None:
-        """Say what is wrong with an input field, in words for the person who filled it in.
+        """Add a message about an input field, in words for the person who filled it in.
 
         TypeError for anything but two str, because an exception would give the client its stack trace.
         """
@@ -3214,9 +3091,9 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
 
 
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
-    """Return the call that runs an executor of a route whose pattern has the parameters `names`.
+    """Return the call that runs an executor; `names` are the parameters of its route's pattern.
 
-    A decorated function is a handler. Of the other functions, one that needs no argument is a factory.
+    A decorated function is a handler. Another function is a factory if it needs no argument.
     """
     if isinstance(executor, Executor):
         raise TypeError(
@@ -3255,10 +3132,6 @@ def _named(call: _Call, executor: Callable[..., object]) -> _Call:
     return functools.update_wrapper(call, executor, updated=())
 
 
-def _convert(parameter: inspect.Parameter) -> str:
-    return str(getattr(parameter.annotation, "__name__", parameter.annotation))
-
-
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
     """Return the call of a handler: it takes `(context)`, or `(context, ...)` with the pattern's names, or `**names`.
 
@@ -3268,17 +3141,15 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
     sides = _signature(handler), _signature(handler, follow_wrapped=False)
     parameters = [] if sides[0] is None else list(sides[0].parameters.values())
     own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    for parameter in own:
-        if parameter.name not in names and parameter.empty not in (parameter.default, parameter.annotation):
+    for p in own:
+        if p.name not in names and p.empty not in (p.default, p.annotation):
+            convert = getattr(p.annotation, "__name__", p.annotation)
             raise TypeError(
-                f"the handler {_name(handler)}: {parameter.name} is no parameter of the pattern; a query parameter is "
-                f"context.request.query.parse({parameter.name!r}, {_convert(parameter)}, "
-                f"default={_value(parameter.default)}) ({_place()})"
+                f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
+                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
     in_order = [p.name for p in own][: len(names)] in ([], list(names))
     if names and in_order and all(_takes(side, None, *names) for side in sides):
-        if len(names) == 1:
-            return _named(lambda context: handler(context, context._values[0]), handler)
         return _named(lambda context: handler(context, *context._values), handler)
     if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
         return _named(lambda context: handler(context, **context.params), handler)
@@ -3443,7 +3314,7 @@ _NO_HOOKS = _Hooks(())
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
-_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, which is what a database's key does
+_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
 _FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
@@ -3568,7 +3439,7 @@ class _Router:
     # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
     #
     # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
-    # patterns as written, whatever a client sends, and its depth by the longest pattern.
+    # patterns as written and not by the request, and its depth by the longest pattern.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
@@ -3890,22 +3761,13 @@ def _announced_length(head: tuple[str, list[tuple[str, str]]], method: str) -> i
 # A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
 
 
-def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
-    """Raise TypeError unless `hook` can be called with that many positional arguments."""
-    if not callable(hook) or isinstance(hook, type):
-        every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-        raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
-    if not _takes(_signature(hook), *arguments.split(", ")):
-        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
-
-
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
 
 
 class Scope:
-    """A block of routes and hooks: what is attached to it applies to the routes written in it and in blocks inside it.
+    """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
 
     Made by `path`, on an application or on another scope. Two calls make two scopes, even with one prefix: neither's
     hooks reach the other's routes. Hooks apply to routes written above them too. After the first request every
@@ -4080,7 +3942,11 @@ class Scope:
         self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
     ) -> None:
         self._begin_declaration()
-        _check_hook(hook, kind, arguments)
+        if not callable(hook) or isinstance(hook, type):
+            every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
+            raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
+        if not _takes(_signature(hook), *arguments.split(", ")):
+            raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
         hooks.append(hook)
 
     def _inside_out(self) -> list[Scope]:
@@ -4122,6 +3988,7 @@ class Scope:
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
 _FILE = _place.__code__.co_filename
+_LONGEST_REASON = 200  # characters; an access line is read at a glance
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -4130,8 +3997,6 @@ def _report(
     level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
 ) -> None:
     """Log, and never raise: a broken log handler must not cost the client its response."""
-    if error is not None:
-        _forget_earlier(error)
     try:
         if not _LOG.isEnabledFor(level):
             return
@@ -4145,9 +4010,12 @@ def _report(
         )
         vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
         if error is not None:
-            # logging.Formatter prints exc_text unchanged if it is set.
             lines = [where] if where else []
-            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(error)))
+            try:
+                lines += _format_trace(traceback.TracebackException(type(error), error, error.__traceback__))
+            except Exception:  # out of memory, or too deep in recursion
+                lines.append(f"{_value(error, 200)}, whose stack trace cannot be shown")
+            record.exc_text = "\n".join(map(_printable, lines))  # logging.Formatter prints it unchanged if it is set
         _LOG.handle(record)
     except Exception:
         return
@@ -4160,24 +4028,11 @@ def _forget_earlier(error: BaseException) -> None:
     before, and all of them would stay in memory.
     """
     trace = error.__traceback__
+    first = None if trace is None else trace.tb_frame.f_code
     while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is WebApp.__call__.__code__:
+        if trace.tb_next.tb_frame.f_code is first:
             trace.tb_next = None
         trace = trace.tb_next
-
-
-def _outside(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from where it has left this file, None if it never did."""
-    while trace is not None and trace.tb_frame.f_globals is globals():
-        trace = trace.tb_next
-    return trace
-
-
-def _trace_lines(error: BaseException) -> list[str]:
-    try:
-        return list(_format_trace(traceback.TracebackException(type(error), error, error.__traceback__)))
-    except Exception:  # out of memory, or too deep in recursion
-        return [f"{_value(error, 200)}, whose stack trace cannot be shown"]
 
 
 def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
@@ -4186,47 +4041,21 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
     make a line that looks like a frame, or like another record.
     """
-    chain: list[tuple[traceback.TracebackException, str]] = [(found, "")]
-    while chain[-1][0].__cause__ or (chain[-1][0].__context__ and not chain[-1][0].__suppress_context__):
-        cause, context = chain[-1][0].__cause__, chain[-1][0].__context__
-        chain.append((cause, _CAUSED) if cause else (cast(traceback.TracebackException, context), _DURING))
-    for each, link in reversed(chain):
-        own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, each.stack))
-        if own < len(each.stack):
-            del each.stack[:own]
-        if each.stack:
-            yield "Traceback (most recent call last):"
-        for frame in each.stack.format():
-            # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
-            yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
-        for number, line in enumerate(each.format_exception_only()):
-            yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
-        for inner in getattr(each, "exceptions", None) or ():  # of an ExceptionGroup
-            yield from ("  | " + line for line in _format_trace(inner))
-        if link:
-            yield from ("", link, "")
-
-
-# ---- the application -------------------------------------------------------------------------------------------------
-#
-# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
-#
-#     match       find the route; on_request may answer            _match
-#     before      outermost block first; a guard may answer        _respond
-#     executors   then the handler                                 _respond
-#     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_after
-#     hand over   status, headers and body go to the server        Response._hand_over
-#     complete    close files and streams, then on_complete        _complete
-#
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
-# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
-
-# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
-# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
-_HOOK_FAILED = "エラーハンドラで例外が発生しました"
-_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
+    earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    if earlier is not None:
+        yield from (*_format_trace(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+    own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, found.stack))
+    if own < len(found.stack):
+        del found.stack[:own]
+    if found.stack:
+        yield "Traceback (most recent call last):"
+    for frame in found.stack.format():
+        # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
+        yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
+    for number, line in enumerate(found.format_exception_only()):
+        yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
+    for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
+        yield from ("  | " + line for line in _format_trace(inner))
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
@@ -4247,15 +4076,13 @@ def _why(cause: Exception) -> str:
         text = str(cause.message if isinstance(cause, HttpException) else cause)
     except Exception:  # of a __str__ that fails
         text = ""
-    trace = _outside(cause.__traceback__) or cause.__traceback__
-    if not text and trace is not None:
-        while trace.tb_next is not None:
-            trace = trace.tb_next
-        text = f"{name} raised at {os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
-    elif not text:  # the dispatcher has made it without raising it
+    if text:
+        text = text if isinstance(cause, HttpException) else f"{name}: {text}"
+    elif cause.__traceback__ is not None:
+        frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
+        text = f"{name} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
+    else:  # the dispatcher has made it without raising it
         text = f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
-    elif not isinstance(cause, HttpException):
-        text = f"{name}: {text}"
     return _printable(text[:_LONGEST_REASON])
 
 
@@ -4284,6 +4111,27 @@ def _note_nothing(request: Request, route: Route) -> None:
         asked = repr(request.method), repr(request.path)
         _report(logging.DEBUG, "%s %s: 204, " + said, *asked, _place(handler))
         _observer(request.environ).explain(said % _name(handler))
+
+
+# ---- the application -------------------------------------------------------------------------------------------------
+#
+# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
+#
+#     match       find the route; on_request may answer            _match
+#     before      outermost block first; a guard may answer        _respond
+#     executors   then the handler                                 _respond
+#     failure     resolve, log, undo, error hooks, default body    _answer_failure
+#     after       innermost block first                            _run_hook
+#     hand over   status, headers and body go to the server        Response._hand_over
+#     complete    close files and streams, then on_complete        _complete
+#
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
+# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+
+# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
+# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
+_HOOK_FAILED = "エラーハンドラで例外が発生しました"
+_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
 
 
 class _SentStream:
@@ -4322,16 +4170,10 @@ class _SentStream:
             complete(self._context)
 
 
-def _is_same(handler: object, other: object) -> bool:
-    """Tell whether two handlers are one. A bound method is another object each time; others need not be comparable."""
-    return handler is other or (type(handler) is type(other) is MethodType and handler == other)
-
-
 def _check_limit(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} is a whole number, not {value!r}")
     return value
-
 
 
 class WebApp(Scope):
@@ -4385,7 +4227,7 @@ class WebApp(Scope):
         """
 
     def on_complete(self, context: WebContext) -> None:
-        """Run last on every request, once, whatever happened; for a stream, when the server has closed it.
+        """Run last on every request, once, also after a failure; for a stream, when the server has closed it.
 
         Its exception is logged, and changes nothing.
         """
@@ -4418,17 +4260,16 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
-        given = {name: value for name, value in params.items() if value is not None}
-        named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
-        routes = [route for route in named if set(route._names) <= set(given)]
+        named = [route for route in self._routes if handler in route.handlers]
+        routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
             needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
-            raise LookupError(f"url({_value(handler)}) was given {' and '.join(given) or 'nothing'}: {needs}")
+            raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
         route = max(routes, key=lambda route: len(route._names))
-        query = {name: value for name, value in given.items() if name not in route._names}
-        return _write_pattern(route.pattern, given) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
+        query = {name: value for name, value in params.items() if name not in route._names and value is not None}
+        return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
         self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
@@ -4482,8 +4323,8 @@ class WebApp(Scope):
                     self._respond(context, hooks)
             except Exception as cause:
                 self._answer_failure(context, hooks, cause)
-            if hooks.after and not ended:
-                self._run_after(context, hooks)
+            for hook in () if ended else hooks.after:
+                self._run_hook(context, "after", response._save_headers(), hook)
             if response.status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
@@ -4535,11 +4376,12 @@ class WebApp(Scope):
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
-    # run, innermost block first, until one sends. Whatever they do, a complete response is sent.
+    # run, innermost block first, until one sends. In the end a complete response is sent.
 
     def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
         context._chain = None
+        _forget_earlier(cause)
         if type(cause) is AttributeError:
             _list_attributes(cause)
         request, response = context.request, context.response
@@ -4553,10 +4395,10 @@ class WebApp(Scope):
             if isinstance(cause, HttpException):
                 self._add_headers(response, cause)
             for hook in hooks.error:
-                self._run_error_hook(context, hook, cause, status)
+                self._run_hook(context, "error", response._save(), hook, cause, status)
                 if response.sent:
                     return
-            if self._send_answer(context):
+            if self._send_answer(context, hooks):
                 return
         if status >= 500:
             observer.unanswered(cause)
@@ -4575,22 +4417,7 @@ class WebApp(Scope):
         except Exception as error:
             _report(logging.ERROR, "the headers of %s cannot be sent", _value(cause), error=error)
 
-    def _run_error_hook(
-        self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int
-    ) -> None:
-        """Run an error hook. A hook that raises is undone completely, unless it had already sent."""
-        response = context.response
-        saved = response._save()
-        try:
-            value = hook(context, cause, status)
-            if value is not None and value is not response:
-                response._send(value, hook)
-        except Exception as error:
-            if not response.sent:
-                response._restore(saved)
-            self._report_hook(context, "error", error, hook)
-
-    def _send_answer(self, context: WebContext) -> bool:
+    def _send_answer(self, context: WebContext, hooks: _Hooks) -> bool:
         """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
         answered = response.has_body
@@ -4600,28 +4427,31 @@ class WebApp(Scope):
             response._send()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error)
+            self._report_hook(context, "error", error, hooks.error[0] if len(hooks.error) == 1 else None)
         response._session = None
         response._build_default()
         response._send()
         return False
 
-    def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
-        response = context.response
-        for hook in hooks.after:
-            saved = response._save_headers()
-            try:
-                value = hook(context)
-                if value is not None and value is not response:
-                    response._send(value, hook)
-            except Exception as error:
+    def _run_hook(
+        self, context: WebContext, stage: str, saved: tuple[Any, ...], hook: Callable[..., object], *arguments: object
+    ) -> None:
+        """Run an error or after hook. A hook that raises is undone, unless it had already sent."""
+        response, was_sent = context.response, context.response.sent
+        try:
+            value = hook(context, *arguments)
+            if value is not None and value is not response:
+                response._send(value, hook)
+        except Exception as error:
+            if response.sent == was_sent:
                 response._restore(saved)
-                self._report_hook(context, "after", error, hook)
+            self._report_hook(context, stage, error, hook)
 
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
     ) -> None:
-        """Log a failed hook; without one, the failure of a response that several error hooks may have built."""
+        """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
+        _forget_earlier(error)
         method, path = context.request.method, context.request.path
         named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
         extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
@@ -4657,14 +4487,17 @@ class WebApp(Scope):
 
     def _close(self, context: WebContext) -> None:
         """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
-        closing, context.request._closing = context.request._closing, None
-        if closing:
-            with contextlib.ExitStack() as stack:
-                for callback in closing:
-                    stack.callback(self._call_safely, context, "on_close", callback)
+        closing, interrupt = context.request._closing, None
+        while closing:
+            try:
+                self._call_safely(context, "on_close", closing.pop())
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function whose failure is logged and changes nothing."""
+        """Call a function; its failure is logged and changes nothing."""
         # A server that stops closes streams from another thread, and nobody can close a generator that is running.
         generator = getattr(call, "__self__", None)
         if isinstance(generator, GeneratorType) and generator.gi_running:
@@ -4693,7 +4526,7 @@ def _refuse_overrides(app_class: type) -> None:
         argument = "cause" if name == "resolve_status_code" else "context"
         if not callable(method) or (isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None)):
             where = f"{app_class.__qualname__}.{name}"
-            raise TypeError(f"{where} must be a method that takes (self, {argument}) ({_place()})")
+            raise TypeError(f"{where} must take (self, {argument}) ({_place()})")
 
 
 # ---- origins ---------------------------------------------------------------------------------------------------------
@@ -5284,6 +5117,105 @@ class _Patience:
         self.left = min(self._most, self.left + self._limit * size / _PACE)
 
 
+class _BodySpool:  # of this server section alone: goes with its rewrite
+    """Bytes in the order in which they came: in memory up to a limit, beyond it all of them in a temporary file.
+
+    Not a `tempfile.SpooledTemporaryFile`: before Python 3.11 neither zipfile nor io can read one.
+    """
+
+    __slots__ = (
+        "size",  # of all of them
+        "limit",  # bytes that may be in memory
+        "batch",  # bytes that may be there when there is a file, so that fewer writes take more; file() writes the last
+        "in_memory",  # bytes of memory that they take
+        "_pieces",  # while they are in memory, and come in pieces
+        "_file",  # None for pieces
+        "_space",  # the memory of _file, while they are read into place
+    )
+
+    def __init__(self, limit: int, batch: int = 0) -> None:
+        self.limit = limit
+        self.batch = batch
+        self.size = self.in_memory = 0
+        self._pieces: list[bytes] = []
+        self._file: BinaryIO | None = None
+        self._space: memoryview | None = None
+
+    def add(self, data: bytes) -> None:
+        """Append bytes; HttpException 503 if the disk has no room for them."""
+        self.size += len(data)
+        # Byte by byte, each would cost 40 more; and of so few pieces, a system writes all at a time (IOV_MAX).
+        if self._pieces and len(self._pieces[-1]) < 4096:
+            self._pieces[-1] += data
+        else:
+            self._pieces.append(data)
+        self.in_memory += len(data)
+        if self.in_memory > (self.limit if self._file is None else self.batch):
+            self._write_pieces()
+
+    def _write_pieces(self) -> None:
+        """Move what is in memory into the temporary file; HttpException 503 if the disk has no room for it."""
+        try:
+            if self._file is None:
+                import tempfile
+
+                self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
+            # Past its buffer: what is still in that would fail when the file is read, and to flush it after each piece
+            # takes a sixteenth more.
+            raw, written = cast(Any, self._file).raw, 0
+            if (writev := getattr(os, "writev", None)) is not None:
+                written = writev(raw.fileno(), self._pieces)
+            if written < self.in_memory:
+                left = memoryview(b"".join(self._pieces))[written:]
+                while left:  # a disk that is nearly full takes less than all
+                    left = left[raw.write(left) :]
+        except OSError as error:
+            raise HttpException(503, f"what was sent could not be kept: {error}") from error
+        self._pieces.clear()
+        self.in_memory = 0
+
+    def reserve(self, size: int) -> None:
+        """Have the last `size` bytes read into place: an upload of 1 MiB takes half the time of one in pieces."""
+        self._file = file = io.BytesIO(bytes(self.size + size))
+        file.writelines(self._pieces)
+        self._pieces.clear()
+        self._space = file.getbuffer()
+        self.in_memory = len(self._space)
+
+    @property
+    def reserved(self) -> bool:
+        """Whether bytes are read into place."""
+        return self._space is not None
+
+    def read_into(self, receive: Callable[[memoryview], int]) -> int:
+        """Let `receive` fill what is reserved and left, and return how much it did."""
+        assert self._space is not None
+        with self._space[self.size :] as rest:
+            moved = receive(rest)
+        self.size += moved
+        return moved
+
+    def file(self) -> BinaryIO:
+        """Return a file of all bytes, at its start; none are added then. HttpException 503 as for add()."""
+        if self._file is None:
+            return io.BytesIO(b"".join(self._pieces))
+        if self._pieces:
+            self._write_pieces()
+        if self._space is not None:
+            self._space.release()
+            self._file.truncate(self.size)
+        self._file.seek(0)
+        return self._file
+
+    def close(self) -> None:
+        """Let go of the bytes, and delete the temporary file if there is one."""
+        if self._space is not None:
+            self._space.release()
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # of bytes that could not be written
+                self._file.close()
+
+
 class _Body:
     """The body of one request: a decoder of what arrives (RFC 9112 sections 6 and 7), and what it has decoded."""
 
@@ -5306,7 +5238,7 @@ class _Body:
         self.chunked = request.fields.chunked
         self.expected = request.fields.expects and request.modern  # RFC 9110 section 10.1.1
         self.failure: HttpException | None = None
-        self.kept = _Spool(_IN_MEMORY + _PACE)  # one piece more, since it is handed over when it has so many
+        self.kept = _BodySpool(_IN_MEMORY + _PACE)  # one piece more, since it is handed over when it has so many
         self.size = 0
         self.paused = False
         self.patience = _Patience(timeout)
@@ -5321,7 +5253,7 @@ class _Body:
 
     def take(self) -> BinaryIO:
         """Return a file of what was decoded since it was last taken; what comes from now on is taken at once."""
-        kept, self.kept = self.kept, _Spool(_RECEIVE)
+        kept, self.kept = self.kept, _BodySpool(_RECEIVE)
         return kept.file()
 
     def read_into(self, receive: Callable[[memoryview], int]) -> int:
