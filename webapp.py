@@ -1585,7 +1585,7 @@ def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str
 
 
 def _named_segments(path: str) -> list[str]:
-    return [segment for segment in path.split("/") if segment]
+    return list(filter(None, path.split("/")))
 
 
 def _as_path(segments: Iterable[str]) -> str:
@@ -2519,6 +2519,7 @@ class _Session:
 
 _NOT_GIVEN: Any = object()  # where None is a value
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
+_BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
 def _rather(value: object) -> str:
@@ -2823,18 +2824,20 @@ class Response:
             if hasattr(value, "__next__"):
                 self._close_later(value)
             self._refuse_if_sent()
-        if value is not None and value is not self:
+        if type(value) is str:  # most handlers return one
+            self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
+        elif value is not None and value is not self:
             self._put(value, giver)
-        body, status, described = self._body, self._status, _NO_HEADERS
-        if body is not None and not isinstance(body, bytes):
-            body, described, status = body.begin(self._request, status, giver)
-        if self._session is not None:
-            described = {**described, **self._session.headers(giver)}
-        # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
-        if described:
-            self._headers = {**self._headers, **described}
+        body, status = self._body, self._status
+        if self._session is not None or not (body is None or isinstance(body, bytes)):
+            begun: _Begun = (body, _NO_HEADERS, status)
+            if hasattr(body, "begin"):
+                begun = body.begin(self._request, status, giver)
+            saved = {} if self._session is None else self._session.headers(giver)
+            # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
+            body, described, status = begun
+            self._headers, self._body = {**self._headers, **described, **saved}, body
         self._status = status or self._status or (204 if body is None else 200)
-        self._body = body
         self._state = _SENT
 
     def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
@@ -2844,21 +2847,21 @@ class Response:
         """
         if value is not None and value is not self:
             self._send(value, giver)
-        elif self._state == _OPEN and (
-            (self._status is not None and self._status >= 300)
-            or (value is self and (self._status is not None or self.has_body))
-        ):
+            return True
+        returned = value is self and (self._status is not None or self._body is not None)
+        if self._state == _OPEN and (returned or (self._status or 200) >= 300):
             self._send(None, giver)
         return self._state != _OPEN
 
     def _put(self, value: Any, giver: object) -> None:
         """Build the body that `value` stands for; `giver` is named if it stands for none."""
         if isinstance(value, str):
-            self._build(value.encode("utf-8", "replace"), _HTML if hasattr(value, "__html__") else _TEXT)
+            self._body = value.encode("utf-8", "replace")
+            self._content_type = _HTML if hasattr(value, "__html__") else _TEXT
         elif isinstance(value, (dict, list)):
-            self._build(_Document(value, self._form), _JSON)
+            self._body, self._content_type = _Document(value, self._form), _JSON
         elif isinstance(value, (bytes, bytearray, memoryview)):
-            self._build(bytes(value), "application/octet-stream")
+            self._body, self._content_type = bytes(value), "application/octet-stream"
         elif _is_html(value):
             self.html(value)
         elif hasattr(value, "__next__"):
@@ -2880,19 +2883,21 @@ class Response:
 
     def _save(self) -> tuple[Any, ...]:
         """Return all that is built, for `_restore`."""
-        session = self._session and self._session.copy()
+        session = self._session
+        if session is not None and self._state == _OPEN:
+            session = session.copy()
         return self._headers, self._status, self._body, self._content_type, self._form, session
 
-    def _save_headers(self) -> tuple[Any, ...]:
-        """Return the headers alone, for `_restore`: without status, body, form and changes of the session."""
-        return self._headers, None, None, _TEXT, None, None
-
     def _restore(self, saved: tuple[Any, ...]) -> None:
-        """Go back to what `_save` or `_save_headers` has returned."""
+        """Go back to the result of `_save`."""
         if self._state == _OPEN:
             self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
         else:
             self._headers = saved[0]
+
+    def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
+        """Go back to the header fields before a step, without body, form and changes of the session; set the status."""
+        self._restore((headers, status, None, _TEXT, None, None))
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
@@ -2913,17 +2918,19 @@ class Response:
         self._state = _HANDED_OVER
         status = self._status or 200
         body: bytes | Iterator[bytes] | _FileBody = self._body
-        if body is None or status in (204, 205, 304):  # 205: RFC 9110 section 15.3.6
+        if status in _BODILESS or body is None:
             body = b""
         if self._request._varies:
             self._note_variance()
-        headers = self._header_list([] if "content-type" in self._headers else [("Content-Type", self._content_type)])
+        headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
+        if self._headers:
+            self._header_list(headers)
         if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
             headers = _without(headers, "content-type", "content-length")
-        elif isinstance(body, (bytes, _FileBody)):
+        elif (length := len(body) if isinstance(body, bytes) else getattr(body, "size", None)) is not None:
             if "content-length" in self._headers:
                 headers = _without(headers, "content-length")
-            headers.append(("Content-Length", str(len(body) if isinstance(body, bytes) else body.size)))
+            headers.append(("Content-Length", str(length)))
         start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
@@ -3150,6 +3157,8 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
             )
     in_order = [p.name for p in own][: len(names)] in ([], list(names))
     if names and in_order and all(_takes(side, None, *names) for side in sides):
+        if len(names) == 1:
+            return _named(lambda context: handler(context, context._values[0]), handler)
         return _named(lambda context: handler(context, *context._values), handler)
     if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
         return _named(lambda context: handler(context, **context.params), handler)
@@ -3179,7 +3188,7 @@ class WebContext:
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
         "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
-        "_saved": "The header fields before the running step, for Response._restore.",
+        "_headers": "The header fields before the running step, which a failure goes back to.",
         "_state": "The dict for the application, None until it asks for it.",
         "_values": "The path's parameters in the pattern's order; set by the match.",
     }
@@ -3191,8 +3200,8 @@ class WebContext:
         self.route: Route | None = None
         self._values: Sequence[Any] = ()
         self._state: dict[Any, Any] | None = None
-        self._chain: deque[_Call] | None = deque()
-        self._saved = self.response._save_headers()
+        self._chain: deque[_Call] | None = None
+        self._headers = _NO_HEADERS
 
     @property
     def params(self) -> dict[str, Any]:
@@ -3443,36 +3452,38 @@ class _Router:
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
+        size = len(segments)
         methods: list[str] = []
-        route, values = self._walk(self._root, segments, 0, (), method, methods) or (None, ())
-        return route, values, methods
-
-    def _walk(
-        self,
-        node: _Node,
-        segments: Sequence[str],
-        depth: int,
-        values: tuple[Any, ...],
-        method: str,
-        methods: list[str],
-    ) -> tuple[Route, tuple[Any, ...]] | None:
-        """Match the segments from `depth` on against the patterns behind `node`; note the methods of all that fit."""
-        if depth == len(segments):
-            methods += node.routes
-            route = node.routes.get(method) or node.routes.get("*")
-            return None if route is None else (route, values)
-        segment, found, behind = segments[depth], None, depth + 1
-        literal = node.literals.get(segment)
-        if literal is not None:
-            found = self._walk(literal, segments, behind, values, method, methods)
-        if found is None and node.integer is not None and _INTEGER.fullmatch(segment):
-            found = self._walk(node.integer, segments, behind, (*values, int(segment)), method, methods)
-        if found is None and node.name is not None:
-            found = self._walk(node.name, segments, behind, (*values, segment), method, methods)
-        if found is None and node.rest is not None:
-            rest = "/".join(segments[depth:])
-            found = self._walk(node.rest, segments, len(segments), (*values, rest), method, methods)
-        return found
+        waiting: list[tuple[_Node, int, list[Any]]] = []  # choices not yet tried: node, depth, values
+        node, depth = self._root, 0
+        values: list[Any] = []
+        while True:
+            while depth < size:
+                segment = segments[depth]
+                child = node.literals.get(segment)
+                if child is None and node.integer is None and node.rest is None:
+                    child = node.name
+                    values.append(segment)
+                else:
+                    # The weakest choice is put down first, so that the best is taken up first.
+                    if node.rest is not None:
+                        waiting.append((node.rest, size, [*values, "/".join(segments[depth:])]))
+                    if node.name is not None:
+                        waiting.append((node.name, depth + 1, [*values, segment]))
+                    if node.integer is not None and _INTEGER.fullmatch(segment):
+                        waiting.append((node.integer, depth + 1, [*values, int(segment)]))
+                if child is None:
+                    break
+                node = child
+                depth += 1
+            else:
+                route = node.routes.get(method) or node.routes.get("*")
+                if route is not None:
+                    return route, values, methods
+                methods += node.routes
+            if not waiting:
+                return None, (), methods
+            node, depth, values = waiting.pop()
 
 
 def _disguised(segments: Iterable[tuple[str, str]]) -> str:
@@ -4216,6 +4227,7 @@ class WebApp(Scope):
         self._sealing = threading.Lock()
         self._sealed = False
         self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
+        self._overrides_on_request = type(self).on_request is not WebApp.on_request
         self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
 
     # The three methods that an application may override.
@@ -4308,23 +4320,24 @@ class WebApp(Scope):
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
-            miss = self._match(context)
+            miss = self._match(context, environ)
             hooks = self._own_hooks if context.route is None else context.route._hooks
             ended = False  # by on_request: only on_complete runs behind it
             try:
-                try:
-                    response._has_answered(self.on_request(context), self.on_request)
-                finally:
-                    ended = response.sent
+                if self._overrides_on_request:
+                    try:
+                        response._has_answered(self.on_request(context), self.on_request)
+                    finally:
+                        ended = response.sent
                 if miss is not None and not ended:
-                    context._saved = response._save_headers()
+                    context._headers = response._headers
                     self._answer_failure(context, hooks, miss)
                 elif not ended:
                     self._respond(context, hooks)
             except Exception as cause:
                 self._answer_failure(context, hooks, cause)
             for hook in () if ended else hooks.after:
-                self._run_hook(context, "after", response._save_headers(), hook)
+                self._run_hook(context, "after", response._save(), hook)
             if response.status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
@@ -4336,11 +4349,10 @@ class WebApp(Scope):
             if streamed is None and (self._overrides_on_complete or context.request._closing):
                 self._complete(context)
 
-    def _match(self, context: WebContext) -> HttpException | None:
+    def _match(self, context: WebContext, environ: _Environ) -> HttpException | None:
         """Set the context's route and parameters; return the exception that answers a miss, None for a match."""
         # The exception is not raised: its traceback would refer to a frame that refers to the exception.
-        environ, method = context.request.environ, context.request.method
-        path = environ.get("PATH_INFO") or "/"
+        path, method = environ.get("PATH_INFO") or "/", context.request.method
         target = environ.get("REQUEST_URI") or environ.get("RAW_URI")
         # A %2F in the raw target may make another path of PATH_INFO.
         if target is None or "%2" not in target:
@@ -4352,6 +4364,7 @@ class WebApp(Scope):
                 return HttpException(400, "the path is not UTF-8")
             context.route, context._values, methods = self._router.match(segments, method)
             if context.route is None:
+                context._chain = deque()
                 return MethodNotAllowedException(methods) if methods else NotFoundException()
         context._chain = deque(context.route._calls)
         return None
@@ -4360,10 +4373,10 @@ class WebApp(Scope):
         """Run before hooks, executors and handler until one has answered; else send the response that they built."""
         response = context.response
         for hook in hooks.before:
-            context._saved = response._save_headers()
+            context._headers = response._headers
             if response._has_answered(hook(context), hook):
                 return
-        context._saved = response._save_headers()
+        context._headers = response._headers
         chain = cast("deque[_Call]", context._chain)
         while chain:
             call = chain.popleft()
@@ -4390,8 +4403,7 @@ class WebApp(Scope):
         observer = _observer(request.environ)
         observer.explain(_why(cause))
         if not response.sent:
-            response._restore(context._saved)
-            response.code(status)
+            response._undo_step(context._headers, status)
             if isinstance(cause, HttpException):
                 self._add_headers(response, cause)
             for hook in hooks.error:
