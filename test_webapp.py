@@ -1622,7 +1622,7 @@ def test_accept_header_decides_on_the_best_type_and_on_json(accept, offers, best
 OWS = st.sampled_from(["", "", " ", "\t"])
 TRICKY_VALUES = ["1", "2", ";q=0", ";q=0;", ";q=1", ",", '"', "\\", ', application/json;q=1, "']
 ACCEPT_RANGES = ["text/html"] * 3 + ["text/*", "*/*"] * 2 + ["text/plain", JSON, "application/*", "text/javascript"]
-PARAMETERS = [{}, {}, {"v": "1"}, {"l": "2"}, {"l": "2", "v": "1"}]
+PARAMETERS = [{}, {}, {"v": "1"}, {"v": "1"}, {"l": "2", "v": "1"}]
 WEIGHTS = {"": 1000, "1": 1000, "1.000": 1000, "0.5": 500, "0.50": 500, "0.499": 499, "0.001": 1, "0": 0, "0.000": 0}
 
 
@@ -1663,7 +1663,7 @@ def meant(found, offers):
     return best, any(weight for _, media_range, _, weight in found if media_range in (JSON, "text/javascript"))
 
 
-@settings(max_examples=5 * settings().max_examples)
+@settings(max_examples=10 * settings().max_examples)
 @given(st.lists(accept_elements(), min_size=1, max_size=5), st.permutations(list(OFFERS)), st.integers(1, len(OFFERS)))
 def test_every_well_formed_accept_header_means_what_its_parts_mean(found, offers, count):
     header = ", ,".join(text for text, *_ in found)
@@ -3391,8 +3391,8 @@ WORST = {
         "bare backslashes": lambda: parts(b"\\a", b'; filename="'),
         "escapes": lambda: parts(b"%41", b"; filename*=utf-8''"),
         "control characters": lambda: parts(b"\1", b"; filename="),
-        "lines like a boundary": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
-        "lines like the last boundary": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
+        "lines like a boundary 400": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
+        "lines like the last boundary 400": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
         "too many lines like a boundary 400": lambda: file_of(b"\r\n--xy"),
         "a preamble of such lines 400": lambda: filled(b"\r\n--xy", size=16 * MEBIBYTE),
         "beginnings of a boundary": lambda: file_of(b"\r\n--"), "line ends": lambda: file_of(b"\r\n"),
