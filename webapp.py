@@ -2534,7 +2534,6 @@ def _as_session_value(value: object) -> object:
 
 def _save_session(response: Response, giver: object) -> None:
     """Set, or delete, the session's cookie if the session has changed."""
-
     app = response._request._app
     try:
         document = _session_text(response._session)
