@@ -786,7 +786,7 @@ def _wsgi_text(text: str, errors: str = "strict") -> str:
 
 _PERCENT_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_CHARACTERS = {first + second: chr(int(first + second, 16)) for first in string.hexdigits for second in string.hexdigits}
+_CHARACTERS = {digits: chr(int(digits, 16)) for digits in map("".join, itertools.product(string.hexdigits, repeat=2))}
 
 
 def _unescape_percent(text: str) -> str:
@@ -800,7 +800,7 @@ def _unescape_percent(text: str) -> str:
 def _unquote_field(text: str) -> str:
     """Decode percent escapes and then UTF-8 in text of one byte per character; HttpException 400 if it is no UTF-8."""
     try:
-        return _wsgi_text(_unescape_percent(text))
+        return _wsgi_text(_unescape_percent(text) if "%" in text else text)
     except UnicodeError:
         raise HttpException(400, "Text in the request is not UTF-8") from None
 
@@ -1266,22 +1266,23 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    for _ in range(_MAX_JSON_DEPTH):
+    outer: list[object] = []  # a document may hold itself
+    while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
+        outer.append(document)
         if not isinstance(document, (dict, list, tuple)):
             try:
                 document = _as_json_value(document)
             except Exception:
                 break
-        members = document.items() if isinstance(document, dict) else enumerate(document)
-        for key, member in members if isinstance(document, (dict, list, tuple)) else ():
+        if isinstance(document, (list, tuple)):
+            document = dict(enumerate(document))
+        for key, member in document.items() if isinstance(document, dict) else ():
             try:
                 write(member)
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
                 name, document = f"{name}[{_printable(shown):.80}]", member
                 break
-        else:
-            break
     return name
 
 
@@ -1528,7 +1529,7 @@ def _format_html(template: str, args: Sequence[Any], values: Mapping[str, Any], 
 
 
 # A page consists of more than this.
-_FILE_NAME = re.compile(r"[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
+_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
