@@ -956,16 +956,16 @@ def plain(*arguments):
     [
         ("error hook", plain, "plain"),
         ("after hook", functools.wraps(plain)(lambda *arguments: plain()), "plain"),
-        ("on_close callback", functools.partial(plain, 1), "a partial of plain"),
+        ("on_close hook", functools.partial(plain, 1), "a partial of plain"),
         ("error hook", Named().method, "Named.method"),
-        ("on_close callback", Named(), "an object of Named"),
+        ("on_close hook", Named(), "an object of Named"),
     ],
 )
 def test_7_4_log_says_in_its_second_line_which_hook_failed_and_where_it_stands_and_on_which_request(stage, hook, name):
     """The line is part of the stack trace, because the message is fixed."""
     app = WebApp()
-    app.get("/it's")(lambda context: context.on_close(hook) if stage == "on_close callback" else 1 / 0)
-    if stage != "on_close callback":
+    app.get("/it's")(lambda context: context.on_close(hook) if stage == "on_close hook" else 1 / 0)
+    if stage != "on_close hook":
         getattr(app, stage.partition(" ")[0])(hook)
     with Log() as log:
         client(app).get("/it's")
@@ -8818,9 +8818,9 @@ DECLARED = [
     (lambda app: app.get("/files/*"), ValueError, "a parameter is written {name:path}, not *"),
     (lambda app: app.mount("/in", app), TypeError, "an application cannot be mounted in itself"),
     (lambda app: checking(secret_fields=None), TypeError, "NewItem.secret_fields is a tuple: names of fields, not Non"),
-    (lambda app: overriding(on_request=lambda self: None), TypeError, "must be a method that takes (self, context)"),
+    (lambda app: overriding(on_request=lambda self: None), TypeError, "must take (self, context)"),
     (lambda app: overriding(on_request=arrive_with), TypeError, "arrive_with is async, and WSGI is not"),
-    (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "must be a method that takes (self, cause)"),
+    (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "must take (self, cause)"),
     (lambda app: app.get("/")(lambda: ""), TypeError, "must take (context)"),
     (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
     (lambda app: app.static("/static", "nowhere"), ValueError, f"'nowhere' is no directory in {os.getcwd()}"),

@@ -107,25 +107,10 @@ if TYPE_CHECKING:
 __version__ = "1.0.0"
 
 __all__ = [
-    "CodeException",
-    "Executor",
-    "Fields",
-    "HttpException",
-    "Markup",
-    "MethodNotAllowedException",
-    "NotFoundException",
-    "Request",
-    "Response",
-    "Route",
-    "Scope",
-    "Server",
-    "TestClient",
-    "UploadedFile",
-    "ValidationExecutor",
-    "WebApp",
-    "WebContext",
-    "same_origin",
-]
+    "CodeException", "Executor", "Fields", "HttpException", "Markup", "MethodNotAllowedException", "NotFoundException",
+    "Request", "Response", "Route", "Scope", "Server", "TestClient", "UploadedFile", "ValidationExecutor", "WebApp",
+    "WebContext", "same_origin",
+]  # fmt: skip
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
@@ -2939,13 +2924,12 @@ class Response:
 # ---- executors -------------------------------------------------------------------------------------------------------
 #
 # What runs for a route? Its executors, one after the other, then its handler. A route names Executor classes, factories
-# or functions, never instances: an instance would carry one request's errors into the next request. A function is
-# called a handler.
+# or functions, never instances: an instance would carry one request's errors into the next request.
 #
-# `_make_call(executor, names)` makes a call of each of them: a function that takes the context alone.
-# For the pattern "/users/{id:int}" and `def user(context, id)`, the call is `lambda context: user(context, 7)`.
-# A function that the dispatcher could not call is refused when it is declared. Nothing here catches an exception.
-# A first reading may skip `_handler_call`.
+#     _make_call(user, ["id"])      for `def user(context, id)`: lambda context: user(context, 7)
+#
+# A call takes the context alone. A function that the dispatcher could not call is refused when it is declared.
+# Nothing here catches an exception. A first reading may skip `_handler_call`.
 
 _Call = Callable[["WebContext"], object]
 
@@ -3056,14 +3040,13 @@ class ValidationExecutor(Executor):
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
-        if self._errors and not self.canceled:  # the application has put one into the dict by hand
-            self.cancel()
-        if self.canceled or value is None or value is context.response:
-            return value
-        raise TypeError(
-            f"{_name(type(self).validate)} returned {type(value).__name__}: tell mistakes in the input to "
-            "add_error(field, message) or add_errors(mapping), and return None"
-        )
+        self.canceled = self.canceled or bool(self._errors)  # an application may put errors into the dict by hand
+        if not self.canceled and value is not None and value is not context.response:
+            raise TypeError(
+                f"{_name(type(self).validate)} returned {type(value).__name__}: tell mistakes in the input to "
+                "add_error(field, message) or add_errors(mapping), and return None"
+            )
+        return value
 
     def on_cancel(self, context: WebContext) -> object:
         """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
@@ -3108,24 +3091,17 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
             f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
             f"give the class, or a function that makes one ({_place()})"
         )
-    if isinstance(executor, type):
-        if not issubclass(executor, Executor):
-            raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
-        if not _takes(_signature(executor)):
-            raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
-    elif not callable(executor):
-        raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_place()})")
-    elif decorated or _needs_argument(executor):
+    is_class = isinstance(executor, type)
+    if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
+        raise TypeError(f"{_value(executor)} is no executor: give an Executor class, factory or handler ({_place()})")
+    signature = _signature(executor)
+    # A function that takes `*args` is a handler in a decorator without functools.wraps.
+    takes_any = signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    if not is_class and (decorated or takes_any or not _takes(signature)):
         return _handler_call(executor, names)
-    return _named(functools.partial(_run_made, executor), executor)
-
-
-def _needs_argument(function: Callable[..., object]) -> bool:
-    """Tell a handler from a factory. A function that takes `*args` is a handler in a decorator without wraps."""
-    signature = _signature(function)
-    if signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
-        return True
-    return not _takes(signature)
+    if not _takes(signature):
+        raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
+    return functools.update_wrapper(functools.partial(_run_made, executor), executor, updated=())
 
 
 def _run_made(factory: Callable[[], object], context: WebContext) -> object:
@@ -3134,10 +3110,6 @@ def _run_made(factory: Callable[[], object], context: WebContext) -> object:
         made = f"the factory {_place(factory)} made {_name(type(executor))}"
         raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
     return _run_executor(executor, context)
-
-
-def _named(call: _Call, executor: Callable[..., object]) -> _Call:
-    return functools.update_wrapper(call, executor, updated=())
 
 
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
@@ -3158,11 +3130,11 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
             )
     in_order = [p.name for p in own][: len(names)] in ([], list(names))
     if names and in_order and all(_takes(side, None, *names) for side in sides):
-        if len(names) == 1:
-            return _named(lambda context: handler(context, context._values[0]), handler)
-        return _named(lambda context: handler(context, *context._values), handler)
+        call: _Call = lambda context: handler(context, *context._values)  # noqa: E731
+        return functools.update_wrapper(call, handler, updated=())
     if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
-        return _named(lambda context: handler(context, **context.params), handler)
+        call = lambda context: handler(context, **context.params)  # noqa: E731
+        return functools.update_wrapper(call, handler, updated=())
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
     if not forgotten and not any(p.name in names for p in own) and all(_takes(side, None) for side in sides):
@@ -3311,16 +3283,20 @@ class _Hooks:
 
     __slots__ = ("after", "before", "error")
 
-    def __init__(self, scopes: Sequence[Scope]) -> None:
-        """Collect the hooks of `scopes`, which stand innermost first."""
+    def __init__(self, innermost: Scope | None = None) -> None:
+        """Collect the hooks of a scope and of the scopes around it."""
+        scopes: list[Scope] = []
+        while innermost is not None:
+            scopes.append(innermost)
+            innermost = innermost._parent
         # Before hooks go in, from the outermost block to the innermost; after and error hooks come back out. Within a
-        # block each kind keeps the order of writing, whichever direction the blocks are taken in.
+        # block each kind keeps the order of writing.
         self.before = tuple(hook for scope in reversed(scopes) for hook in scope._before)
         self.after = tuple(hook for scope in scopes for hook in scope._after)
         self.error = tuple(hook for scope in scopes for hook in scope._error)
 
 
-_NO_HOOKS = _Hooks(())
+_NO_HOOKS = _Hooks()
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
@@ -3867,7 +3843,7 @@ class Scope:
         app._routes += routes
 
         def append(handler: _Handler) -> _Handler:
-            app._refuse_if_sealed()
+            self._begin_declaration()
             for route in routes:
                 route._append(handler, decorated=True)
             return handler
@@ -3875,7 +3851,8 @@ class Scope:
         return append
 
     def _begin_declaration(self) -> None:
-        self._app._refuse_if_sealed()
+        if self._app._sealed:
+            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
         self._is_empty = False
 
     def _whole(self, pattern: str) -> tuple[list[tuple[str, str]], str]:
@@ -3960,10 +3937,6 @@ class Scope:
         if not _takes(_signature(hook), *arguments.split(", ")):
             raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
         hooks.append(hook)
-
-    def _inside_out(self) -> list[Scope]:
-        """Return this scope and those around it, innermost first."""
-        return [self, *(() if self._parent is None else self._parent._inside_out())]
 
     # Routes whose handlers are not the application's own.
 
@@ -4129,21 +4102,18 @@ def _note_nothing(request: Request, route: Route) -> None:
 #
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
-#     match       find the route; on_request may answer            _match
-#     before      outermost block first; a guard may answer        _respond
-#     executors   then the handler                                 _respond
-#     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_hook
-#     hand over   status, headers and body go to the server        Response._hand_over
-#     complete    close files and streams, then on_complete        _complete
+#     _match             find the route; then on_request may answer
+#     _respond           before hooks, outermost block first; a guard may answer; executors; handler
+#     _answer_failure    resolve, log, undo, error hooks, default body
+#     _run_hook          after hooks, innermost block first; then the server gets status, headers and body
+#     _complete          close files and streams, then on_complete
 #
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
-# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. Of its server the
+# dispatcher knows only PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
 
-# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
-# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
+# "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
+# on_close callback or on_complete has failed; traceback and `extra` tell which of them.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
-_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
 
 
 class _SentStream:
@@ -4228,8 +4198,7 @@ class WebApp(Scope):
         self._sealing = threading.Lock()
         self._sealed = False
         self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
-        self._overrides_on_request = type(self).on_request is not WebApp.on_request
-        self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
+        self._overrides_on_request = self._overrides_on_complete = False  # set when sealing
 
     # The three methods that an application may override.
 
@@ -4295,10 +4264,6 @@ class WebApp(Scope):
         self._seal()
         _run(self, host, port, quiet=quiet, reload=reload, **options)
 
-    def _refuse_if_sealed(self) -> None:
-        if self._sealed:
-            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
-
     def _seal(self) -> None:
         """Collect the hooks of each route once, and end the declarations."""
         with self._sealing:
@@ -4307,8 +4272,10 @@ class WebApp(Scope):
             for route in self._routes:
                 if not route.handlers:
                     raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
-                route._hooks = _Hooks(route.scope._inside_out())
-            self._own_hooks = _Hooks((self,))
+                route._hooks = _Hooks(route.scope)
+            self._own_hooks = _Hooks(self)
+            self._overrides_on_request = type(self).on_request is not WebApp.on_request
+            self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
             self._sealed = True
 
     # The dispatcher.
@@ -4466,7 +4433,7 @@ class WebApp(Scope):
         """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
-        named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
+        named = "the response that the error hooks built" if hook is None else f"{stage} hook {_place(hook)}"
         extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
         extra.update(method=_printable(method), path=_printable(path))
         _report(logging.ERROR, _HOOK_FAILED, error=error, where=f"{named} failed for {method!r} {path!r}:", **extra)
@@ -4493,10 +4460,7 @@ class WebApp(Scope):
         try:
             self._close(context)
         finally:  # also when KeyboardInterrupt passes through
-            try:
-                self._call_safely(context, "on_complete", self.on_complete, context)
-            finally:
-                self._close(context)  # on_complete may have opened something
+            self._call_safely(context, "on_complete", self.on_complete, context)
 
     def _close(self, context: WebContext) -> None:
         """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
