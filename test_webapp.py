@@ -1044,16 +1044,6 @@ def test_7_5_stack_trace_is_that_of_python_if_no_line_ends_are_in_it():
     assert record.exc_text == logging.Formatter().formatException(record.exc_info)
 
 
-def test_7_5_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
-    error = None
-    for number in range(sys.getrecursionlimit() + 100):
-        error, cause = ValueError(number), error
-        error.__cause__ = cause
-    with Log() as log:
-        answer(raiser(error))
-    assert f"ValueError: {number}" in log.records[0].exc_text
-
-
 def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
     logger = logging.getLogger("webapp")
     assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)  # it is that of a library
@@ -2682,34 +2672,25 @@ def test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted
     assert read(look, options={"trusted_proxies": proxies}, headers=headers) == expected
 
 
-def may_be_a_host(text):
-    """Whether a Host field may be so: RFC 9110 section 7.2, RFC 3986 section 3.2.2."""
-    name = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+"
-    return re.fullmatch(rf"(?:{name}|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?", text) is not None
+# A text that can be no host, address or scheme counts as not sent, by a client, a proxy or a server.
+NO_HOSTS = ['a"><script>', "a/b", "a b", "a@b", "\xe4", "%4", "[:1", "[::1]x", ":80", "a:123456", "a:b", "http://a"]
+HOSTS = ["a", "a:", "a:65535", "A.b-c_d~", "%C3%A4", "!$&'()*+,;=", "[::1]", "[2001:db8::7]:81"]
 
 
-HOSTS = st.text("ab.:[]1%2\"'<>&/@,; \t\\\xe4", max_size=8) | st.sampled_from(["", "a.example:81", "[::1]"])
-
-
-@given(HOSTS, HOSTS, HOSTS, HOSTS, HOSTS, st.sampled_from([0, 1, 2]))
-@example("", "", "", "[:1", "", 0)
-@example('a"><script>', "[2001:db8::7]:81", "https://", "", "<script>", 1)
-def test_whatever_client_proxy_and_server_say_host_url_and_address_hold_only_what_these_can_be(
-    sent, forwarded, protocol, own, address, proxies
-):
-    def look(request):
-        return request.host, request.url, request.scheme, request.remote_address
-
-    environ = {"HTTP_HOST": sent, "HTTP_X_FORWARDED_HOST": forwarded, "HTTP_X_FORWARDED_PROTO": protocol}
-    environ.update(HTTP_X_FORWARDED_FOR=address, SERVER_NAME=own, SERVER_PORT="80", REMOTE_ADDR="192.0.2.1")
-    host, url, scheme, found = read(
-        look, environ=environ, options={"trusted_proxies": proxies}, unchecked="it refuses such an environment"
-    )
-    assert may_be_a_host(host) and scheme == "http" and url == f"http://{host}/"
-    said = [forwarded.split(",")[-proxies:][0].strip(" \t")] * bool(proxies) + [sent]
-    known = f"[{own}]" if ":" in own else own
-    assert host == next(filter(may_be_a_host, [*said, known, "localhost"]))
-    assert found == "192.0.2.1" or (proxies and not set("\"'<>&/@; \t\\\xe4") & set(found))
+@pytest.mark.parametrize("sent, valid", [(host, True) for host in HOSTS] + [(host, False) for host in NO_HOSTS])
+def test_host_url_and_address_hold_only_what_can_be_one_whoever_says_it(sent, valid):
+    """RFC 9110 section 7.2, RFC 3986 section 3.2.2."""
+    for sender in ("HTTP_HOST", "HTTP_X_FORWARDED_HOST", "SERVER_NAME"):
+        environ = {"HTTP_HOST": "", "SERVER_NAME": "own", "SERVER_PORT": "80", "REMOTE_ADDR": "192.0.2.1", sender: sent}
+        environ.update(HTTP_X_FORWARDED_FOR=f"<{sent}", HTTP_X_FORWARDED_PROTO=sent)
+        host, url, address = read(
+            lambda request: (request.host, request.url, request.remote_address),
+            environ=environ, options={"trusted_proxies": 1}, unchecked="it refuses such an environment",
+        )  # fmt: skip
+        if sender != "SERVER_NAME":
+            last = sent.split(",")[-1] if sender != "HTTP_HOST" else sent  # a proxy joins hosts with commas
+            assert host == (last if valid else "own")
+        assert (url, address) == (f"http://{host}/", "192.0.2.1") and not set(host) & set('"<>/@ \t\xe4')
 
 
 def test_headers_are_a_case_insensitive_read_only_mapping_with_names_as_sent():
@@ -3012,7 +2993,7 @@ REQUEST_PUBLIC = (
 
 
 @given(ENVIRONMENTS, st.sampled_from(["GET", "POST"]), st.permutations(REQUEST_PUBLIC), st.sampled_from([0, 2]))
-def test_no_attribute_of_a_request_raises_anything_but_an_http_exception_of_4xx(environ, method, names, proxies):
+def test_no_attribute_of_a_request_raises_anything_but_a_4xx_and_no_request_is_a_500(environ, method, names, proxies):
     # A stream takes the body, which is a RuntimeError of the application; read last it takes what is left.
     names = sorted(names, key="stream".__eq__)
 
@@ -3029,13 +3010,9 @@ def test_no_attribute_of_a_request_raises_anything_but_an_http_exception_of_4xx(
 
     options, odd = {"trusted_proxies": proxies}, "it refuses such an environment"
     read(look, method=method, environ=environ, options=options, unchecked=odd)
-
-
-@given(ENVIRONMENTS)
-def test_no_request_is_a_500_because_of_what_the_client_sent(environ):
     app = WebApp()
-    app.post("/{rest:path}")(lambda context: [context.params, context.request.body_all(), context.request.url])
-    response = client(app, unchecked="it refuses such an environment", raise_errors=True).post("/", environ=environ)
+    app.any("/{rest:path}")(lambda context: [context.params, context.request.body_all(), context.request.url])
+    response = client(app, unchecked=odd, raise_errors=True).request(method, "/", environ=environ)
     assert response.status in (200, 400, 404, 408, 413)
 
 
@@ -3095,15 +3072,12 @@ WORST = {
     JSON: {
         "arrays within arrays": lambda: chains(b"[", b"]"), "objects within objects": lambda: chains(b'{"":', b"}"),
         "empty arrays": lambda: array_of(b"[]"), "empty objects": lambda: array_of(b"{}"),
-        "objects of one member": lambda: array_of(b'{"":0}', MOST_VALUES // 2 - 1),
         "objects of different members": lambda: b"[" + different(MOST_VALUES // 2 - 1, b'{"%b":0}') + b"]",
         "one object": lambda: b"{" + different(85_000, b'"%b":""') + b"}", "texts": lambda: array_of(b'"ab"'),
-        "wide texts": lambda: array_of(b'"' + EMOJI + b'"'),
         "texts that look like values": lambda: filled(b'"[[[[[[",', b"[", b"0]"),
         "numbers with exponents": lambda: array_of(b"1e0000"), "numbers": lambda: array_of(b"300.5"),
         "long integers": lambda: array_of(b"9" * 4300), "one long integer 400": lambda: b"9" * MEBIBYTE,
         "one long fraction": lambda: filled(b"9", b"0."), "one long exponent": lambda: filled(b"9", b"1e-"),
-        "escapes": lambda: filled(b"\\n", b'"', b'"'),
         "escaped surrogates": lambda: filled(b"\\ud83d\\ude00", b'"', b'"'),
         "a text that widens at its end": lambda: filled(b"x", b'"', EMOJI + b'"'),
         "brackets 400": lambda: b"[" * MOST_VALUES, "too many brackets 413": lambda: b"[" * MEBIBYTE,
@@ -3115,15 +3089,14 @@ WORST = {
         "escaped separators": lambda: filled(b"%26"), "escapes and UTF-8": lambda: filled(b"%26%41" + ACCENT),
         "signs of percent": lambda: filled(b"%"), "escapes cut short": lambda: filled(b"%4"),
         "backslashes": lambda: filled(b"\\", b"%41"), "separators": lambda: filled(b"&", b"%26"),
-        "long fields": lambda: filled(b"%41" * 349 + b"=&"), "too many fields 413": lambda: filled(b"a=&b=&"),
+        "too many fields 413": lambda: filled(b"a=&b=&"),
     },
     MULTIPART: {
         "parts": lambda: SMALL_PART * 1000 + b"--x--", "files": lambda: file_of(b"x" * 17_000 + FILE_PART),
         "fields of a header": lambda: parts(b"\r\na:"), "folds": lambda: parts(b"\r\n "),
-        "parameters": lambda: parts(b";a=b"), "parameters without a value": lambda: parts(b"; a"),
+        "parameters": lambda: parts(b";a=b"),
         "backslashes": lambda: parts(b"\\\\", b'; filename="'),
         "escaped quotes": lambda: parts(b'\\"', b'; filename="'),
-        "bare backslashes": lambda: parts(b"\\a", b'; filename="'),
         "escapes": lambda: parts(b"%41", b"; filename*=utf-8''"),
         "control characters": lambda: parts(b"\1", b"; filename="),
         "lines like a boundary": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
@@ -3133,7 +3106,6 @@ WORST = {
         "beginnings of a boundary": lambda: file_of(b"\r\n--"), "line ends": lambda: file_of(b"\r\n"),
         "ISO-2022-JP": lambda: field_in("iso-2022-jp", b"\x1b$B!!\x1b(B"),
         "GB 18030": lambda: field_in("gb18030", EMOJI.decode().encode("gb18030")),
-        "UTF-16": lambda: field_in("utf-16", b"aa"),
     },
     "HTTP_ACCEPT": {
         "types": lambda: head_of(b"a/b;q=0.1,"), "parameters": lambda: head_of(b";c=d", b"a/b"),
@@ -3238,12 +3210,12 @@ def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule_everywhere(
             assert (response.headers["Content-Type"], response.body) == (content_type, body)
 
 
-@pytest.mark.parametrize("giver, who", [("on_request", "on_request"), ("inner_before", "run"), ("outer_error", "run")])
-def test_type_error_about_a_value_names_who_returned_it(giver, who):
+@pytest.mark.parametrize("giver", ["on_request", "inner_before", "outer_error"])
+def test_type_error_about_a_value_names_who_returned_it(giver):
     failing = {"inner_handler": raiser(ValueError())} if giver == "outer_error" else {}
     with Log() as log:
         client(Traced(**{giver: lambda context, *_: (1, 2), **failing})).get("/in/route")
-    assert re.search(rf"{who} \(.*{HERE}\) gave tuple as a response", str(log.records[-1].exc_info[1]))
+    assert re.search(rf"{giver} \(.*{HERE}\) gave tuple as a response", str(log.records[-1].exc_info[1]))
 
 
 CONTENT = bytes(range(256)) * 4
@@ -3734,26 +3706,6 @@ def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
     assert [(record.levelname, bool(record.exc_info)) for record in log.records] == logged
     assert (app.seen[-2:], app.seen.count("on_complete")) == (["finally", "on_complete"], 1)
     assert "error hook" not in app.seen
-
-
-class Feed:
-    """An iterator that notes whether it was asked again after it had ended or failed: a queue would wait for ever."""
-
-    def __init__(self, *chunks):
-        self.chunks, self.over, self.asked_again, self.closed = list(chunks), False, 0, 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        self.asked_again += self.over
-        self.over = not self.chunks or isinstance(self.chunks[0], BaseException)
-        if self.over:
-            raise self.chunks[0] if self.chunks else StopIteration
-        return self.chunks.pop(0)
-
-    def close(self):
-        self.closed += 1
 
 
 WAYS_TO_STREAM = {

@@ -106,10 +106,26 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 
-__all__ = (
-    "CodeException Executor Fields HttpException Markup MethodNotAllowedException NotFoundException Request Response "
-    "Route Scope Server TestClient UploadedFile ValidationExecutor WebApp WebContext same_origin"
-).split()
+__all__ = [
+    "CodeException",
+    "Executor",
+    "Fields",
+    "HttpException",
+    "Markup",
+    "MethodNotAllowedException",
+    "NotFoundException",
+    "Request",
+    "Response",
+    "Route",
+    "Scope",
+    "Server",
+    "TestClient",
+    "UploadedFile",
+    "ValidationExecutor",
+    "WebApp",
+    "WebContext",
+    "same_origin",
+]
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
@@ -127,7 +143,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
 #
-# `_printable` escapes the text of clients, so that no client can forge a line of the log.
+# `_printable` escapes what a client may have sent, so that no client can forge a line of the log.
 
 _LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
 _FUNCTION = type(lambda: None)
@@ -3008,7 +3024,7 @@ class ValidationExecutor(Executor):
         return self._errors
 
     def add_error(self, field: str, message: str) -> None:
-        """Add a message about an input field, in words for the person who filled it in.
+        """Say what is wrong with an input field, in words for the person who filled it in.
 
         TypeError for anything but two str, because an exception would give the client its stack trace.
         """
@@ -3075,9 +3091,9 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
 
 
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
-    """Return the call that runs an executor; `names` are the parameters of its route's pattern.
+    """Return the call that runs an executor of a route whose pattern has the parameters `names`.
 
-    A decorated function is a handler. Another function is a factory if it needs no argument.
+    A decorated function is a handler. Of the other functions, one that needs no argument is a factory.
     """
     if isinstance(executor, Executor):
         raise TypeError(
@@ -3116,6 +3132,10 @@ def _named(call: _Call, executor: Callable[..., object]) -> _Call:
     return functools.update_wrapper(call, executor, updated=())
 
 
+def _convert(parameter: inspect.Parameter) -> str:
+    return str(getattr(parameter.annotation, "__name__", parameter.annotation))
+
+
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
     """Return the call of a handler: it takes `(context)`, or `(context, ...)` with the pattern's names, or `**names`.
 
@@ -3125,15 +3145,17 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
     sides = _signature(handler), _signature(handler, follow_wrapped=False)
     parameters = [] if sides[0] is None else list(sides[0].parameters.values())
     own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    for p in own:
-        if p.name not in names and p.empty not in (p.default, p.annotation):
-            convert = getattr(p.annotation, "__name__", p.annotation)
+    for parameter in own:
+        if parameter.name not in names and parameter.empty not in (parameter.default, parameter.annotation):
             raise TypeError(
-                f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
-                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
+                f"the handler {_name(handler)}: {parameter.name} is no parameter of the pattern; a query parameter is "
+                f"context.request.query.parse({parameter.name!r}, {_convert(parameter)}, "
+                f"default={_value(parameter.default)}) ({_place()})"
             )
     in_order = [p.name for p in own][: len(names)] in ([], list(names))
     if names and in_order and all(_takes(side, None, *names) for side in sides):
+        if len(names) == 1:
+            return _named(lambda context: handler(context, context._values[0]), handler)
         return _named(lambda context: handler(context, *context._values), handler)
     if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
         return _named(lambda context: handler(context, **context.params), handler)
@@ -3298,7 +3320,7 @@ _NO_HOOKS = _Hooks(())
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
-_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
+_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, which is what a database's key does
 _FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
@@ -3423,7 +3445,7 @@ class _Router:
     # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
     #
     # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
-    # patterns as written and not by the request, and its depth by the longest pattern.
+    # patterns as written, whatever a client sends, and its depth by the longest pattern.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
@@ -3525,14 +3547,18 @@ def _folded(app: WebApp) -> _Router:
     return router if is_other else app._router
 
 
-def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
-    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
+def _check_readings(context: WebContext, depth: int, segments: Sequence[str], is_matched: bool = False) -> None:
+    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`.
+
+    `is_matched`: the router has found the route by just these segments.
+    """
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
     path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
-    if _ONE_READING.fullmatch(path) and app._folded_router is app._router:
-        return  # all readings are the one that led here
+    if is_matched and app._folded_router is app._router:
+        if _ONE_READING.fullmatch(path) and path.count("/") == len(segments):
+            return
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
@@ -3551,13 +3577,18 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
     def serve_file(context: WebContext) -> Response:
         request, segments = context.request, context.request._segments()
+        _check_readings(context, depth, segments, is_matched=True)
+        names = segments[depth:]
+        if any(map(_NOT_SERVED.match, names)):
+            raise NotFoundException(f"not a name to serve: {names!r}")
         try:
             return _build_below(context, depth, root, segments)
         except NotFoundException:
-            names = segments[depth:]
-            if any(map(_NOT_SERVED.match, names)) or not os.path.isdir(os.path.join(root, *names)):
+            if not os.path.isdir(os.path.join(root, *names)):
                 raise
-        response = _build_below(context, depth, root, [*segments, "index.html"])
+        segments = [*segments, "index.html"]
+        _check_readings(context, depth, segments)
+        response = _build_below(context, depth, root, segments)
         # A browser resolves the links of the page against the path of the request, so it has to end with a slash.
         return response if request.path.endswith("/") else response.redirect(_with_slash(request), 301)
 
@@ -3571,10 +3602,7 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
 
     The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
-    _check_readings(context, depth, segments)
     names = segments[depth:]
-    if any(map(_NOT_SERVED.match, names)):
-        raise NotFoundException(f"not a name to serve: {names!r}")
     try:
         file = _open_file(os.path.join(root, *names))
     except PermissionError as error:
@@ -3635,7 +3663,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, context.request._segments())
+        _check_readings(context, depth, context.request._segments(), is_matched=True)
         gateway, response = _Gateway(), context.response
         result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
         response._close_later(result)
@@ -3739,13 +3767,22 @@ def _announced_length(head: tuple[str, list[tuple[str, str]]], method: str) -> i
 # A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
 
 
+def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
+    """Raise TypeError unless `hook` can be called with that many positional arguments."""
+    if not callable(hook) or isinstance(hook, type):
+        every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
+        raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
+    if not _takes(_signature(hook), *arguments.split(", ")):
+        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
+
+
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
 
 
 class Scope:
-    """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
+    """A block of routes and hooks: what is attached to it applies to the routes written in it and in blocks inside it.
 
     Made by `path`, on an application or on another scope. Two calls make two scopes, even with one prefix: neither's
     hooks reach the other's routes. Hooks apply to routes written above them too. After the first request every
@@ -3920,11 +3957,7 @@ class Scope:
         self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
     ) -> None:
         self._begin_declaration()
-        if not callable(hook) or isinstance(hook, type):
-            every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-            raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
-        if not _takes(_signature(hook), *arguments.split(", ")):
-            raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
+        _check_hook(hook, kind, arguments)
         hooks.append(hook)
 
     def _inside_out(self) -> list[Scope]:
@@ -3965,7 +3998,6 @@ class Scope:
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
 _FILE = _place.__code__.co_filename
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -3974,6 +4006,8 @@ def _report(
     level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
 ) -> None:
     """Log, and never raise: a broken log handler must not cost the client its response."""
+    if error is not None:
+        _forget_earlier(error)
     try:
         if not _LOG.isEnabledFor(level):
             return
@@ -3987,12 +4021,9 @@ def _report(
         )
         vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
         if error is not None:
+            # logging.Formatter prints exc_text unchanged if it is set.
             lines = [where] if where else []
-            try:
-                lines += _format_trace(traceback.TracebackException(type(error), error, error.__traceback__))
-            except Exception:  # out of memory, or too deep in recursion
-                lines.append(f"{_value(error, 200)}, whose stack trace cannot be shown")
-            record.exc_text = "\n".join(map(_printable, lines))  # logging.Formatter prints it unchanged if it is set
+            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(error)))
         _LOG.handle(record)
     except Exception:
         return
@@ -4005,9 +4036,8 @@ def _forget_earlier(error: BaseException) -> None:
     before, and all of them would stay in memory.
     """
     trace = error.__traceback__
-    first = None if trace is None else trace.tb_frame.f_code
     while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is first:
+        if trace.tb_next.tb_frame.f_code is WebApp.__call__.__code__:
             trace.tb_next = None
         trace = trace.tb_next
 
@@ -4018,25 +4048,43 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
     make a line that looks like a frame, or like another record.
     """
-    chain: list[tuple[traceback.TracebackException, str]] = [(found, "")]
-    while chain[-1][0].__cause__ or (chain[-1][0].__context__ and not chain[-1][0].__suppress_context__):
-        cause, context = chain[-1][0].__cause__, chain[-1][0].__context__
-        chain.append((cause, _CAUSED) if cause else (cast(traceback.TracebackException, context), _DURING))
-    for each, link in reversed(chain):
-        own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, each.stack))
-        if own < len(each.stack):
-            del each.stack[:own]
-        if each.stack:
-            yield "Traceback (most recent call last):"
-        for frame in each.stack.format():
-            # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
-            yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
-        for number, line in enumerate(each.format_exception_only()):
-            yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
-        for inner in getattr(each, "exceptions", None) or ():  # of an ExceptionGroup
-            yield from ("  | " + line for line in _format_trace(inner))
-        if link:
-            yield from ("", link, "")
+    earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    if earlier is not None:
+        yield from (*_format_trace(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+    own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, found.stack))
+    if own < len(found.stack):
+        del found.stack[:own]
+    if found.stack:
+        yield "Traceback (most recent call last):"
+    for frame in found.stack.format():
+        # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
+        yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
+    for number, line in enumerate(found.format_exception_only()):
+        yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
+    for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
+        yield from ("  | " + line for line in _format_trace(inner))
+
+
+# ---- the application -------------------------------------------------------------------------------------------------
+#
+# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
+#
+#     match       find the route; on_request may answer            _match
+#     before      outermost block first; a guard may answer        _respond
+#     executors   then the handler                                 _respond
+#     failure     resolve, log, undo, error hooks, default body    _answer_failure
+#     after       innermost block first                            _run_after
+#     hand over   status, headers and body go to the server        Response._hand_over
+#     complete    close files and streams, then on_complete        _complete
+#
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
+# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+
+# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
+# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
+_HOOK_FAILED = "エラーハンドラで例外が発生しました"
+_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
+_LONGEST_REASON = 200  # characters; an access line is read at a glance
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
@@ -4057,15 +4105,13 @@ def _why(cause: Exception) -> str:
         text = str(cause.message if isinstance(cause, HttpException) else cause)
     except Exception:  # of a __str__ that fails
         text = ""
-    trace = _outside(cause.__traceback__) or cause.__traceback__
-    if not text and trace is not None:
-        while trace.tb_next is not None:
-            trace = trace.tb_next
-        text = f"{name} raised at {os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
-    elif not text:  # the dispatcher has made it without raising it
+    if text:
+        text = text if isinstance(cause, HttpException) else f"{name}: {text}"
+    elif cause.__traceback__ is not None:
+        frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
+        text = f"{name} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
+    else:  # the dispatcher has made it without raising it
         text = f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
-    elif not isinstance(cause, HttpException):
-        text = f"{name}: {text}"
     return _printable(text[:_LONGEST_REASON])
 
 
@@ -4104,7 +4150,7 @@ def _note_nothing(request: Request, route: Route) -> None:
 #     before      outermost block first; a guard may answer        _respond
 #     executors   then the handler                                 _respond
 #     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_after
+#     after       innermost block first                            _run_hook
 #     hand over   status, headers and body go to the server        Response._hand_over
 #     complete    close files and streams, then on_complete        _complete
 #
@@ -4153,16 +4199,10 @@ class _SentStream:
             complete(self._context)
 
 
-def _is_same(handler: object, other: object) -> bool:
-    """Tell whether two handlers are one. A bound method is another object each time; others need not be comparable."""
-    return handler is other or (type(handler) is type(other) is MethodType and handler == other)
-
-
 def _check_limit(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} is a whole number, not {value!r}")
     return value
-
 
 
 class WebApp(Scope):
@@ -4216,7 +4256,7 @@ class WebApp(Scope):
         """
 
     def on_complete(self, context: WebContext) -> None:
-        """Run last on every request, once, also after a failure; for a stream, when the server has closed it.
+        """Run last on every request, once, whatever happened; for a stream, when the server has closed it.
 
         Its exception is logged, and changes nothing.
         """
@@ -4249,16 +4289,16 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
-        named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
+        named = [route for route in self._routes if handler in route.handlers]
         routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
             needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
-            raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
+            raise LookupError(f"url({_value(handler)}) was given {' and '.join(given) or 'nothing'}: {needs}")
         route = max(routes, key=lambda route: len(route._names))
-        query = {name: value for name, value in params.items() if name not in route._names and value is not None}
-        return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
+        query = {name: value for name, value in given.items() if name not in route._names}
+        return _write_pattern(route.pattern, given) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
         self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
@@ -4312,8 +4352,8 @@ class WebApp(Scope):
                     self._respond(context, hooks)
             except Exception as cause:
                 self._answer_failure(context, hooks, cause)
-            if hooks.after and not ended:
-                self._run_after(context, hooks)
+            for hook in () if ended else hooks.after:
+                self._run_hook(context, "after", response._save_headers(), hook)
             if response.status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
@@ -4365,12 +4405,11 @@ class WebApp(Scope):
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
-    # run, innermost block first, until one sends. In the end a complete response is sent.
+    # run, innermost block first, until one sends. Whatever they do, a complete response is sent.
 
     def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
         context._chain = None
-        _forget_earlier(cause)
         if type(cause) is AttributeError:
             _list_attributes(cause)
         request, response = context.request, context.response
@@ -4384,10 +4423,10 @@ class WebApp(Scope):
             if isinstance(cause, HttpException):
                 self._add_headers(response, cause)
             for hook in hooks.error:
-                self._run_error_hook(context, hook, cause, status)
+                self._run_hook(context, "error", response._save(), hook, cause, status)
                 if response.sent:
                     return
-            if self._send_answer(context, hooks):
+            if self._send_answer(context):
                 return
         if status >= 500:
             observer.unanswered(cause)
@@ -4406,21 +4445,6 @@ class WebApp(Scope):
         except Exception as error:
             _report(logging.ERROR, "the headers of %s cannot be sent", _value(cause), error=error)
 
-    def _run_error_hook(
-        self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int
-    ) -> None:
-        """Run an error hook. A hook that raises is undone completely, unless it had already sent."""
-        response = context.response
-        saved = response._save()
-        try:
-            value = hook(context, cause, status)
-            if value is not None and value is not response:
-                response._send(value, hook)
-        except Exception as error:
-            if not response.sent:
-                response._restore(saved)
-            self._report_hook(context, "error", error, hook)
-
     def _send_answer(self, context: WebContext, hooks: _Hooks) -> bool:
         """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
@@ -4431,29 +4455,30 @@ class WebApp(Scope):
             response._send()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error, hooks.error[0] if len(hooks.error) == 1 else None)
+            self._report_hook(context, "error", error)
         response._session = None
         response._build_default()
         response._send()
         return False
 
-    def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
-        response = context.response
-        for hook in hooks.after:
-            saved = response._save_headers()
-            try:
-                value = hook(context)
-                if value is not None and value is not response:
-                    response._send(value, hook)
-            except Exception as error:
+    def _run_hook(
+        self, context: WebContext, stage: str, saved: tuple[Any, ...], hook: Callable[..., object], *arguments: object
+    ) -> None:
+        """Run an error or after hook. A hook that raises is undone, unless it had already sent."""
+        response, was_sent = context.response, context.response.sent
+        try:
+            value = hook(context, *arguments)
+            if value is not None and value is not response:
+                response._send(value, hook)
+        except Exception as error:
+            if response.sent == was_sent:
                 response._restore(saved)
-                self._report_hook(context, "after", error, hook)
+            self._report_hook(context, stage, error, hook)
 
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
     ) -> None:
-        """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
-        _forget_earlier(error)
+        """Log a failed hook; without one, the failure of a response that several error hooks may have built."""
         method, path = context.request.method, context.request.path
         named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
         extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
@@ -4499,7 +4524,7 @@ class WebApp(Scope):
             raise interrupt
 
     def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function; its failure is logged and changes nothing."""
+        """Call a function whose failure is logged and changes nothing."""
         # A server that stops closes streams from another thread, and nobody can close a generator that is running.
         generator = getattr(call, "__self__", None)
         if isinstance(generator, GeneratorType) and generator.gi_running:
