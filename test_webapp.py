@@ -1044,6 +1044,16 @@ def test_7_5_stack_trace_is_that_of_python_if_no_line_ends_are_in_it():
     assert record.exc_text == logging.Formatter().formatException(record.exc_info)
 
 
+def test_7_5_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
+    error = None
+    for number in range(sys.getrecursionlimit() + 100):
+        error, cause = ValueError(number), error
+        error.__cause__ = cause
+    with Log() as log:
+        answer(raiser(error))
+    assert f"ValueError: {number}" in log.records[0].exc_text
+
+
 def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
     logger = logging.getLogger("webapp")
     assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)  # it is that of a library
@@ -8909,7 +8919,7 @@ DECLARED = [
     (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
     (lambda app: app.get("/")(lambda: ""), TypeError, "must take (context)"),
     (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
-    (empty_block, ValueError, "nothing was declared in the block '/admin': write "),
+    (empty_block, RuntimeError, "nothing was declared in the block '/admin': write "),
     (lambda app: app.static("/static", "nowhere"), ValueError, f"'nowhere' is no directory in {os.getcwd()}"),
 ]
 
