@@ -786,7 +786,7 @@ def _wsgi_text(text: str, errors: str = "strict") -> str:
 
 _PERCENT_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_CHARACTERS = {first + second: chr(int(first + second, 16)) for first in string.hexdigits for second in string.hexdigits}
+_CHARACTERS = {digits: chr(int(digits, 16)) for digits in map("".join, itertools.product(string.hexdigits, repeat=2))}
 
 
 def _unescape_percent(text: str) -> str:
@@ -800,7 +800,7 @@ def _unescape_percent(text: str) -> str:
 def _unquote_field(text: str) -> str:
     """Decode percent escapes and then UTF-8 in text of one byte per character; HttpException 400 if it is no UTF-8."""
     try:
-        return _wsgi_text(_unescape_percent(text))
+        return _wsgi_text(_unescape_percent(text) if "%" in text else text)
     except UnicodeError:
         raise HttpException(400, "Text in the request is not UTF-8") from None
 
@@ -1266,22 +1266,23 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    for _ in range(_MAX_JSON_DEPTH):
+    outer: list[object] = []  # a document may hold itself
+    while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
+        outer.append(document)
         if not isinstance(document, (dict, list, tuple)):
             try:
                 document = _as_json_value(document)
             except Exception:
                 break
-        members = document.items() if isinstance(document, dict) else enumerate(document)
-        for key, member in members if isinstance(document, (dict, list, tuple)) else ():
+        if isinstance(document, (list, tuple)):
+            document = dict(enumerate(document))
+        for key, member in document.items() if isinstance(document, dict) else ():
             try:
                 write(member)
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
                 name, document = f"{name}[{_printable(shown):.80}]", member
                 break
-        else:
-            break
     return name
 
 
@@ -1528,7 +1529,7 @@ def _format_html(template: str, args: Sequence[Any], values: Mapping[str, Any], 
 
 
 # A page consists of more than this.
-_FILE_NAME = re.compile(r"[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
+_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
@@ -1585,7 +1586,7 @@ def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str
 
 
 def _named_segments(path: str) -> list[str]:
-    return [segment for segment in path.split("/") if segment]
+    return list(filter(None, path.split("/")))
 
 
 def _as_path(segments: Iterable[str]) -> str:
@@ -2519,6 +2520,7 @@ class _Session:
 
 _NOT_GIVEN: Any = object()  # where None is a value
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
+_BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
 def _rather(value: object) -> str:
@@ -2823,18 +2825,20 @@ class Response:
             if hasattr(value, "__next__"):
                 self._close_later(value)
             self._refuse_if_sent()
-        if value is not None and value is not self:
+        if type(value) is str:  # most handlers return one
+            self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
+        elif value is not None and value is not self:
             self._put(value, giver)
-        body, status, described = self._body, self._status, _NO_HEADERS
-        if body is not None and not isinstance(body, bytes):
-            body, described, status = body.begin(self._request, status, giver)
-        if self._session is not None:
-            described = {**described, **self._session.headers(giver)}
-        # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
-        if described:
-            self._headers = {**self._headers, **described}
+        body, status = self._body, self._status
+        if self._session is not None or not (body is None or isinstance(body, bytes)):
+            begun: _Begun = (body, _NO_HEADERS, status)
+            if hasattr(body, "begin"):
+                begun = body.begin(self._request, status, giver)
+            saved = {} if self._session is None else self._session.headers(giver)
+            # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
+            body, described, status = begun
+            self._headers, self._body = {**self._headers, **described, **saved}, body
         self._status = status or self._status or (204 if body is None else 200)
-        self._body = body
         self._state = _SENT
 
     def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
@@ -2844,21 +2848,21 @@ class Response:
         """
         if value is not None and value is not self:
             self._send(value, giver)
-        elif self._state == _OPEN and (
-            (self._status is not None and self._status >= 300)
-            or (value is self and (self._status is not None or self.has_body))
-        ):
+            return True
+        returned = value is self and (self._status is not None or self._body is not None)
+        if self._state == _OPEN and (returned or (self._status or 200) >= 300):
             self._send(None, giver)
         return self._state != _OPEN
 
     def _put(self, value: Any, giver: object) -> None:
         """Build the body that `value` stands for; `giver` is named if it stands for none."""
         if isinstance(value, str):
-            self._build(value.encode("utf-8", "replace"), _HTML if hasattr(value, "__html__") else _TEXT)
+            self._body = value.encode("utf-8", "replace")
+            self._content_type = _HTML if hasattr(value, "__html__") else _TEXT
         elif isinstance(value, (dict, list)):
-            self._build(_Document(value, self._form), _JSON)
+            self._body, self._content_type = _Document(value, self._form), _JSON
         elif isinstance(value, (bytes, bytearray, memoryview)):
-            self._build(bytes(value), "application/octet-stream")
+            self._body, self._content_type = bytes(value), "application/octet-stream"
         elif _is_html(value):
             self.html(value)
         elif hasattr(value, "__next__"):
@@ -2880,19 +2884,21 @@ class Response:
 
     def _save(self) -> tuple[Any, ...]:
         """Return all that is built, for `_restore`."""
-        session = self._session and self._session.copy()
+        session = self._session
+        if session is not None and self._state == _OPEN:
+            session = session.copy()
         return self._headers, self._status, self._body, self._content_type, self._form, session
 
-    def _save_headers(self) -> tuple[Any, ...]:
-        """Return the headers alone, for `_restore`: without status, body, form and changes of the session."""
-        return self._headers, None, None, _TEXT, None, None
-
     def _restore(self, saved: tuple[Any, ...]) -> None:
-        """Go back to what `_save` or `_save_headers` has returned."""
+        """Go back to the result of `_save`."""
         if self._state == _OPEN:
             self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
         else:
             self._headers = saved[0]
+
+    def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
+        """Go back to the header fields before a step, without body, form and changes of the session; set the status."""
+        self._restore((headers, status, None, _TEXT, None, None))
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
@@ -2913,17 +2919,19 @@ class Response:
         self._state = _HANDED_OVER
         status = self._status or 200
         body: bytes | Iterator[bytes] | _FileBody = self._body
-        if body is None or status in (204, 205, 304):  # 205: RFC 9110 section 15.3.6
+        if status in _BODILESS or body is None:
             body = b""
         if self._request._varies:
             self._note_variance()
-        headers = self._header_list([] if "content-type" in self._headers else [("Content-Type", self._content_type)])
+        headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
+        if self._headers:
+            self._header_list(headers)
         if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
             headers = _without(headers, "content-type", "content-length")
-        elif isinstance(body, (bytes, _FileBody)):
+        elif (length := len(body) if isinstance(body, bytes) else getattr(body, "size", None)) is not None:
             if "content-length" in self._headers:
                 headers = _without(headers, "content-length")
-            headers.append(("Content-Length", str(len(body) if isinstance(body, bytes) else body.size)))
+            headers.append(("Content-Length", str(length)))
         start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
@@ -3024,7 +3032,7 @@ class ValidationExecutor(Executor):
         return self._errors
 
     def add_error(self, field: str, message: str) -> None:
-        """Say what is wrong with an input field, in words for the person who filled it in.
+        """Add a message about an input field, in words for the person who filled it in.
 
         TypeError for anything but two str, because an exception would give the client its stack trace.
         """
@@ -3091,9 +3099,9 @@ def _run_executor(executor: Executor, context: WebContext) -> object:
 
 
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
-    """Return the call that runs an executor of a route whose pattern has the parameters `names`.
+    """Return the call that runs an executor; `names` are the parameters of its route's pattern.
 
-    A decorated function is a handler. Of the other functions, one that needs no argument is a factory.
+    A decorated function is a handler. Another function is a factory if it needs no argument.
     """
     if isinstance(executor, Executor):
         raise TypeError(
@@ -3132,10 +3140,6 @@ def _named(call: _Call, executor: Callable[..., object]) -> _Call:
     return functools.update_wrapper(call, executor, updated=())
 
 
-def _convert(parameter: inspect.Parameter) -> str:
-    return str(getattr(parameter.annotation, "__name__", parameter.annotation))
-
-
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
     """Return the call of a handler: it takes `(context)`, or `(context, ...)` with the pattern's names, or `**names`.
 
@@ -3145,12 +3149,12 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
     sides = _signature(handler), _signature(handler, follow_wrapped=False)
     parameters = [] if sides[0] is None else list(sides[0].parameters.values())
     own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    for parameter in own:
-        if parameter.name not in names and parameter.empty not in (parameter.default, parameter.annotation):
+    for p in own:
+        if p.name not in names and p.empty not in (p.default, p.annotation):
+            convert = getattr(p.annotation, "__name__", p.annotation)
             raise TypeError(
-                f"the handler {_name(handler)}: {parameter.name} is no parameter of the pattern; a query parameter is "
-                f"context.request.query.parse({parameter.name!r}, {_convert(parameter)}, "
-                f"default={_value(parameter.default)}) ({_place()})"
+                f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
+                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
     in_order = [p.name for p in own][: len(names)] in ([], list(names))
     if names and in_order and all(_takes(side, None, *names) for side in sides):
@@ -3185,7 +3189,7 @@ class WebContext:
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
         "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
-        "_saved": "The header fields before the running step, for Response._restore.",
+        "_headers": "The header fields before the running step, which a failure goes back to.",
         "_state": "The dict for the application, None until it asks for it.",
         "_values": "The path's parameters in the pattern's order; set by the match.",
     }
@@ -3197,8 +3201,8 @@ class WebContext:
         self.route: Route | None = None
         self._values: Sequence[Any] = ()
         self._state: dict[Any, Any] | None = None
-        self._chain: deque[_Call] | None = deque()
-        self._saved = self.response._save_headers()
+        self._chain: deque[_Call] | None = None
+        self._headers = _NO_HEADERS
 
     @property
     def params(self) -> dict[str, Any]:
@@ -3320,7 +3324,7 @@ _NO_HOOKS = _Hooks(())
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
-_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, which is what a database's key does
+_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
 _FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
@@ -3445,40 +3449,42 @@ class _Router:
     # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
     #
     # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
-    # patterns as written, whatever a client sends, and its depth by the longest pattern.
+    # patterns as written and not by the request, and its depth by the longest pattern.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
+        size = len(segments)
         methods: list[str] = []
-        route, values = self._walk(self._root, segments, 0, (), method, methods) or (None, ())
-        return route, values, methods
-
-    def _walk(
-        self,
-        node: _Node,
-        segments: Sequence[str],
-        depth: int,
-        values: tuple[Any, ...],
-        method: str,
-        methods: list[str],
-    ) -> tuple[Route, tuple[Any, ...]] | None:
-        """Match the segments from `depth` on against the patterns behind `node`; note the methods of all that fit."""
-        if depth == len(segments):
-            methods += node.routes
-            route = node.routes.get(method) or node.routes.get("*")
-            return None if route is None else (route, values)
-        segment, found, behind = segments[depth], None, depth + 1
-        literal = node.literals.get(segment)
-        if literal is not None:
-            found = self._walk(literal, segments, behind, values, method, methods)
-        if found is None and node.integer is not None and _INTEGER.fullmatch(segment):
-            found = self._walk(node.integer, segments, behind, (*values, int(segment)), method, methods)
-        if found is None and node.name is not None:
-            found = self._walk(node.name, segments, behind, (*values, segment), method, methods)
-        if found is None and node.rest is not None:
-            rest = "/".join(segments[depth:])
-            found = self._walk(node.rest, segments, len(segments), (*values, rest), method, methods)
-        return found
+        waiting: list[tuple[_Node, int, list[Any]]] = []  # choices not yet tried: node, depth, values
+        node, depth = self._root, 0
+        values: list[Any] = []
+        while True:
+            while depth < size:
+                segment = segments[depth]
+                child = node.literals.get(segment)
+                if child is None and node.integer is None and node.rest is None:
+                    child = node.name
+                    values.append(segment)
+                else:
+                    # The weakest choice is put down first, so that the best is taken up first.
+                    if node.rest is not None:
+                        waiting.append((node.rest, size, [*values, "/".join(segments[depth:])]))
+                    if node.name is not None:
+                        waiting.append((node.name, depth + 1, [*values, segment]))
+                    if node.integer is not None and _INTEGER.fullmatch(segment):
+                        waiting.append((node.integer, depth + 1, [*values, int(segment)]))
+                if child is None:
+                    break
+                node = child
+                depth += 1
+            else:
+                route = node.routes.get(method) or node.routes.get("*")
+                if route is not None:
+                    return route, values, methods
+                methods += node.routes
+            if not waiting:
+                return None, (), methods
+            node, depth, values = waiting.pop()
 
 
 def _disguised(segments: Iterable[tuple[str, str]]) -> str:
@@ -3767,22 +3773,13 @@ def _announced_length(head: tuple[str, list[tuple[str, str]]], method: str) -> i
 # A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
 
 
-def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
-    """Raise TypeError unless `hook` can be called with that many positional arguments."""
-    if not callable(hook) or isinstance(hook, type):
-        every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-        raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
-    if not _takes(_signature(hook), *arguments.split(", ")):
-        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
-
-
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
 
 
 class Scope:
-    """A block of routes and hooks: what is attached to it applies to the routes written in it and in blocks inside it.
+    """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
 
     Made by `path`, on an application or on another scope. Two calls make two scopes, even with one prefix: neither's
     hooks reach the other's routes. Hooks apply to routes written above them too. After the first request every
@@ -3957,7 +3954,11 @@ class Scope:
         self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
     ) -> None:
         self._begin_declaration()
-        _check_hook(hook, kind, arguments)
+        if not callable(hook) or isinstance(hook, type):
+            every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
+            raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
+        if not _takes(_signature(hook), *arguments.split(", ")):
+            raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
         hooks.append(hook)
 
     def _inside_out(self) -> list[Scope]:
@@ -3970,12 +3971,12 @@ class Scope:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         Never anything outside of it: `..`, a symbolic link that leads out, a name that begins with a dot, a backslash
-        or a NUL is a 404. So is a %2F, and a name that is not spelled as on the disk, where the system would take it
-        all the same: the hooks that ran are those of the path as it is spelled. A directory answers its index.html,
+        or a NUL is a 404. So is a %2F, and each path that a file system could take for the path of another route: in
+        another case, in another form of Unicode, by a link or by a short name. A directory answers its index.html,
         after a redirect to its name with a slash behind it. ValueError if there is no such directory now.
 
-        On Linux and macOS a file is opened before it is decided whether it lies inside, so a link that is exchanged
-        at that moment gives nothing away; elsewhere it could.
+        On Linux a link that is exchanged at the moment of a request gives nothing away. Elsewhere it could, because
+        only `os.path.realpath` tells there where a file lies.
         """
         _serve_files(self, prefix, directory)
 
@@ -3983,8 +3984,9 @@ class Scope:
         """Hand everything below `prefix` to another WSGI application (PEP 3333), whatever the method.
 
         SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run; an exception that escapes takes the
-        error path. A path with dot segments or a NUL is a 404, and so is one that would be another route's for whoever
-        takes a %2F or a backslash for a slash, or decodes once more: its hooks have not run.
+        error path, and so does a body that is not as long as its Content-Length. A path with dot segments or a NUL is
+        a 404. So is a path that would be another route's after decoding it once more, after taking a backslash or a
+        %2F for a slash, or in another case, because the hooks of that route have not run.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -3998,6 +4000,7 @@ class Scope:
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
 _FILE = _place.__code__.co_filename
+_LONGEST_REASON = 200  # characters; an access line is read at a glance
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -4006,8 +4009,6 @@ def _report(
     level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
 ) -> None:
     """Log, and never raise: a broken log handler must not cost the client its response."""
-    if error is not None:
-        _forget_earlier(error)
     try:
         if not _LOG.isEnabledFor(level):
             return
@@ -4021,9 +4022,12 @@ def _report(
         )
         vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
         if error is not None:
-            # logging.Formatter prints exc_text unchanged if it is set.
             lines = [where] if where else []
-            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(error)))
+            try:
+                lines += _format_trace(traceback.TracebackException(type(error), error, error.__traceback__))
+            except Exception:  # out of memory, or too deep in recursion
+                lines.append(f"{_value(error, 200)}, whose stack trace cannot be shown")
+            record.exc_text = "\n".join(map(_printable, lines))  # logging.Formatter prints it unchanged if it is set
         _LOG.handle(record)
     except Exception:
         return
@@ -4036,8 +4040,9 @@ def _forget_earlier(error: BaseException) -> None:
     before, and all of them would stay in memory.
     """
     trace = error.__traceback__
+    first = None if trace is None else trace.tb_frame.f_code
     while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is WebApp.__call__.__code__:
+        if trace.tb_next.tb_frame.f_code is first:
             trace.tb_next = None
         trace = trace.tb_next
 
@@ -4063,28 +4068,6 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
     for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
         yield from ("  | " + line for line in _format_trace(inner))
-
-
-# ---- the application -------------------------------------------------------------------------------------------------
-#
-# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
-#
-#     match       find the route; on_request may answer            _match
-#     before      outermost block first; a guard may answer        _respond
-#     executors   then the handler                                 _respond
-#     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_after
-#     hand over   status, headers and body go to the server        Response._hand_over
-#     complete    close files and streams, then on_complete        _complete
-#
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
-# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
-
-# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
-# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
-_HOOK_FAILED = "エラーハンドラで例外が発生しました"
-_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
@@ -4245,6 +4228,7 @@ class WebApp(Scope):
         self._sealing = threading.Lock()
         self._sealed = False
         self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
+        self._overrides_on_request = type(self).on_request is not WebApp.on_request
         self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
 
     # The three methods that an application may override.
@@ -4256,7 +4240,7 @@ class WebApp(Scope):
         """
 
     def on_complete(self, context: WebContext) -> None:
-        """Run last on every request, once, whatever happened; for a stream, when the server has closed it.
+        """Run last on every request, once, also after a failure; for a stream, when the server has closed it.
 
         Its exception is logged, and changes nothing.
         """
@@ -4295,10 +4279,10 @@ class WebApp(Scope):
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
             needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
-            raise LookupError(f"url({_value(handler)}) was given {' and '.join(given) or 'nothing'}: {needs}")
+            raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
         route = max(routes, key=lambda route: len(route._names))
-        query = {name: value for name, value in given.items() if name not in route._names}
-        return _write_pattern(route.pattern, given) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
+        query = {name: value for name, value in params.items() if name not in route._names and value is not None}
+        return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
         self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
@@ -4337,23 +4321,24 @@ class WebApp(Scope):
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
-            miss = self._match(context)
+            miss = self._match(context, environ)
             hooks = self._own_hooks if context.route is None else context.route._hooks
             ended = False  # by on_request: only on_complete runs behind it
             try:
-                try:
-                    response._has_answered(self.on_request(context), self.on_request)
-                finally:
-                    ended = response.sent
+                if self._overrides_on_request:
+                    try:
+                        response._has_answered(self.on_request(context), self.on_request)
+                    finally:
+                        ended = response.sent
                 if miss is not None and not ended:
-                    context._saved = response._save_headers()
+                    context._headers = response._headers
                     self._answer_failure(context, hooks, miss)
                 elif not ended:
                     self._respond(context, hooks)
             except Exception as cause:
                 self._answer_failure(context, hooks, cause)
             for hook in () if ended else hooks.after:
-                self._run_hook(context, "after", response._save_headers(), hook)
+                self._run_hook(context, "after", response._save(), hook)
             if response.status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
@@ -4365,11 +4350,10 @@ class WebApp(Scope):
             if streamed is None and (self._overrides_on_complete or context.request._closing):
                 self._complete(context)
 
-    def _match(self, context: WebContext) -> HttpException | None:
+    def _match(self, context: WebContext, environ: _Environ) -> HttpException | None:
         """Set the context's route and parameters; return the exception that answers a miss, None for a match."""
         # The exception is not raised: its traceback would refer to a frame that refers to the exception.
-        environ, method = context.request.environ, context.request.method
-        path = environ.get("PATH_INFO") or "/"
+        path, method = environ.get("PATH_INFO") or "/", context.request.method
         target = environ.get("REQUEST_URI") or environ.get("RAW_URI")
         # A %2F in the raw target may make another path of PATH_INFO.
         if target is None or "%2" not in target:
@@ -4381,6 +4365,7 @@ class WebApp(Scope):
                 return HttpException(400, "the path is not UTF-8")
             context.route, context._values, methods = self._router.match(segments, method)
             if context.route is None:
+                context._chain = deque()
                 return MethodNotAllowedException(methods) if methods else NotFoundException()
         context._chain = deque(context.route._calls)
         return None
@@ -4389,10 +4374,10 @@ class WebApp(Scope):
         """Run before hooks, executors and handler until one has answered; else send the response that they built."""
         response = context.response
         for hook in hooks.before:
-            context._saved = response._save_headers()
+            context._headers = response._headers
             if response._has_answered(hook(context), hook):
                 return
-        context._saved = response._save_headers()
+        context._headers = response._headers
         chain = cast("deque[_Call]", context._chain)
         while chain:
             call = chain.popleft()
@@ -4405,11 +4390,12 @@ class WebApp(Scope):
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
-    # run, innermost block first, until one sends. Whatever they do, a complete response is sent.
+    # run, innermost block first, until one sends. In the end a complete response is sent.
 
     def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
         context._chain = None
+        _forget_earlier(cause)
         if type(cause) is AttributeError:
             _list_attributes(cause)
         request, response = context.request, context.response
@@ -4418,15 +4404,14 @@ class WebApp(Scope):
         observer = _observer(request.environ)
         observer.explain(_why(cause))
         if not response.sent:
-            response._restore(context._saved)
-            response.code(status)
+            response._undo_step(context._headers, status)
             if isinstance(cause, HttpException):
                 self._add_headers(response, cause)
             for hook in hooks.error:
                 self._run_hook(context, "error", response._save(), hook, cause, status)
                 if response.sent:
                     return
-            if self._send_answer(context):
+            if self._send_answer(context, hooks):
                 return
         if status >= 500:
             observer.unanswered(cause)
@@ -4455,7 +4440,7 @@ class WebApp(Scope):
             response._send()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error)
+            self._report_hook(context, "error", error, hooks.error[0] if len(hooks.error) == 1 else None)
         response._session = None
         response._build_default()
         response._send()
@@ -4478,7 +4463,8 @@ class WebApp(Scope):
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
     ) -> None:
-        """Log a failed hook; without one, the failure of a response that several error hooks may have built."""
+        """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
+        _forget_earlier(error)
         method, path = context.request.method, context.request.path
         named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
         extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
@@ -4524,7 +4510,7 @@ class WebApp(Scope):
             raise interrupt
 
     def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function whose failure is logged and changes nothing."""
+        """Call a function; its failure is logged and changes nothing."""
         # A server that stops closes streams from another thread, and nobody can close a generator that is running.
         generator = getattr(call, "__self__", None)
         if isinstance(generator, GeneratorType) and generator.gi_running:
@@ -4858,7 +4844,7 @@ class TestClient:
         observer = _TestObserver()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
-        environ = {**environ, "webapp.server": observer, **({"HTTP_COOKIE": cookies} if cookies else {})}
+        environ = {"webapp.server": observer, **environ, **({"HTTP_COOKIE": cookies} if cookies else {})}
         try:
             response = _call(self._app, environ)
             for header in response.headers.getall("Set-Cookie"):
