@@ -508,7 +508,7 @@ def _check_status(status: object) -> int:
     if type(status) is int and 200 <= status <= 599:
         return status
     if isinstance(status, int) and not isinstance(status, bool):
-        number = int(status)  # of an HTTPStatus
+        number = int.__add__(status, 0)  # of an HTTPStatus, a plain int
         if 200 <= number <= 599:
             return number
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
@@ -799,13 +799,13 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     pieces = [piece for piece in text.replace("+", " ").split("&") if piece]
     if len(pieces) > max_fields:
         raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
-    pairs = []
+    fields: Fields[str] = Fields()
     for piece in pieces:
         name, _, value = piece.partition("=")
         if "%" in piece or not piece.isascii():
             name, value = _unquote_field(name), _unquote_field(value)
-        pairs.append((name, value))
-    return Fields(pairs)
+        fields._values.setdefault(name, []).append(value)
+    return fields
 
 
 # A body or a part of a form (RFC 7578, 4.5) may be in these charsets of the web, which Python decodes in linear time.
