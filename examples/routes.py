@@ -1,6 +1,6 @@
 """Routes: patterns and their parameters, methods, and blocks whose hooks reach exactly what is written in them.
 
-Start it with `python3 examples/routes.py`. http://127.0.0.1:8000/ lists the routes:
+Start it with `python3 -m webapp examples/routes.py`. http://127.0.0.1:8000/ lists the routes:
 
     $ curl http://127.0.0.1:8000/
     GET    /
@@ -52,12 +52,7 @@ The hooks of a block run for the routes in it and for no others; `before` hooks 
     Book 42, as the staff sees it
 """
 
-import sys
 from hmac import compare_digest
-from pathlib import Path
-
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from webapp import HttpException, WebApp
 

@@ -479,7 +479,7 @@ def rows():
             Row("routes", "200 routes of a large API", routes, limit=0.8),
             Row("404", "404 as JSON", varied("/nowhere", '{"', 404, Accept="application/json"), limit=0.5),
             Row("405", "405", varied("/hello", "", 405, "DELETE"), limit=0.6),
-            Row("hooks", "three hooks before, three after", varied("/a/b/c/hello", HELLO), limit=0.75, hooks=6),
+            Row("hooks", "three hooks before and after", varied("/a/b/c/hello", HELLO), limit=0.75, hooks=6),
             Row("exception", "an exception, 409 by a hook", varied("/taken", "taken", 409)),
             Row("crash", "an exception, 500, logged", varied("/crash", "", 500)),
             Row("form", "a form of five fields", [form], limit=1.5),
@@ -808,7 +808,7 @@ def lay_out(row, rounds, columns, compared):
     if compared:
         by = ratio(rounds, "webapp", "other")
         cells.append("" if by is None else f"{by:.2f}")
-    line = f"{row.title:<32}" + "".join(f"{cell:>9}" for cell in cells)
+    line = f"{row.title:<31}" + "".join(f"{cell:>8}" for cell in cells)
     return line + " *" * missed, missed
 
 
@@ -848,7 +848,7 @@ def main():
             bench = Bench(options, directory, children)
             for title, columns, part in tables:
                 if part:
-                    print(f"\n{title:<32}" + "".join(f"{name:>9}" for name in [*columns, *end]))
+                    print(f"\n{title:<31}" + "".join(f"{name:>8}" for name in [*columns, *end]))
                 for row in part:
                     line, missed = lay_out(row, bench.rounds(row), columns, options.compare)
                     print(line, flush=True)
