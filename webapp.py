@@ -85,7 +85,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
-from types import BuiltinMethodType, GeneratorType, MethodType
+from types import GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeVar, Union, cast, overload
 from wsgiref.handlers import SimpleHandler
 
@@ -1927,9 +1927,7 @@ class Request:
         "__dict__": "What _once has computed; most requests never make one.",
     }
 
-    # In place of __init__, here and in the two other classes of which every request makes an object: without one
-    # an object is made in half the time, and a hello takes a twentieth less.
-    def _begin(self, app: WebApp, environ: _Environ) -> None:
+    def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
@@ -2314,7 +2312,7 @@ class _Stream(_Content):
             try:
                 self._first = next(chunks, b"")
             except (TypeError, ValueError) as error:
-                if giver is not None and _below(error.__traceback__) is None:  # about the chunk, not of the application
+                if giver is not None and _outside(error.__traceback__) is None:  # not of the application
                     _explain(error, f"the stream{_of(giver)}")
                 raise
             self._chunks = chunks
@@ -2688,7 +2686,6 @@ def _as_session_value(value: object) -> object:
 
 def _save_session(response: Response, giver: object) -> None:
     """Set, or delete, the session's cookie if the session has changed."""
-
     app = response._request._app
     try:
         document = _session_text(response._session)
@@ -2751,7 +2748,7 @@ class Response:
         "_status",  # None until someone sets it; then send() decides between 200 and 204
     )
 
-    def _begin(self, request: Request) -> None:
+    def __init__(self, request: Request) -> None:
         self._request = request
         self._status: int | None = None
         self._headers = self._kept_headers = _NO_HEADERS
@@ -3062,49 +3059,34 @@ class Response:
                 f"document){_rather(value)}"
             )
 
-    def _return(self, value: Any, giver: object) -> None:
-        """Take what a handler, an executor or a hook returned: anything but None and the response itself is sent."""
-        kind = type(value)
-        if (kind is str or kind is dict) and self._session is None and self._state == _OPEN:
-            # What _send would do; without its calls a hello takes a tenth less.
-            if kind is str:
-                self._content = _PLAIN_TEXT
-                self._body = value.encode("utf-8", "replace")
-            else:
-                self._content = _Document(value)
-                self._body = self._content.begin(self, giver)
-            self._status = self._status or 200
-            self._state = _SENT
-        elif value is not self:
-            self._send(value, giver)
+    # What the dispatcher does with it.
 
-    # What the dispatcher does with it. What a failure goes back to depends on what has failed: a step, to the headers
-    # from before it (`_kept_headers`), and all else goes; an error hook, to all that stood before it (`_undoable`). An
-    # after hook is a step that finds status and body final.
+    def _begin_step(self) -> None:
+        """Remember the header fields in front of a step: on_request, one before hook, or all executors together."""
+        self._kept_headers = self._headers
 
-    def _undoable(self) -> tuple[Any, ...]:
-        """Return all that `_undo` can bring back, as its arguments."""
+    def _drop_step(self, status: int) -> None:
+        """Undo a failed step to the header fields before it, without a body, and set the status."""
+        self._headers, self._status = self._kept_headers, status
+        self._content, self._form, self._session = _NO_CONTENT, None, None
+
+    def _save(self) -> tuple[Any, ...]:
+        """Return all that `_restore` can bring back."""
         session: Any = self._session
-        if session is not None:
+        if session is not None and self._state == _OPEN:
             try:
                 session = json.dumps(session)
             except Exception:  # saving it will fail too, and that is to be heard of
                 session = session.copy()
-        return self._headers, self._status, self._content, self._form, session
+        return self._state, self._headers, self._status, self._content, self._form, session
 
-    def _undo(
-        self,
-        headers: _HeaderPairs,
-        status: int | None = None,
-        content: _Content = _NO_CONTENT,
-        form: dict[str, Any] | None = None,
-        session: Any = None,
-    ) -> None:
-        """Go back to `headers`, and unless the response was sent, to the rest: what is not given goes altogether."""
-        self._headers = headers
-        if self._state == _OPEN:
-            self._status, self._content, self._form = status, content, form
-            self._session = json.loads(session) if isinstance(session, str) else session
+    def _restore(self, saved: tuple[Any, ...]) -> None:
+        """Undo all since `_save`: only the header fields if it was sent before, nothing if it was sent since."""
+        if self._state == saved[0]:
+            self._headers = saved[1]
+            if self._state == _OPEN:
+                _, _, self._status, self._content, self._form, session = saved
+                self._session = json.loads(session) if isinstance(session, str) else session
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
@@ -3157,20 +3139,25 @@ class Response:
         return b"" if request.method == "HEAD" else body
 
 
-# ---- executors and links ---------------------------------------------------------------------------------------------
+# ---- executors -------------------------------------------------------------------------------------------------------
 #
-# What runs for a route, one after the other, until something is sent or one of them is canceled. A route names
-# classes or factories, never instances: an instance would carry one request's errors into the next. A function is
-# called a handler. A link is an executor made ready for the dispatcher: a call with the context. What cannot be
-# called is refused when it is declared, with the file and line that wrote it. Nothing here catches what an executor
-# raises.
+# What runs for a route? Its executors, one after the other, then its handler. A route names Executor classes, factories
+# or functions, never instances: an instance would carry one request's errors into the next request. A function is
+# called a handler.
+#
+# `_make_call(executor, names)` makes a call of each of them: a function that takes the context alone.
+# For the pattern "/users/{id:int}" and `def user(context, id)`, the call is `lambda context: user(context, 7)`.
+# A function that the dispatcher could not call is refused when it is declared. Nothing here catches an exception.
+# A first reading may skip `_handler_call`.
+
+_Call = Callable[["WebContext"], object]
 
 
 def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
-    """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` ones."""
-    sides = (function, type(function).__call__)
-    if any(inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side) for side in sides):
-        raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
+    """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` functions."""
+    for side in (function, type(function).__call__):
+        if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
+            raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
     try:
         return inspect.signature(function, follow_wrapped=follow_wrapped)
     except ValueError:
@@ -3186,31 +3173,6 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
     return True
 
 
-_NOT_PLAIN = 0x04 | 0x08 | 0x80 | 0x200  # CO_VARARGS, CO_VARKEYWORDS, CO_COROUTINE, CO_ASYNC_GENERATOR
-
-
-def _is_plain(function: Any) -> bool:
-    """Tell whether the code object says all about the signature of a function.
-
-    Most functions are such, and asking `inspect` instead would cost 5 ms for its import and 10 µs for each of them.
-    """
-    if type(function) is not _FUNCTION or hasattr(function, "__wrapped__"):
-        return False
-    code = function.__code__
-    return not (code.co_flags & _NOT_PLAIN or code.co_kwonlyargcount or function.__defaults__)
-
-
-def _takes_count(function: Callable[..., object], count: int) -> bool:
-    """Tell whether a function can be called with that many positional arguments; refuse `async` ones."""
-    called: Any = function if type(function) is _FUNCTION else type(function).__call__  # of an object: it takes self
-    if _is_plain(called) and called.__code__.co_argcount == count + (called is not function):
-        return True
-    return _takes(_signature(function), *range(count))
-
-
-_CANCELED, _FAILED = 1, 2  # why no executor runs any more, when nothing was sent; 0 as long as they run
-
-
 class Executor:
     """Part of a route's work, before its handler. Made anew for every request.
 
@@ -3224,12 +3186,12 @@ class Executor:
         """Raise TypeError for a method that cannot be called as the dispatcher will call it."""
         super().__init_subclass__(**kwargs)
         for name in cls._called:
-            method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
-            if isinstance(method, _FUNCTION) and not _takes_count(method, 2):
+            method = inspect.getattr_static(cls, name)
+            if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
                 raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_place()})")
 
     def execute(self, context: WebContext) -> object:
-        """Do the work. What it returns is sent, unless it is None, or `on_cancel` builds an answer instead."""
+        """Do the work. An executor that answers ends the route: see `Scope.before` for the ways to answer."""
         raise NotImplementedError(f"{type(self).__qualname__} has no execute(context)")
 
     def cancel(self) -> None:
@@ -3237,35 +3199,32 @@ class Executor:
         self.canceled = True
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer for a canceled executor. What it returns is sent, unless it is None.
+        """Answer a request that was canceled.
 
-        If it neither builds nor sends anything, what `execute` has returned is sent, with the status that stands.
+        If it neither builds nor sends nor returns anything, the return value of `execute` is sent with the status that
+        stands.
         """
 
 
 class ValidationExecutor(Executor):
-    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for what is wrong.
+    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
-    Any error cancels the executor and answers 422, whatever `validate` returns. No error hook runs, for nothing
-    failed: to change how a 422 looks, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
+    Any error cancels the executor and answers 422, whatever `validate` returns. No error hook runs, because nothing
+    failed: to change the look of a 422, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
     `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
     """
 
     secret_fields: Collection[str] = ()
     _called = (*Executor._called, "validate")
+    _errors: dict[str, list[str]] | None = None  # made on demand, because a subclass may write __init__ without super()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for `secret_fields` that are one str, which is easily written for a tuple of one.
-
-        And for what holds no names, or an iterator, which would hold them for one request.
-        """
+        """Raise TypeError for `secret_fields` that are a str, as in ("password"), or hold no names at all."""
         super().__init_subclass__(**kwargs)
         fields: object = cls.secret_fields
-        if isinstance(fields, (str, bytes)) or not (hasattr(fields, "__contains__") or hasattr(fields, "__get__")):
+        if isinstance(fields, (str, bytes)) or not (isinstance(fields, Collection) or hasattr(fields, "__get__")):
             wanted = f"({fields!r},)" if isinstance(fields, str) else f"names of fields, not {_value(fields)}"
             raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: {wanted} ({_place()})")
-
-    _errors: dict[str, list[str]] | None = None  # not made in __init__, which a subclass may write without super()
 
     @property
     def errors(self) -> dict[str, list[str]]:
@@ -3277,10 +3236,10 @@ class ValidationExecutor(Executor):
     def add_error(self, field: str, message: str) -> None:
         """Say what is wrong with an input field, in words for the person who filled it in.
 
-        TypeError for anything but two str: of an exception, the client would be given the stack trace.
+        TypeError for anything but two str, because an exception would give the client its stack trace.
         """
         _check_text("the field of add_error()", field)
-        _check_text(f"the message of add_error({field!r:.80})", message, ": str(message) is its text")
+        _check_text(f"the message of add_error({_value(field)})", message, ": str(message) is its text")
         self.errors.setdefault(field, []).append(message)
         self.cancel()
 
@@ -3293,21 +3252,19 @@ class ValidationExecutor(Executor):
                 self.add_error(field, message)
 
     def validate(self, context: WebContext) -> object:
-        """Check the input. To be written by the application. It returns nothing: what is wrong, `add_error` is told."""
+        """Check the input. The application writes this: it tells `add_error` about mistakes, and returns None."""
         raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
 
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
-        if self._errors and not self.canceled:  # one that was put into the dict by hand
+        if self._errors and not self.canceled:  # the application has put one into the dict by hand
             self.cancel()
         if self.canceled or value is None or value is context.response:
             return value
-        if hasattr(value, "__next__"):
-            context.response._close_later(value)
         raise TypeError(
-            f"{_name(type(self).validate)} returned {type(value).__name__}: what is wrong with the input is told to "
-            "add_error(field, message) or add_errors(mapping), and None returned"
+            f"{_name(type(self).validate)} returned {type(value).__name__}: tell mistakes in the input to "
+            "add_error(field, message) or add_errors(mapping), and return None"
         )
 
     def on_cancel(self, context: WebContext) -> object:
@@ -3323,67 +3280,50 @@ class ValidationExecutor(Executor):
         return None
 
 
-def _is_executor(kind: type) -> bool:
-    """Tell whether a class makes executors, of this copy of the file or of another one: by what they offer."""
-    offered = ("execute", "cancel", "canceled", "on_cancel")
-    return issubclass(kind, Executor) or all(hasattr(kind, name) for name in offered)
-
-
 def _run_executor(executor: Executor, context: WebContext) -> object:
-    value = executor.execute(context)
+    """Run an executor; one that was canceled is answered here, which ends the chain."""
+    value, response = executor.execute(context), context.response
     if not executor.canceled:
         return value
-    context._halted = _CANCELED
-    _observer(context.request.environ).explain(_why_canceled(executor))
-    response, dropped = context.response, True
-    if hasattr(executor, "add_error") and response._state == _OPEN:
+    found = f" found errors in {', '.join(executor.errors)}" if isinstance(executor, ValidationExecutor) else ""
+    _observer(context.request.environ).explain(_printable(_name(type(executor)) + (found or " canceled the rest")))
+    if isinstance(executor, ValidationExecutor) and not response.sent:
         response.code(422)
-    before = response._content, response._state
-    try:
-        answer = executor.on_cancel(context)
-        if answer is None or answer is response:
-            dropped = (response._content, response._state) != before
-    finally:
-        if dropped and hasattr(value, "__next__"):
-            response._close_later(value)
-    return answer if dropped else value
+    built = response._content
+    answer = executor.on_cancel(context)
+    if answer is None and response._content is built:
+        answer = value
+    else:
+        response._close_later(value)  # it may be a stream that nobody will send
+    if not response.sent:
+        response._send(answer, type(executor).on_cancel)
+    return None
 
 
-def _why_canceled(executor: Executor) -> str:
-    errors = getattr(executor, "errors", None)
-    found = f" found errors in {', '.join(map(str, errors))}" if errors else " canceled the rest"
-    return _name(type(executor)) + found
-
-
-_Link = Callable[["WebContext"], object]  # a handler, hook or executor as the dispatcher calls it
-
-
-def _link(executor: object, names: Sequence[str], decorated: bool = False) -> _Link:
+def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
     """Return the call that runs an executor of a route whose pattern has the parameters `names`.
 
-    A decorated function is a handler; of the others, one that needs no argument is a factory.
+    A decorated function is a handler. Of the other functions, one that needs no argument is a factory.
     """
-    if _is_executor(type(executor)):
+    if isinstance(executor, Executor):
         raise TypeError(
             f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
             f"give the class, or a function that makes one ({_place()})"
         )
     if isinstance(executor, type):
-        if not _is_executor(executor):
+        if not issubclass(executor, Executor):
             raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
         if not _takes(_signature(executor)):
             raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
     elif not callable(executor):
         raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_place()})")
     elif decorated or _needs_argument(executor):
-        return _handler_link(executor, names)
+        return _handler_call(executor, names)
     return _named(functools.partial(_run_made, executor), executor)
 
 
 def _needs_argument(function: Callable[..., object]) -> bool:
-    """Tell a handler from a factory. One that takes `*args` is a handler in a decorator that hides its signature."""
-    if _is_plain(function):
-        return bool(function.__code__.co_argcount)
+    """Tell a handler from a factory. A function that takes `*args` is a handler in a decorator without wraps."""
     signature = _signature(function)
     if signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
         return True
@@ -3392,57 +3332,58 @@ def _needs_argument(function: Callable[..., object]) -> bool:
 
 def _run_made(factory: Callable[[], object], context: WebContext) -> object:
     executor = factory()
-    if not _is_executor(type(executor)):
+    if not isinstance(executor, Executor):
         made = f"the factory {_place(factory)} made {_name(type(executor))}"
         raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
-    return _run_executor(cast(Executor, executor), context)
+    return _run_executor(executor, context)
 
 
-def _named(link: _Link, executor: Callable[..., object]) -> _Link:
-    return functools.update_wrapper(link, executor, updated=())
+def _named(call: _Call, executor: Callable[..., object]) -> _Call:
+    return functools.update_wrapper(call, executor, updated=())
 
 
-def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link:
-    """Return the call of a handler: `(context)` for any pattern, or `(context, ...)` with the names of its pattern.
+def _convert(parameter: inspect.Parameter) -> str:
+    return str(getattr(parameter.annotation, "__name__", parameter.annotation))
 
-    It may have further parameters with defaults: `lambda context, n=n: ...` in a loop cannot be called wrongly.
-    Anything else is a TypeError.
+
+def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
+    """Return the call of a handler: it takes `(context)`, or `(context, ...)` with the pattern's names, or `**names`.
+
+    Further parameters need a default, as in `lambda context, n=n: ...`. Anything else is a TypeError.
     """
-    # `def hello(name)` for /hello/{name} has forgotten the context, and would be given it as the name.
-    mistakable = set(names) - {"context"}
-    if _is_plain(handler):
-        code = handler.__code__
-        found = code.co_varnames[1 : code.co_argcount]
-        if code.co_argcount and not found and code.co_varnames[0] not in mistakable:
-            return handler
-        if code.co_argcount and found == tuple(names):
-            if len(names) == 1:  # the usual case, and without unpacking it takes half the time
-                return _named(lambda context: handler(context, context._values[0]), handler)
-            return _named(lambda context: handler(context, *context._values), handler)
-    # A decorator made with functools.wraps shows the names of what it wraps, and takes them as it does.
-    signature, outside = _signature(handler), _signature(handler, follow_wrapped=False)
-    parameters = [] if signature is None else list(signature.parameters.values())[1:]
-    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if {p.name for p in named if p.default is p.empty} <= set(names):
-        # def user(context, id), in any order or with defaults; def user(context, **params)
-        if all(_takes(side, None, **dict.fromkeys(names)) for side in (signature, outside)):
-            return _named(lambda context: handler(context, **context.params), handler) if names else handler
-        # def user(context, id, /), and a decorator that shows nothing but *args
-        in_order = [p.name for p in named] in ([], list(names))
-        if in_order and all(_takes(side, None, *names) for side in (signature, outside)):
-            return _named(lambda context: handler(context, *context._values), handler)
-        # def page(context)
-        if not named and _takes(signature, None) and not (signature and mistakable & set(signature.parameters)):
-            return handler
+    # A decorator made with functools.wraps shows the names of the function in it, and must take them as well.
+    sides = _signature(handler), _signature(handler, follow_wrapped=False)
+    parameters = [] if sides[0] is None else list(sides[0].parameters.values())
+    own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    for parameter in own:
+        if parameter.name not in names and parameter.empty not in (parameter.default, parameter.annotation):
+            raise TypeError(
+                f"the handler {_name(handler)}: {parameter.name} is no parameter of the pattern; a query parameter is "
+                f"context.request.query.parse({parameter.name!r}, {_convert(parameter)}, "
+                f"default={_value(parameter.default)}) ({_place()})"
+            )
+    in_order = [p.name for p in own][: len(names)] in ([], list(names))
+    if names and in_order and all(_takes(side, None, *names) for side in sides):
+        if len(names) == 1:
+            return _named(lambda context: handler(context, context._values[0]), handler)
+        return _named(lambda context: handler(context, *context._values), handler)
+    if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
+        return _named(lambda context: handler(context, **context.params), handler)
+    # `def hello(name)` for /hello/{name} has forgotten the context.
+    forgotten = parameters and parameters[0].name in set(names) - {"context"}
+    if not forgotten and not any(p.name in names for p in own) and all(_takes(side, None) for side in sides):
+        return handler
     takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
     raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
 
 
 # ---- the context -----------------------------------------------------------------------------------------------------
 #
-# One per request; handlers, executors and hooks get it as their first argument. Nothing that it holds refers back to
-# it, but for a stream or file until that is closed: reference counting frees a request as soon as it is over, and a
-# client cannot fill the memory with what waits for the garbage collector. It decides on nothing: the dispatcher does.
+# What does application code get? Every handler, executor and hook gets the context of its request as its first
+# argument: `context.request`, `context.response`, `context.params`, `context.state`, `context.session`.
+#
+# The context decides nothing; the dispatcher does. It holds no reference to itself, but for a stream or file until that
+# is closed: so the memory of a request is free as soon as the request is over.
 
 
 class WebContext:
@@ -3453,23 +3394,19 @@ class WebContext:
         "request": "The `Request`.",
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
-        "_halted": "Why no executor runs any more: _CANCELED, set by one, or _FAILED, by the error path; else 0.",
-        "_queue": "Executors that add_executor put behind the route's own.",
+        "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
         "_state": "The dict for the application, None until it asks for it.",
         "_values": "The path's parameters in the pattern's order; set by the match.",
     }
 
-    def _begin(self, app: WebApp, environ: _Environ) -> None:
+    def __init__(self, app: WebApp, environ: _Environ) -> None:
         self.app = app
-        self.request = Request()
-        self.request._begin(app, environ)
-        self.response = Response()
-        self.response._begin(self.request)
+        self.request = Request(app, environ)
+        self.response = Response(self.request)
         self.route: Route | None = None
         self._values: Sequence[Any] = ()
         self._state: dict[Any, Any] | None = None
-        self._queue: list[_Link] | None = None
-        self._halted = 0
+        self._chain: deque[_Call] | None = None
 
     @property
     def params(self) -> dict[str, Any]:
@@ -3487,36 +3424,32 @@ class WebContext:
     def session(self) -> dict[str, Any]:
         """A dict of JSON values kept in a signed cookie between requests; the client can read it, and cannot change it.
 
-        A cookie that is missing, tampered with or older than `session_max_age` is an empty session. It is saved when
-        the response is sent, if it changed; emptied, its cookie is deleted. RuntimeError without a `secret_key`;
-        ValueError over http if `session_cookie` begins with `__Host-` or its like. A session that would need a cookie
-        of more than 4,093 bytes is a ValueError when sending, and what would come back as something else, such as a
-        date or a set, a TypeError; but a tuple comes back as a list, and every key as a str.
+        A cookie that is missing, tampered with or older than `session_max_age` is an empty session. The session is
+        saved when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
+        `secret_key`; ValueError over http if `session_cookie` begins with `__Host-` or its like. A session that needs a
+        cookie of more than 4,093 bytes is a ValueError when it is sent. A value that would come back as something else
+        (a date, a set, a key that is no str) is a TypeError; but a tuple comes back as a list.
         """
         return _open_session(self)
 
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
-        """Queue an executor behind the rest of the route's: an instance, or whatever a route takes.
+        """Queue an executor behind the rest of the route's: an instance, or anything that a route takes.
 
-        One that is canceled drops it with the rest, also if its `on_cancel` is what queues it. TypeError for anything
-        else, RuntimeError once the route's executors have run, or something failed.
+        An executor that answers or is canceled drops the queue. TypeError for anything else, RuntimeError once the
+        route's executors have run, or something failed.
         """
-        if self.response.sent or self._halted == _FAILED:
+        if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
-        names = () if self.route is None else self.route._names
-        if _is_executor(type(executor)):
-            run: _Link = functools.partial(_run_executor, cast(Executor, executor))
+        if isinstance(executor, Executor):
+            self._chain.append(functools.partial(_run_executor, executor))
         else:
-            run = _link(executor, names)
-        if self._queue is None:
-            self._queue = []
-        self._queue.append(run)
+            self._chain.append(_make_call(executor, () if self.route is None else self.route._names))
 
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when the response has been sent or given up, the last registered first.
 
-        What it raises is logged, and the rest still run, also when it is KeyboardInterrupt or SystemExit, which pass
-        afterwards. TypeError for what cannot be called.
+        An exception of a callback is logged, and the rest still run. KeyboardInterrupt and SystemExit pass after that.
+        TypeError for a callback that cannot be called.
         """
         if not callable(callback):
             raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
@@ -3525,8 +3458,8 @@ class WebContext:
     def url(self, handler: object, /, **params: object) -> str:
         """Return the path of the route that `handler` answers, from SCRIPT_NAME on; further `params` become a query.
 
-        LookupError if no route has that handler with these parameters, ValueError for a value its pattern would not
-        match.
+        Parameters that are None are left out. LookupError if no route has that handler with these parameters,
+        ValueError for a value that its pattern would not match.
         """
         script_name = _as_path(_named_segments(self.request.environ.get("SCRIPT_NAME", "")))
         return _quote(script_name, _PATH_SAFE, "latin-1") + self.app._path_of(handler, params)
@@ -3534,12 +3467,17 @@ class WebContext:
 
 # ---- patterns and routes ---------------------------------------------------------------------------------------------
 #
-# A route is a method and a pattern with its executors. A pattern is a list of segments; patterns live in a tree, in
-# which a path finds the route that answers it. Nothing here knows of requests or responses: paths and methods are text.
+# Which route answers a path and a method? A route is a method and a pattern with its executors. Patterns live in a
+# tree, one node for each segment: "/users/{id:int}" is the node "users" and behind it the node of an integer.
+#
+#     router.match(["users", "7"], "GET")     the Route of /users/{id:int}, its values [7], and no methods
+#     router.match(["users", "7"], "PUT")     None, no values, and the methods that the path has: GET, HEAD
+#
+# Nothing here knows of requests or responses: paths and methods are text. A first reading may skip `look_up`.
 
 
 class Route:
-    """A method, a pattern, and what answers them. Made by `Scope.get` and its like."""
+    """A method, a pattern, and the handlers that answer them. Made by `Scope.get` and its like."""
 
     __slots__ = {
         "method": "A token; `*` for a mounted application, which takes every method.",
@@ -3548,9 +3486,9 @@ class Route:
         "handlers": "Its executors as they were given, the decorated handler last.",
         "_gives_way": "To another route of the same method and shape, instead of being an error beside it.",
         "_hooks": "Those of the scope and the scopes around it; set when the application is sealed.",
-        "_links": "What the dispatcher calls for each of the handlers.",
+        "_calls": "The calls that the dispatcher makes for each of the handlers.",
         "_names": "The pattern's parameters, in order.",
-        "_caller": "File and line that wrote it.",
+        "_place": "File and line that wrote it.",
     }
 
     def __init__(self, method: str, pattern: str, names: tuple[str, ...], scope: Scope, gives_way: bool) -> None:
@@ -3560,16 +3498,16 @@ class Route:
         self.scope = scope
         self.handlers: list[Any] = []
         self._names = names
-        self._links: list[_Link] = []
-        self._caller = _place()
+        self._calls: list[_Call] = []
+        self._place = _place()
         self._hooks = _NO_HOOKS
 
     def _append(self, executor: object, decorated: bool = False) -> None:
-        self._links.append(_link(executor, self._names, decorated))
+        self._calls.append(_make_call(executor, self._names, decorated))
         self.handlers.append(executor)
 
     def __repr__(self) -> str:
-        return f"<Route {self.method} {self.pattern} at {self._caller}>"
+        return f"<Route {self.method} {self.pattern} at {self._place}>"
 
 
 class _Hooks:
@@ -3592,12 +3530,19 @@ _NO_HOOKS = _Hooks(())
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
 _INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, which is what a database's key does
 _FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
+_NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
-    """Split a pattern into (kind, text) of its segments; raise ValueError for one that means nothing."""
+    """Split a pattern into (kind, text) of its segments; raise ValueError for one that can match no path."""
+    found = _NO_PATH.search(pattern)
+    if found:
+        raise ValueError(
+            f"{pattern!r}: a pattern is a path without {found[0]}: segments are text or {{name}}, {{name:int}}, "
+            f"{{name:path}}; the query is context.request.query ({_place()})"
+        )
     segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
     if any(kind == _REST for kind, _ in segments[:-1]):
         raise ValueError(f"{pattern!r}: a path parameter must come last ({_place()})")
@@ -3628,10 +3573,8 @@ class _Node:
     """A node in the tree of patterns: where a walk stands after some segments."""
 
     __slots__ = (
-        "has_choice",  # whether integer or rest is there: a segment may then fit in two ways
-        "has_parameters",  # whether integer, name or rest is there
-        "integer",  # the node behind {name:int}
         "literals",  # segment to the node behind it
+        "integer",  # the node behind {name:int}
         "name",  # the node behind {name}
         "rest",  # the node behind {name:path}
         "routes",  # method to route, for the patterns that end here; HEAD falls to the route of GET
@@ -3642,7 +3585,6 @@ class _Node:
         self.integer: _Node | None = None
         self.name: _Node | None = None
         self.rest: _Node | None = None
-        self.has_choice = self.has_parameters = False
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
@@ -3652,60 +3594,49 @@ class _Node:
         slot = {_INT: "integer", _NAME: "name", _REST: "rest"}[kind]
         if getattr(self, slot) is None:
             setattr(self, slot, _Node())
-            self.has_parameters = True
-            self.has_choice = self.has_choice or kind != _NAME
         return cast(_Node, getattr(self, slot))
 
-    def add(self, routes: Sequence[Route]) -> None:
-        """Let `routes` end here; raise ValueError if another one of the same method does."""
-        for route in routes:
-            other = self.routes.get(route.method)
-            if other is not None and other.method == route.method and not (other._gives_way or route._gives_way):
+    def add(self, route: Route) -> None:
+        """Let `route` end here; raise ValueError if another one of the same method does."""
+        other = self.routes.get(route.method)
+        if other is not None and other.method == route.method:
+            if route._gives_way:
+                return
+            if not other._gives_way:
                 raise ValueError(
-                    f"{route.method} {route.pattern} ({route._caller}) is the same route as "
-                    f"{other.method} {other.pattern} ({other._caller})"
+                    f"{route.method} {route.pattern} ({route._place}) is the same route as "
+                    f"{other.method} {other.pattern} ({other._place})"
                 )
-        for route in routes:
-            if route._gives_way and route.method in self.routes:
-                continue
-            self.routes[route.method] = route
-            if route.method == "GET" and self.routes.get("HEAD", route).method == "GET":
-                self.routes["HEAD"] = route
+        self.routes[route.method] = route
+        if route.method == "GET" and self.routes.get("HEAD", route).method == "GET":
+            self.routes["HEAD"] = route
 
 
 class _Router:
-    """Finds the route of a path and a method. Knows nothing of requests.
-
-    Patterns live in a tree with a dictionary per segment, and whole literal paths in one more dictionary in front of
-    it. Joined regular expressions were slower by six times on the last of 180 routes, and generated code is hard to
-    trust.
-    """
+    """Finds the route of a path and a method."""
 
     def __init__(self) -> None:
         self._root = _Node()
         # Both by PATH_INFO as a server gives it: UTF-8 in the disguise of latin-1.
         self._literals: dict[str, _Node] = {}  # where a wholly literal path ends
-        self._parents: dict[str, _Node] = {}  # what a parameter stands behind, when all before it is literal
-        # Methods of literal paths that were asked for another one: a second 405 takes a seventh less.
-        self.refused: dict[str, tuple[str, ...]] = {}
+        self._parents: dict[str, _Node] = {}  # the node in front of a last parameter, if all before it is literal
 
-    def add(self, routes: Sequence[Route], segments: Sequence[tuple[str, str]]) -> None:
-        """Add all of `routes`, or raise ValueError and add none."""
-        node = self._root
-        parent = node
+    def add(self, route: Route, segments: Sequence[tuple[str, str]]) -> None:
+        """Add a route; ValueError if there is one of the same method and shape."""
+        node = parent = self._root
         for kind, text in segments:
             parent, node = node, node.child(kind, text)
-        node.add(routes)
-        kinds = [kind for kind, _ in segments]
-        if kinds.count(_LITERAL) == len(kinds):
+        node.add(route)
+        parameters = [kind for kind, _ in segments if kind != _LITERAL]
+        if not parameters:
             self._literals[_disguised(segments) or "/"] = node
-        elif kinds[-1] in (_NAME, _REST) and kinds.count(_LITERAL) == len(kinds) - 1:
+        elif len(parameters) == 1 and segments[-1][0] in (_NAME, _REST):
             self._parents[_disguised(segments[:-1])] = parent
 
-    def look_up(self, path: str, method: str) -> tuple[Route | None, tuple[Any, ...]]:
-        """Return what `match` would find, for a path that is literal, or but for its last segment: most paths are.
+    def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
+        """Find the route of a path that is literal, or literal but for its last segment; None if that is too simple.
 
-        It takes a fifth of the time. None if that is not enough to tell.
+        This is the short way for most requests. `match` would find the same route.
         """
         node = self._literals.get(path)
         if node is not None:
@@ -3717,57 +3648,46 @@ class _Router:
         child = node.rest if node.name is None else node.name
         return (None, ()) if child is None else (child.routes.get(method), (tail,))
 
-    def note_refusal(self, path: str, methods: Sequence[str]) -> None:
-        """Remember what `match` has found of a path, if that is literal: there are no more of them than routes."""
-        if path in self._literals:
-            self.refused[path] = tuple(methods)
-
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
-    # the path. Where the better choice leads nowhere, or to patterns without the method, the walk comes back and
-    # tries the next; so path and method match together, and OPTIONS /{rest:path} can serve every preflight.
+    # the path. If the better choice leads nowhere, or to patterns without the method, the walk comes back and tries the
+    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
     #
-    # The walk visits a node at most once, since a tree has one way to each: its cost is bounded by the patterns as
-    # written, however often it comes back, and by their depth when it does not; never by the number of routes beside
-    # its way, nor by what the client sends (a path longer than every pattern ends at the deepest). A function that
-    # calls itself for each choice took 15 to 70 % longer on deep paths of GitHub's interface.
+    # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
+    # patterns as written, whatever a client sends, and its depth by the longest pattern.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
-        size = len(segments)
         methods: list[str] = []
-        waiting: list[tuple[_Node, int, list[Any], int | None]] = []  # choices not yet tried: node, depth, values, rest
-        node, depth = self._root, 0
-        values: list[Any] = []
-        rest: int | None = None  # the first segment of what a {name:path} takes
-        while True:
-            while depth < size:
-                segment = segments[depth]
-                child = node.literals.get(segment)
-                if child is None and not node.has_choice:
-                    child = node.name
-                    values.append(segment)
-                elif node.has_parameters:
-                    # The weakest choice is put down first, so that the best is taken up first.
-                    if node.rest is not None:
-                        waiting.append((node.rest, size, values.copy(), depth))
-                    if node.name is not None:
-                        waiting.append((node.name, depth + 1, [*values, segment], None))
-                    if node.integer is not None and _INTEGER.fullmatch(segment):
-                        waiting.append((node.integer, depth + 1, [*values, int(segment)], None))
-                if child is None:
-                    break
-                node = child
-                depth += 1
-            else:
-                route = node.routes.get(method) or node.routes.get("*")
+        route, values = self._walk(self._root, segments, 0, (), method, methods)
+        return route, values, methods
+
+    def _walk(
+        self,
+        node: _Node,
+        segments: Sequence[str],
+        depth: int,
+        values: tuple[Any, ...],
+        method: str,
+        methods: list[str],
+    ) -> tuple[Route | None, tuple[Any, ...]]:
+        """Match the segments from `depth` on against the patterns behind `node`."""
+        if depth == len(segments):
+            methods += node.routes
+            return node.routes.get(method) or node.routes.get("*"), values
+        segment = segments[depth]
+        choices = [(node.literals.get(segment), values, depth + 1)]
+        if node.integer is not None and _INTEGER.fullmatch(segment):
+            choices.append((node.integer, (*values, int(segment)), depth + 1))
+        if node.name is not None:
+            choices.append((node.name, (*values, segment), depth + 1))
+        if node.rest is not None:
+            choices.append((node.rest, (*values, "/".join(segments[depth:])), len(segments)))
+        for child, found, end in choices:
+            if child is not None:
+                route, found = self._walk(child, segments, end, found, method, methods)
                 if route is not None:
-                    if rest is not None:
-                        values.append("/".join(segments[rest:]))
-                    return route, values, methods
-                methods += node.routes
-            if not waiting:
-                return None, (), methods
-            node, depth, values, rest = waiting.pop()
+                    return route, found
+        return None, ()
 
 
 def _fold(text: str) -> str:
@@ -3785,7 +3705,7 @@ def _folded(routes: Iterable[Route]) -> _Router:
     for route in routes:
         segments = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in _parse_pattern(route.pattern)]
         with contextlib.suppress(ValueError):
-            router.add((route,), segments)
+            router.add(route, segments)
     return router
 
 
@@ -3872,12 +3792,12 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         if any(_NOT_SERVED.match(name) or (_WINDOWS and _NO_NAME_ON_WINDOWS.match(name)) for name in names):
             raise NotFoundException(f"not a name to serve: {names!r}")
         try:
-            file = _open_below(root, names, context)
+            file = _open_outside(root, names, context)
         except NotFoundException:
             if not os.path.isdir(os.path.join(root, *names)):
                 raise
             names.append("index.html")
-            file = _open_below(root, names, context)
+            file = _open_outside(root, names, context)
             if not request.path.endswith("/"):
                 file.close()
                 # Links in the page are relative to what the browser takes for its directory.
@@ -3894,7 +3814,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 _NOT_SERVED = re.compile(r"\.|.*[/\\\0]", re.DOTALL)  # a name that begins with a dot, or holds one of these
 
 
-def _open_below(root: str, names: Sequence[str], context: WebContext) -> _FileBody:
+def _open_outside(root: str, names: Sequence[str], context: WebContext) -> _FileBody:
     """Open the file of just these `names` below `root`; raise NotFoundException if they lead to any other.
 
     It is opened first and looked at then, so what is sent is what was looked at, whatever is exchanged meanwhile.
@@ -4041,7 +3961,7 @@ class _KnownFile:
             if _facts(file.info) == self.facts[-1]:
                 return file
             file.close()
-        return _open_below(self.way[0], self.names, context)
+        return _open_outside(self.way[0], self.names, context)
 
 
 class _KnownFiles:
@@ -4082,7 +4002,7 @@ def _arrival(context: WebContext, handler: object) -> float | None:
     What a hook has written, or has waited for, is what the answer to the same request must tell of.
     """
     route = cast(Route, context.route)
-    if context.app._has_on_request or route._hooks.before or route.handlers[0] is not handler:
+    if route._hooks.before or route.handlers[0] is not handler:
         return None
     tell: Callable[[object, _Environ], float | None] | None = context.request.environ.get("webapp.arrived")
     return None if tell is None else tell(context.app, context.request.environ)
@@ -4122,13 +4042,13 @@ def _mistaken(app: object) -> str:
     if not callable(app):
         return f"{name} is no WSGI application"
     try:
-        if _takes_count(app, 2):
+        if _takes(_signature(app), None, None):
             return ""
     except TypeError:
         return f"{name} is async, an ASGI application, and this takes WSGI"
     if isinstance(app, type):
         return f"{name} is a class: give an application made of it, {name}()"
-    if _takes_count(app, 0):
+    if _takes(_signature(app)):
         return f"{name} takes no arguments: give the application that it makes, {name}()"
     return f"{name} takes no (environ, start_response), as a WSGI application does"
 
@@ -4224,9 +4144,14 @@ class _Gateway:
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
 #
-# A scope is a block of routes and of hooks, which apply to the routes in the block. Everything that can be known before
-# a request is worked out when it is declared, mistakes included. Every message about a declaration ends with the file
-# and line that wrote it. Nothing here runs a hook or a handler.
+# Which hooks run for a route? A scope is a block of routes and hooks. A hook applies to the routes written in its block
+# and in the blocks inside it, and to no other route.
+#
+#     with app.path("/admin") as admin:      a scope inside the application, which is the outermost scope
+#         admin.before(only_staff)           runs for /admin/users, not for /admin-guide, nor in another path("/admin")
+#         admin.get("/users", list_users)
+#
+# A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
 
 
 def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
@@ -4234,7 +4159,7 @@ def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
     if not callable(hook) or isinstance(hook, type):
         every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
         raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
-    if not _takes_count(hook, arguments.count(",") + 1):
+    if not _takes(_signature(hook), *arguments.split(", ")):
         raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
 
 
@@ -4257,7 +4182,7 @@ class Scope:
 
     In a route, `executors` are run in order, then the decorated handler: Executor subclasses, factories that need no
     argument, or handlers, which take `(context)`, or `(context, ...)` with exactly the pattern's names; anything else
-    is a TypeError. What each of them returns is sent, unless it is None; that ends the route.
+    is a TypeError. The first of them that answers ends the route (see `before`).
     """
 
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
@@ -4267,6 +4192,7 @@ class Scope:
         self._before: list[Callable[..., object]] = []
         self._after: list[Callable[..., object]] = []
         self._error: list[Callable[..., object]] = []
+        self._is_empty = True  # nothing was declared in it
 
     # Routes.
 
@@ -4291,7 +4217,7 @@ class Scope:
         return self._register(("DELETE",), pattern, executors)
 
     def head(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for HEAD, in place of what GET's would answer; return a decorator for its handler."""
+        """Register a route for HEAD, in place of GET's answer without its body; return a decorator for its handler."""
         return self._register(("HEAD",), pattern, executors)
 
     def options(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
@@ -4311,13 +4237,8 @@ class Scope:
             raise TypeError(
                 f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})"
             )
-        usual = isinstance(method, str) and method.upper() in (*_METHODS, "CONNECT", "TRACE")
-        if (
-            not isinstance(method, str)
-            or not _TOKEN.fullmatch(method)
-            or method == "*"
-            or (usual and method != method.upper())
-        ):
+        is_token = isinstance(method, str) and method != "*" and _TOKEN.fullmatch(method)
+        if not is_token or (method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE")):
             raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
         return self._register((method,), pattern, executors)
 
@@ -4325,14 +4246,14 @@ class Scope:
         self, methods: Sequence[str], pattern: str, executors: Sequence[object], *, gives_way: bool = False
     ) -> Callable[[_Handler], _Handler]:
         app = self._app
-        app._refuse_if_sealed()
+        self._begin_declaration()
         segments, whole = self._whole(pattern)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
         routes = [Route(method, whole, names, self, gives_way) for method in methods]
         for route in routes:
             for executor in executors:
                 route._append(executor)
-        app._router.add(routes, segments)
+            app._router.add(route, segments)
         app._routes += routes
 
         def append(handler: _Handler) -> _Handler:
@@ -4343,11 +4264,16 @@ class Scope:
 
         return append
 
+    def _begin_declaration(self) -> None:
+        self._app._refuse_if_sealed()
+        self._is_empty = False
+
     def _whole(self, pattern: str) -> tuple[list[tuple[str, str]], str]:
         """Return segments and text of a pattern with the prefixes of this scope."""
         if not isinstance(pattern, str):
             decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
             raise TypeError(f"a pattern is a str, not {_value(pattern)}{decorated} ({_place()})")
+        _parse_pattern(pattern)  # before the prefix may hide a mistake in it, as in "/api" + "http://..."
         whole = "/" + "/".join(filter(None, f"{self._prefix}/{pattern}".split("/")))
         return _parse_pattern(whole), whole
 
@@ -4356,29 +4282,42 @@ class Scope:
     def path(self, prefix: str, block: Callable[[Scope], object] | None = None) -> Scope:
         """Return a new scope inside this one: for `with scope.path("/admin") as admin:`, or call `block` with it.
 
-        `prefix` is a pattern without `{name:path}`; it may be "".
+        `prefix` is a pattern without `{name:path}`; it may be "". A `with` block that declares nothing is a
+        RuntimeError, because its author has declared on another scope.
         """
-        self._app._refuse_if_sealed()
+        self._begin_declaration()
         segments, whole = self._whole(prefix)
         if any(kind == _REST for kind, _ in segments):
             raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_place()})")
         scope = Scope(self._app, self, whole)
         if block is not None:
+            if not callable(block) or not _takes(_signature(block), scope):
+                raise TypeError(
+                    f"path({prefix!r}, block) calls block(scope), which {_value(block)} does not take; "
+                    f"mount({prefix!r}, application) serves another WSGI application ({_place()})"
+                )
             block(scope)
         return scope
 
     def __enter__(self) -> Scope:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        return None
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        if kind is None and self._is_empty:
+            raise RuntimeError(
+                f"nothing was declared in the block {self._prefix or '/'!r}: write "
+                f"`with app.path({self._prefix or '/'!r}) as block:` and declare with @block.get(...) ({_place()})"
+            )
 
     # Hooks.
 
     def before(self, hook: _Hook) -> _Hook:
-        """Attach `hook(context)`, to run before the executors; outer blocks first.
+        """Attach `hook(context)`, to run before the executors; outer blocks first. A guard is such a hook.
 
-        If it sends, neither later before hooks nor the executors run; after hooks do.
+        A hook that has answered ends the request: neither later before hooks nor the executors run; after hooks do.
+        It has answered if it sent, if it returned a value, if it left a status of 300 or more (as `redirect` does), or
+        if it returned the response with a body or with a status that was set. Headers, cookies, a 2xx status and a
+        body that was built but not returned do not end the request.
         """
         self._attach(self._before, hook, "before", "context")
         return hook
@@ -4386,7 +4325,7 @@ class Scope:
     def after(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, to run once the response is sent, also after an error; inner blocks first.
 
-        It may still add headers. What it raises is logged and changes nothing.
+        It may still add headers. Its exception is logged and changes nothing.
         """
         self._attach(self._after, hook, "after", "context")
         return hook
@@ -4395,8 +4334,8 @@ class Scope:
         """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
 
         The status is already on the response. A hook that builds a body leaves outer hooks their turn, one that sends
-        does not. What it raises is logged and changes nothing. When no route matched, those of the application itself
-        run.
+        does not. Its own exception is logged and changes nothing. When no route matched, the hooks of the application
+        itself run.
         """
         self._attach(self._error, hook, "error", "context, cause, status_code")
         return hook
@@ -4404,7 +4343,7 @@ class Scope:
     def _attach(
         self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
     ) -> None:
-        self._app._refuse_if_sealed()
+        self._begin_declaration()
         _check_hook(hook, kind, arguments)
         hooks.append(hook)
 
@@ -4412,7 +4351,7 @@ class Scope:
         """Return this scope and those around it, innermost first."""
         return [self, *(() if self._parent is None else self._parent._inside_out())]
 
-    # What is not a handler.
+    # Routes whose handlers are not the application's own.
 
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
@@ -4440,114 +4379,191 @@ class Scope:
 # ---- the log ---------------------------------------------------------------------------------------------------------
 #
 # What does the person read who watches over an application? One record for each failure, with the stack trace from
-# where it left this file. A client's text stands in a record only escaped: in its message, its arguments, its `extra`
-# and in the stack trace. The exception object itself stays as it is.
-
-
-def _below(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from where it has left this file, None if it never did."""
-    while trace is not None and trace.tb_frame.f_globals is globals():
-        trace = trace.tb_next
-    return trace
-
-
-def _report(
-    level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
-) -> None:
-    """Log, and never raise: a broken log handler must not cost the client its response.
-
-    The stack trace begins where it has left this file, for what matters at two in the morning is the application.
-    `where` is a line above it.
-    """
-    try:
-        log = _LOG
-        if not log.isEnabledFor(level):
-            return
-        caller = sys._getframe(1)
-        code = caller.f_code
-        trace = None if error is None else (type(error), error, _below(error.__traceback__) or error.__traceback__)
-        record = log.makeRecord(
-            log.name, level, code.co_filename, caller.f_lineno, message, arguments, trace, code.co_name
-        )
-        vars(record).update(extra)  # given to makeRecord, one that a record factory has set already would be an error
-        if trace is not None:
-            # Where formatters keep what they have made of exc_info. All of logging's print it if it is there already.
-            lines = [where] if where else []
-            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(*trace)))
-        log.handle(record)
-    except Exception:
-        return
-
-
-def _trace_lines(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> list[str]:
-    try:
-        return list(_lines_of(traceback.TracebackException(kind, error, trace)))
-    except Exception:  # out of memory, or too deep in recursion for the many calls of that
-        return [f"{_value(error)}, whose stack trace cannot be shown"]
-
+# where it left this file, and above the trace a line that names the hook or the route. A client's text stands in a
+# record only escaped: in its message, its arguments, its `extra` and in the trace. The exception stays as it is.
+#
+#     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
 _FILE = _place.__code__.co_filename
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
 
-def _lines_of(found: traceback.TracebackException) -> Iterator[str]:
-    """Yield what Python prints of an exception, each message as one line with its line ends in it.
+def _report(
+    level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
+) -> None:
+    """Log, and never raise: a broken log handler must not cost the client its response."""
+    if error is not None:
+        _forget_earlier(error)
+    try:
+        if not _LOG.isEnabledFor(level):
+            return
+        caller = sys._getframe(1)
+        code = caller.f_code
+        info = None
+        if error is not None:
+            info = type(error), error, _outside(error.__traceback__) or error.__traceback__
+        record = _LOG.makeRecord(
+            _LOG.name, level, code.co_filename, caller.f_lineno, message, arguments, info, code.co_name
+        )
+        vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
+        if error is not None:
+            # logging.Formatter prints exc_text unchanged if it is set.
+            lines = [where] if where else []
+            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(error)))
+        _LOG.handle(record)
+    except Exception:
+        return
 
-    A message, a note, or the source that a SyntaxError shows, may be a client's: its line ends must not make what looks
-    like a frame, or like another record.
+
+def _forget_earlier(error: BaseException) -> None:
+    """Cut from a traceback the frames of earlier requests.
+
+    An application may raise one exception object for many requests. Python adds the frames of each raise to those
+    before, and all of them would stay in memory.
     """
-    chain = [found]
-    while (earlier := _earlier(chain[-1])) is not None:
-        chain.append(earlier)
-    for depth, each in reversed(list(enumerate(chain))):
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code is WebApp.__call__.__code__:
+            trace.tb_next = None
+        trace = trace.tb_next
+
+
+def _outside(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where it has left this file, None if it never did."""
+    while trace is not None and trace.tb_frame.f_globals is globals():
+        trace = trace.tb_next
+    return trace
+
+
+def _trace_lines(error: BaseException) -> list[str]:
+    try:
+        return list(_format_trace(traceback.TracebackException(type(error), error, error.__traceback__)))
+    except Exception:  # out of memory, or too deep in recursion
+        return [f"{_value(error, 200)}, whose stack trace cannot be shown"]
+
+
+def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
+    """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
+
+    A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
+    make a line that looks like a frame, or like another record.
+    """
+    chain: list[tuple[traceback.TracebackException, str]] = [(found, "")]
+    while chain[-1][0].__cause__ or (chain[-1][0].__context__ and not chain[-1][0].__suppress_context__):
+        cause, context = chain[-1][0].__cause__, chain[-1][0].__context__
+        chain.append((cause, _CAUSED) if cause else (cast(traceback.TracebackException, context), _DURING))
+    for each, link in reversed(chain):
         own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, each.stack))
         if own < len(each.stack):
             del each.stack[:own]
         if each.stack:
             yield "Traceback (most recent call last):"
         for frame in each.stack.format():
-            # The line that was running, and the marks below it, are indented; a line end in a file's name is not that.
+            # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
             yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
         for number, line in enumerate(each.format_exception_only()):
             yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
         for inner in getattr(each, "exceptions", None) or ():  # of an ExceptionGroup
-            yield from ("  | " + line for line in _lines_of(inner))
-        if depth:
-            yield from ("", _CAUSED if chain[depth - 1].__cause__ is each else _DURING, "")
+            yield from ("  | " + line for line in _format_trace(inner))
+        if link:
+            yield from ("", link, "")
 
 
-def _earlier(found: traceback.TracebackException) -> traceback.TracebackException | None:
-    if found.__cause__ is not None or found.__suppress_context__:
-        return found.__cause__
-    return found.__context__
+# ---- the application -------------------------------------------------------------------------------------------------
+#
+# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
+#
+#     match       find the route; on_request may answer            _match
+#     before      outermost block first; a guard may answer        _respond
+#     executors   then the handler                                 _respond
+#     failure     resolve, log, undo, error hooks, default body    _answer_failure
+#     after       innermost block first                            _run_after
+#     hand over   status, headers and body go to the server        Response._hand_over
+#     complete    close files and streams, then on_complete        _complete
+#
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
+# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+
+# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
+# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
+_HOOK_FAILED = "エラーハンドラで例外が発生しました"
+_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
+_LONGEST_REASON = 200  # characters; an access line is read at a glance
+
+
+def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
+    """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
+    request = context.request
+    if status >= 500:
+        where = _handled_by(context, cause)
+        _report(logging.ERROR, "%s %s: %d", repr(request.method), repr(request.path), status, error=cause, where=where)
+    elif _LOG.isEnabledFor(logging.DEBUG):
+        shown = _value(cause, 1000)
+        _report(logging.DEBUG, "%s %s: %d %s", repr(request.method), repr(request.path), status, shown)
+
+
+def _why(cause: Exception) -> str:
+    """Return on one line why a request failed: the message of the exception, or the place that raised it."""
+    name = _name(type(cause))
+    try:
+        text = str(cause.message if isinstance(cause, HttpException) else cause)
+    except Exception:  # of a __str__ that fails
+        text = ""
+    trace = _outside(cause.__traceback__) or cause.__traceback__
+    if not text and trace is not None:
+        while trace.tb_next is not None:
+            trace = trace.tb_next
+        text = f"{name} raised at {os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+    elif not text:  # the dispatcher has made it without raising it
+        text = f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
+    elif not isinstance(cause, HttpException):
+        text = f"{name}: {text}"
+    return _printable(text[:_LONGEST_REASON])
+
+
+def _handled_by(context: WebContext, cause: Exception) -> str:
+    """Name the route of a failure that has no frame of the application, as when a document is encoded; else ""."""
+    route, trace = context.route, cause.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, "json", "json.encoder"):
+        trace = trace.tb_next
+    if trace is not None or route is None:
+        return ""
+    return f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
 
 
 def _list_attributes(error: AttributeError) -> None:
-    """Let an error about an object of this file say what that has; which it was, Python tells since 3.10."""
+    """Let an error about an object of this file list its attributes; since 3.10 Python tells the object."""
     kind = type(getattr(error, "obj", None))
     if kind.__module__ == __name__:
         error.args = (f"{error}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
 
 
-# ---- the application -------------------------------------------------------------------------------------------------
-#
-# One path leads through the framework, and it stands here whole. A subclass of WebApp may override three methods,
-# on_request, on_complete and resolve_status_code; whoever tries to override another one hears of it when the class is
-# made. The dispatcher knows nothing of sockets, and of its server nothing but what PEP 3333 says and the names in the
-# environment that begin with "webapp.", which any server may leave out.
+def _note_nothing(request: Request, route: Route) -> None:
+    """Log for debugging that a GET built nothing; an author who means it sets 204, or builds an empty body."""
+    if route.method == "GET":
+        handler = route.handlers[-1]
+        said = "%s built nothing and returned None: is a return missing?"
+        asked = repr(request.method), repr(request.path)
+        _report(logging.DEBUG, "%s %s: 204, " + said, *asked, _place(handler))
+        _observer(request.environ).explain(said % _name(handler))
 
-# "An exception occurred in the error handler": the words that whoever watches the log looks for. Logged for after
-# hooks, on_close callbacks and on_complete too; traceback and `extra` tell which.
-_HOOK_FAILED = "エラーハンドラで例外が発生しました"
-# What the line below it calls them.
-_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
+
+def _has_answered(response: Response, value: object, giver: Callable[..., object]) -> bool:
+    """Say whether on_request, a before hook or an executor has answered; send its answer if it has not done so."""
+    if value is not None and value is not response:
+        response._send(value, giver)
+    elif not response.sent:
+        returned = value is response and (response.has_body or response._status is not None)
+        if returned or response.status >= 300:
+            response._send(None, giver)
+    return response.sent
 
 
 class _SentStream:
     """A streamed body as the server iterates over it. Closing it completes the request, however far it came.
 
-    What it draws from is asked no more once it has ended, failed or was closed, however often the server asks.
+    It never calls next() again on an iterator that has ended, failed or was closed.
     """
 
     __slots__ = ("_chunks", "_complete", "_context")
@@ -4566,9 +4582,9 @@ class _SentStream:
         except StopIteration:
             raise
         except Exception as cause:
-            # The server breaks the connection off: the client must not take what it has for the whole.
+            # The server breaks the connection off, so that the client does not take a part for the whole.
             observer = _observer(self._context.request.environ)
-            if observer.unanswered(cause):  # else it comes from a mounted application, which has logged it
+            if observer.unanswered(cause):  # else a mounted application has logged it
                 _log_failure(self._context, cause, 500)
                 observer.explain(_why(cause))
             raise
@@ -4578,71 +4594,6 @@ class _SentStream:
         self._chunks = iter(())
         if complete is not None:
             complete(self._context)
-
-
-def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
-    """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
-    if status >= 500:
-        asked = map(repr, _asked(context.request))
-        _report(logging.ERROR, "%s %s: %d", *asked, status, error=cause, where=_handled_by(context, cause))
-    elif _LOG.isEnabledFor(logging.DEBUG):  # or nobody can have asked for it
-        _report(logging.DEBUG, "%s %s: %d %s", *map(repr, _asked(context.request)), status, _value(cause))
-
-
-def _asked(request: Request) -> tuple[str, str]:
-    """Return method and path for the log, which is to escape them."""
-    try:
-        return str(request.method), str(request.path)
-    except Exception:  # the application has made something else of its environ
-        return "?", "?"
-
-
-def _why(cause: Exception) -> str:
-    """Return on one line why a request failed: the message of the exception, or the place that raised it."""
-    name = _name(type(cause))
-    try:
-        text = str(cause.message if isinstance(cause, HttpException) else cause)
-    except Exception:  # of a __str__ that fails
-        text = ""
-    if isinstance(cause, HttpException):
-        if cause.__traceback__ is None and not text:
-            # The dispatcher did not raise it: the router found no route.
-            allow = getattr(cause, "allow", None)
-            return f"only for {', '.join(allow)}" if allow else "no such route"
-        reason = text or f"{name} raised at {_raised_at(cause)}"
-    else:
-        reason = f"{name}: {text}" if text else f"{name} raised at {_raised_at(cause)}"
-    return _printable(reason[:_LONGEST_REASON])
-
-
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
-
-
-def _raised_at(cause: Exception) -> str:
-    trace = _below(cause.__traceback__) or cause.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "?" if trace is None else f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
-
-
-def _handled_by(context: WebContext, cause: Exception) -> str:
-    """Name the route of a failure that no frame of the application is in, as where a document is encoded; else ""."""
-    route, trace = context.route, cause.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, "json", "json.encoder"):
-        trace = trace.tb_next
-    if trace is not None or route is None or not route.handlers:
-        return ""
-    return f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
-
-
-def _note_nothing(request: Request, route: Route) -> None:
-    """Say for debugging that nothing was built for a GET: who means it sets the 204, or builds an empty body."""
-    if route.method != "GET":
-        return
-    said = "%s built nothing and returned None: is a return missing?"
-    handler = route.handlers[-1]
-    _report(logging.DEBUG, "%s %s: 204, " + said, *map(repr, _asked(request)), _place(handler))
-    _observer(request.environ).explain(said % _name(handler))
 
 
 def _is_same(handler: object, other: object) -> bool:
@@ -4656,11 +4607,12 @@ def _check_limit(name: str, value: int) -> int:
     return value
 
 
+
 class WebApp(Scope):
     """An application: the outermost scope, and a WSGI application (PEP 3333).
 
     `secret_key` signs sessions: str or bytes, or a list of them, of which the first signs and all verify, so that
-    keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits what is read of a body,
+    keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits the body of a request,
     `max_form_memory` (bytes) a JSON document, a urlencoded form, and all fields of a multipart form that are no files,
     `max_fields` the fields of a form or query. `trusted_proxies` is the number of proxies in front of the server that
     set X-Forwarded-For, -Proto and -Host. ValueError for a limit that is no whole number from 0 up, a key of less than
@@ -4678,7 +4630,6 @@ class WebApp(Scope):
         max_fields: int = 1000,
         trusted_proxies: int = 0,
     ) -> None:
-        _refuse_overrides(type(self))  # again, as a mixin's __init_subclass__ can keep WebApp's from being called
         super().__init__(self, None, "")
         _check_text("session_cookie", session_cookie)
         if not _TOKEN.fullmatch(session_cookie):
@@ -4697,32 +4648,27 @@ class WebApp(Scope):
         self._sealing = threading.Lock()
         self._sealed = False
         self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
-        # A request that holds nothing need not be completed, unless on_complete is overridden. Set when sealing.
-        self._has_on_complete = False
-        self._has_on_request = False  # likewise
 
     # The three methods that an application may override.
 
     def on_request(self, context: WebContext) -> object:
-        """Run first on every request, matched or not. If it sends, nothing runs after it but `on_complete`.
+        """Run first on every request, matched or not.
 
-        What it returns is sent, unless it is None.
+        If it has answered (see `Scope.before`), nothing runs after it but `on_complete`.
         """
 
     def on_complete(self, context: WebContext) -> None:
         """Run last on every request, once, whatever happened; for a stream, when the server has closed it.
 
-        What it raises is logged, and changes nothing.
+        Its exception is logged, and changes nothing.
         """
 
     def resolve_status_code(self, cause: Exception) -> int:
-        """Return the status that answers `cause`: that of an HttpException, 500 for anything else.
+        """Return the status that answers `cause`: the one of an HttpException, 500 for anything else.
 
-        An override falls back to `super().resolve_status_code(cause)` for what it does not know.
+        An override falls back to `super().resolve_status_code(cause)` for the exceptions that it does not know.
         """
-        if isinstance(cause, HttpException):
-            return cause.status_code
-        return cast(HttpException, cause).status_code if _is_http(cause) else 500
+        return cause.status_code if isinstance(cause, HttpException) else 500
 
     # Everything else is final.
 
@@ -4732,9 +4678,11 @@ class WebApp(Scope):
         _refuse_overrides(cls)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise TypeError for an attribute that is a method of the class: none can be replaced that way."""
+        """Raise TypeError for an attribute that is a method of the class: no method can be replaced that way."""
         if name in _FINAL or name in _OVERRIDABLE:
-            raise TypeError(_CANNOT_ASSIGN.format(name))
+            raise TypeError(
+                f"WebApp.{name} cannot be assigned to; a subclass may override {', '.join(_OVERRIDABLE)} ({_place()})"
+            )
         super().__setattr__(name, value)
 
     def routes(self) -> list[Route]:
@@ -4742,18 +4690,18 @@ class WebApp(Scope):
         return sorted(self._routes, key=lambda route: (route.pattern, route.method))
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
-        """Return path and query of the route that `handler` answers; raise what `WebContext.url` raises."""
+        """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
+        given = {name: value for name, value in params.items() if value is not None}
         named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
-        routes = [route for route in named if set(route._names) <= set(params)]
+        routes = [route for route in named if set(route._names) <= set(given)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
             needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
-            raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
+            raise LookupError(f"url({_value(handler)}) was given {' and '.join(given) or 'nothing'}: {needs}")
         route = max(routes, key=lambda route: len(route._names))
-        rest = {name: value for name, value in params.items() if name not in route._names and value is not None}
-        query = urllib.parse.urlencode(rest, doseq=True)
-        return _write_pattern(route.pattern, params) + (query and "?" + query)
+        query = {name: value for name, value in given.items() if name not in route._names}
+        return _write_pattern(route.pattern, given) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
         self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
@@ -4771,61 +4719,45 @@ class WebApp(Scope):
             raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
 
     def _seal(self) -> None:
-        """Work out once what every request needs, and end the declarations."""
+        """Collect the hooks of each route once, and end the declarations."""
         with self._sealing:
             if self._sealed:
                 return
-            # Once more, for classes and instances can be changed. Who changes them after this cannot be stopped.
-            _refuse_overrides(type(self))
-            _refuse_shadows(self)
-            # By identity, for a subclass may compare or count as it likes.
-            hooks = {id(self): _Hooks((self,))}
             for route in self._routes:
-                if not route._links:
-                    raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._caller})")
-                if id(route.scope) not in hooks:
-                    hooks[id(route.scope)] = _Hooks(route.scope._inside_out())
-                route._hooks = hooks[id(route.scope)]
-            self._own_hooks = hooks[id(self)]
-            self._has_on_complete = type(self).on_complete is not WebApp.on_complete
-            self._has_on_request = type(self).on_request is not WebApp.on_request
+                if not route.handlers:
+                    raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
+                route._hooks = _Hooks(route.scope._inside_out())
+            self._own_hooks = _Hooks((self,))
             self._sealed = True
 
-    # The dispatcher. Its stages, in order: match, on_request, before hooks, executors, send; on a failure in any of
-    # them the error path; after hooks; the hand-over to the server; on_complete.
+    # The dispatcher.
 
     def __call__(self, environ: _Environ, start_response: _StartResponse) -> Iterable[bytes]:
         """Answer one request (PEP 3333)."""
         if not self._sealed:
             self._seal()
-        context = WebContext()
-        context._begin(self, environ)
+        context = WebContext(self, environ)
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
             miss = self._match(context)
-            route = context.route
-            hooks = self._own_hooks if route is None else route._hooks
-            ended = False  # by on_request: nothing but on_complete runs after it
+            hooks = self._own_hooks if context.route is None else context.route._hooks
+            ended = False  # by on_request: only on_complete runs behind it
             try:
                 try:
-                    value = self.on_request(context)
-                    if value is not None:
-                        response._return(value, self.on_request)
+                    _has_answered(response, self.on_request(context), self.on_request)
                 finally:
-                    ended = response._state != _OPEN
-                if not ended:
-                    if route is not None:
-                        self._respond(context, route)
-                    elif miss is not None:
-                        response._kept_headers = response._headers
-                        self._answer_failure(context, hooks, miss)
+                    ended = response.sent
+                if miss is not None and not ended:
+                    response._begin_step()
+                    self._answer_failure(context, hooks, miss)
+                elif not ended:
+                    self._respond(context, hooks)
             except Exception as cause:
-                self._forget_earlier()
                 self._answer_failure(context, hooks, cause)
             if hooks.after and not ended:
                 self._run_after(context, hooks)
-            if response._status == 405 and "allow" not in response._headers:
+            if response.status == 405:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -4833,95 +4765,73 @@ class WebApp(Scope):
             streamed = self._streamed(context, body)
             return streamed
         finally:
-            if streamed is None and (self._has_on_complete or context.request._closing is not None):
+            if streamed is None:
                 self._complete(context)
 
     def _match(self, context: WebContext) -> HttpException | None:
-        """Set the context's route and parameters; return what a miss is answered with, else None.
-
-        Not raised: its traceback would refer to a frame that refers to it, and wait for the garbage collector.
-        """
-        environ = context.request.environ
-        method = context.request.method
+        """Set the context's route and parameters; return the exception that answers a miss, None for a match."""
+        # The exception is not raised: its traceback would refer to a frame that refers to the exception.
+        environ, method = context.request.environ, context.request.method
         path = environ.get("PATH_INFO") or "/"
         target = environ.get("REQUEST_URI") or environ.get("RAW_URI")
-        # A %2F in the raw target may make another path of what PATH_INFO shows.
+        # A %2F in the raw target may make another path of PATH_INFO.
         if target is None or "%2" not in target:
             context.route, context._values = self._router.look_up(path, method)
-            if context.route is not None:
-                return None
-            refused = self._router.refused.get(path)
-            if refused is not None and method not in refused:
-                return MethodNotAllowedException(refused)
-        try:
-            segments = _path_segments(environ, path, target)
-        except UnicodeError:
-            return HttpException(400, "the path is not UTF-8")
-        context.route, context._values, methods = self._router.match(segments, method)
-        if context.route is not None:
-            return None
-        if not methods:
-            return NotFoundException()
-        if target is None or "%2" not in target:
-            self._router.note_refusal(path, methods)
-        return MethodNotAllowedException(methods)
+        if context.route is None:
+            try:
+                segments = _path_segments(environ, path, target)
+            except UnicodeError:
+                return HttpException(400, "the path is not UTF-8")
+            context.route, context._values, methods = self._router.match(segments, method)
+            if context.route is None:
+                return MethodNotAllowedException(methods) if methods else NotFoundException()
+        context._chain = deque(context.route._calls)
+        return None
 
-    def _respond(self, context: WebContext, route: Route) -> None:
-        """Run before hooks, executors and handler, then send what they built."""
+    def _respond(self, context: WebContext, hooks: _Hooks) -> None:
+        """Run before hooks, executors and handler until one has answered; else send the response that they built."""
         response = context.response
-        for hook in route._hooks.before:
-            response._kept_headers = response._headers
-            value = hook(context)
-            if value is not None:
-                response._return(value, hook)
-            if response._state != _OPEN:
+        for hook in hooks.before:
+            response._begin_step()
+            if _has_answered(response, hook(context), hook):
                 return
-        response._kept_headers = response._headers
-        links: Sequence[_Link] | None = route._links
-        while links:
-            for link in links:
-                if response._state != _OPEN or context._halted:
-                    break
-                value = link(context)
-                if value is not None:
-                    response._return(value, link)
-            links, context._queue = context._queue, None  # one that is queued may queue more
-        if response._state == _OPEN:
-            # In this order, for what was built answers the first question.
-            if response._content is _NO_CONTENT and response._status is None and not context._halted:
-                _note_nothing(context.request, route)
-            response._send(None, link)
+        response._begin_step()
+        chain = cast("deque[_Call]", context._chain)
+        while chain:
+            call = chain.popleft()
+            if _has_answered(response, call(context), call):
+                return
+        context._chain = None
+        if not response.has_body and response._status is None:
+            _note_nothing(context.request, cast(Route, context.route))
+        response._send(None, call)
 
-    # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. What
-    # the failed step left behind is undone, so that no cookie or header of a handler that failed reaches the client.
-    # Then the hooks have their say, innermost block first, until one sends; and whatever they do, something complete
-    # is sent.
+    # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
+    # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
+    # run, innermost block first, until one sends. Whatever they do, a complete response is sent.
 
     def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
-        context._halted = _FAILED
+        context._chain = None
         if type(cause) is AttributeError:
             _list_attributes(cause)
         request, response = context.request, context.response
         status = self._resolve(cause)
         _log_failure(context, cause, status)
-        _observer(request.environ).explain(_why(cause))
-        if response._state == _OPEN:
-            response._undo(response._kept_headers, status)
-            if issubclass(type(cause), HttpException) or _is_http(cause):
+        observer = _observer(request.environ)
+        observer.explain(_why(cause))
+        if not response.sent:
+            response._drop_step(status)
+            if isinstance(cause, HttpException):
                 self._add_headers(response, cause)
-            builder: Callable[..., object] = Response.send
             for hook in hooks.error:
-                built, session = response._content, response._session
-                self._run_hook(context, hook, cause, status)
-                if response._state != _OPEN:
+                self._run_error_hook(context, hook, cause, status)
+                if response.sent:
                     return
-                if response._content is not built or response._session is not session:
-                    builder = hook
-            if self._send_answer(context, builder):
+            if self._send_answer(context):
                 return
         if status >= 500:
-            _observer(request.environ).unanswered(cause)
+            observer.unanswered(cause)
 
     def _resolve(self, cause: Exception) -> int:
         try:
@@ -4930,41 +4840,38 @@ class WebApp(Scope):
             _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
             return 500
 
-    def _add_headers(self, response: Response, cause: Any) -> None:
+    def _add_headers(self, response: Response, cause: HttpException) -> None:
         try:
-            checked = cause._checked if isinstance(cause, HttpException) else None
-            if checked is not None and cause.headers == checked[0]:
-                response._headers = {**response._headers, **checked[1]}
-                return
             for name, value in cause.headers.items():
                 response.header(name, value)
         except Exception as error:
             _report(logging.ERROR, "the headers of %s cannot be sent", _value(cause), error=error)
 
-    def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
-        """Run an error hook; one that raises leaves no trace, as though it had not run, unless it had already sent."""
+    def _run_error_hook(
+        self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int
+    ) -> None:
+        """Run an error hook. A hook that raises is undone completely, unless it had already sent."""
         response = context.response
-        before = response._undoable()
+        saved = response._save()
         try:
             value = hook(context, cause, status)
-            if value is not None:
-                response._return(value, hook)
+            if value is not None and value is not response:
+                response._send(value, hook)
         except Exception as error:
-            if response._state == _OPEN:
-                response._undo(*before)
-            self._log_hook(context, "error", hook, error)
+            response._restore(saved)
+            self._report_hook(context, "error", error, hook)
 
-    def _send_answer(self, context: WebContext, builder: Callable[..., object]) -> bool:
-        """Send what the hooks have built, `builder` last, and return True; else, or if that fails, the default body."""
+    def _send_answer(self, context: WebContext) -> bool:
+        """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
-        answered = response._content is not _NO_CONTENT
+        answered = response.has_body
         if not answered:
             response._build_default()
         try:
             response._send()
             return answered
-        except Exception as error:  # a document that is no JSON, a stream that fails, a session too large
-            self._log_hook(context, "error", builder, error)
+        except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
+            self._report_hook(context, "error", error)
         response._session = None
         response._build_default()
         response._send()
@@ -4973,43 +4880,34 @@ class WebApp(Scope):
     def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
         response = context.response
         for hook in hooks.after:
-            response._kept_headers = response._headers
+            saved = response._save()
             try:
                 value = hook(context)
-                if value is not None:
-                    response._return(value, hook)
+                if value is not None and value is not response:
+                    response._send(value, hook)
             except Exception as error:
-                response._undo(response._kept_headers)
-                self._log_hook(context, "after", hook, error)
+                response._restore(saved)
+                self._report_hook(context, "after", error, hook)
 
-    def _forget_earlier(self) -> None:
-        """Cut from the exception being handled what is left of its way through an earlier request.
-
-        An application may raise the same one for all of them, and Python adds each way to those before: without an end,
-        and with all that the frames hold.
-        """
-        trace = sys.exc_info()[2]
-        code = trace and trace.tb_frame.f_code  # None if another thread has just forgotten all of it
-        while trace and (following := trace.tb_next):
-            if following.tb_frame.f_code is code and following.tb_frame.f_locals.get("self") is self:
-                trace.tb_next = None
-                return
-            trace = following
-
-    def _log_hook(self, context: WebContext, stage: str, hook: Callable[..., object], error: Exception) -> None:
-        method, path = _asked(context.request)
-        self._forget_earlier()
-        where = f"{_STAGES[stage]} {_place(hook)} failed for {method!r} {path!r}:"
-        extra = {"stage": stage, "hook": _name(hook), "method": _printable(method), "path": _printable(path)}
-        _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
+    def _report_hook(
+        self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
+    ) -> None:
+        """Log a failed hook; without one, the failure of a response that several error hooks may have built."""
+        method, path = context.request.method, context.request.path
+        named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
+        extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
+        extra.update(method=_printable(method), path=_printable(path))
+        _report(logging.ERROR, _HOOK_FAILED, error=error, where=f"{named} failed for {method!r} {path!r}:", **extra)
 
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
+        if "Allow" in context.response.headers:
+            return
         try:
             methods = self._router.match(context.request._segments(), "")[2]
-        except Exception:  # no UTF-8, or the application has made something else of its environ
+        except UnicodeError:
             methods = ()
-        context.response.header("Allow", _allow_header(tuple(methods))[1][0]["Allow"])
+        context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
 
     def _streamed(self, context: WebContext, body: _Stream | _FileBody) -> Iterable[bytes]:
         """Return the iterable of a body that is not in memory; its close() completes the request."""
@@ -5021,79 +4919,54 @@ class WebApp(Scope):
         return _SentStream(context, body, self._complete)
 
     def _complete(self, context: WebContext) -> None:
-        """Release what the request holds, then call on_complete: the last thing that happens to a request."""
+        """Close files and streams, then call on_complete: the last thing that happens to a request."""
         try:
-            self._release(context)
+            self._close(context)
         finally:  # also when KeyboardInterrupt passes through
-            if self._has_on_complete:
-                try:
-                    self._call_safely(context, "on_complete", self.on_complete, context)
-                finally:
-                    self._release(context)  # of what on_complete itself has opened
-
-    def _release(self, context: WebContext) -> None:
-        """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
-        closing, interrupt = context.request._closing, None
-        while closing:
-            callback = closing.pop()
-            # A server that stops closes streams from outside, and a generator that is running cannot be closed.
-            generator = callback.__self__ if type(callback) is BuiltinMethodType else None
-            if type(generator) is GeneratorType and generator.gi_running:
-                continue
             try:
-                self._call_safely(context, "on_close", callback)
-            except BaseException as error:  # a temporary file must not stay open for it
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
+                self._call_safely(context, "on_complete", self.on_complete, context)
+            finally:
+                self._close(context)  # on_complete may have opened something
+
+    def _close(self, context: WebContext) -> None:
+        """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
+        closing, context.request._closing = context.request._closing, None
+        if closing:
+            with contextlib.ExitStack() as stack:
+                for callback in closing:
+                    stack.callback(self._call_safely, context, "on_close", callback)
 
     def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call something whose failure is logged and changes nothing."""
+        """Call a function whose failure is logged and changes nothing."""
+        # A server that stops closes streams from another thread, and nobody can close a generator that is running.
+        generator = getattr(call, "__self__", None)
+        if isinstance(generator, GeneratorType) and generator.gi_running:
+            return
         try:
             call(*arguments)
         except Exception as error:
-            self._log_hook(context, stage, call, error)
+            self._report_hook(context, stage, error, call)
 
 
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
-_CANNOT_ASSIGN = f"WebApp.{{}} cannot be assigned to; a subclass may override {', '.join(_OVERRIDABLE)}"
-# What Python itself puts into a class, and how one is made, may differ in a subclass; but not how its attributes are
-# found and called.
-_SPECIAL = {"__call__", "__class__", "__enter__", "__exit__", "__getattribute__", "__setattr__"}
-_FINAL = _SPECIAL | {name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__"} - {*_OVERRIDABLE}
+_FINAL = {"__call__", "__setattr__"}.union(name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__")
+_FINAL.difference_update(_OVERRIDABLE)
 
 
 def _refuse_overrides(app_class: type) -> None:
-    """Raise TypeError for a subclass of WebApp that would run something else where WebApp is final.
-
-    No method, for a subclass could override that, too.
-    """
-    final = _FINAL.copy()
+    """Raise TypeError for a subclass of WebApp, or a mixin in it, that redefines a final method."""
     for base in app_class.__mro__:
-        # By their names, as reloading this file makes others of them.
-        is_ours = base is object or (base.__module__, base.__qualname__) in ((__name__, "WebApp"), (__name__, "Scope"))
-        for name in () if is_ours else sorted(final & vars(base).keys()):
+        for name in sorted(_FINAL & vars(base).keys()) if base not in (WebApp, Scope, object) else ():
             raise TypeError(
                 f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
-                f"an application may override {', '.join(_OVERRIDABLE)}"
+                f"an application may override {', '.join(_OVERRIDABLE)} ({_place()})"
             )
-        final -= vars(base).keys()
     for name in _OVERRIDABLE:
-        if not callable(getattr(app_class, name)):
-            raise TypeError(f"{app_class.__qualname__}.{name} is no method")
-        method = next(vars(base)[name] for base in app_class.__mro__ if name in vars(base))
-        if isinstance(method, _FUNCTION) and not _takes_count(method, 2):
-            argument = "cause" if name == "resolve_status_code" else "context"
-            raise TypeError(f"{app_class.__qualname__}.{name} must take (self, {argument}) ({_place()})")
-
-
-def _refuse_shadows(app: WebApp) -> None:
-    """Raise TypeError if an attribute of the instance stands in front of a method."""
-    # Not by vars(), which would make a dict of the instance, and every look-up in it slower on CPython 3.11 and 3.12.
-    for name in _FINAL.union(_OVERRIDABLE) - _SPECIAL:
-        found, method = getattr(app, name), getattr(type(app), name)
-        if type(method) is _FUNCTION and found is not method and found != method.__get__(app):
-            raise TypeError(_CANNOT_ASSIGN.format(name))
+        method = getattr(app_class, name)
+        argument = "cause" if name == "resolve_status_code" else "context"
+        if not callable(method) or (isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None)):
+            where = f"{app_class.__qualname__}.{name}"
+            raise TypeError(f"{where} must be a method that takes (self, {argument}) ({_place()})")
 
 
 # ---- origins ---------------------------------------------------------------------------------------------------------
