@@ -16,27 +16,28 @@ Its speciality is how failures become HTTP responses. Every request takes one pa
 (`WebApp.__call__`); hooks belong to the block they are written in; whatever an application does, the client gets a
 complete response, and nothing internal is in it unless the application puts it there.
 
-The file reads from top to bottom, each thing after what it is made of:
+The file reads from top to bottom, each thing after the things it is made of:
 
-    saying what happened            to the developer: names, places, the log
+    words for people                how messages name functions, values and places
     header values                   tokens, parameters, Accept, dates, cookies
-    statuses and exceptions         what can go wrong, and how HTTP calls it
+    statuses and exceptions         failures, and their names in HTTP
     fields and uploads              query strings, forms, multipart/form-data
     JSON                            strict when reading, valid when writing
-    HTML                            `Markup`: safe to build with; templates
+    HTML                            `Markup`, which escapes; templates
     the request                     `Request`
-    contents                        what a response sends: text, HTML, documents, streams, files
+    contents                        the body of a response: bytes, a JSON document, a stream, a file
     sessions                        `WebContext.session`: JSON in a signed cookie
     the response                    `Response`
-    executors and links             `Executor`, `ValidationExecutor`, and what the dispatcher calls
+    executors                       `Executor`, `ValidationExecutor`, and the calls that the dispatcher makes
     the context                     `WebContext`
     patterns and routes             `Route`, and the tree that finds it
     files and mounts                `Scope.static`, `Scope.mount`
     scopes                          `Scope`: blocks of routes and hooks
-    the application                 `WebApp`: the dispatcher, which is the conclusion of all above
+    the log                         one record for each failure
+    the application                 `WebApp`: the dispatcher, where everything above comes together
     origins                         `same_origin`
     the test client                 `TestClient`
-    the server                      `Server`, on wsgiref's classes, in seven parts; no other server pays for it
+    the server                      `Server`, on wsgiref's classes, in seven sections
     the command line                `python -m webapp module:app`
 """
 # Copyright (c) 2026 the webapp.py authors
@@ -55,6 +56,12 @@ The file reads from top to bottom, each thing after what it is made of:
 # OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 
 from __future__ import annotations
+
+import sys
+
+# Python 3.7 and older cannot read the next line, and show it.
+if (python_3_9_is_needed := (3, 9)) > sys.version_info:
+    sys.exit("webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info))
 
 import base64
 import codecs
@@ -75,7 +82,6 @@ import selectors
 import socket
 import stat
 import string
-import sys
 import threading
 import time
 import traceback
@@ -102,26 +108,10 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 
-__all__ = [
-    "CodeException",
-    "Executor",
-    "Fields",
-    "HttpException",
-    "Markup",
-    "MethodNotAllowedException",
-    "NotFoundException",
-    "Request",
-    "Response",
-    "Route",
-    "Scope",
-    "Server",
-    "TestClient",
-    "UploadedFile",
-    "ValidationExecutor",
-    "WebApp",
-    "WebContext",
-    "same_origin",
-]
+__all__ = (
+    "CodeException Executor Fields HttpException Markup MethodNotAllowedException NotFoundException Request Response "
+    "Route Scope Server TestClient UploadedFile ValidationExecutor WebApp WebContext same_origin"
+).split()
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
@@ -255,35 +245,6 @@ def _check_header(name: str, value: str) -> tuple[str, tuple[str, str]]:
 
 def _check_content_type(value: str) -> str:
     return _check_header("Content-Type", value)[1][1]
-
-
-class _Headers(Mapping[str, str]):
-    """Header fields by name, in any case: `[name]` is the first value, `getall(name)` lists all of them."""
-
-    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._fields: _HeaderPairs = {}
-        for pair in pairs:
-            key = pair[0].lower()
-            self._fields[key] = (*self._fields.get(key, ()), pair)
-
-    def getall(self, name: str) -> list[str]:
-        """Return all values of `name` in order, `[]` if there is none."""
-        return [value for _, value in self._fields.get(name.lower(), ())]
-
-    def __getitem__(self, name: str) -> str:
-        return self._fields[name.lower()][0][1]
-
-    def __setitem__(self, name: str, value: str) -> None:
-        raise TypeError(f"headers can be read only: response.header({name!r}, {value!r}) sets one")
-
-    def __iter__(self) -> Iterator[str]:
-        return (pairs[0][0] for pairs in self._fields.values())
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({[pair for pairs in self._fields.values() for pair in pairs]!r})"
 
 
 def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
@@ -638,8 +599,15 @@ class CodeException(Exception):
 
 # ---- fields and uploads ----------------------------------------------------------------------------------------------
 #
-# Query strings, forms, uploaded files. Nothing here knows of WSGI: the parsers take text or a read function.
-# Whatever a client sends, they raise nothing but HttpException with a 4xx, and need linear time.
+# How do the bytes of a query string or form become values by name?
+#
+#     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
+#     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
+#
+# `Fields` also serves headers and cookies: a missing value is a 400. Nothing here knows of WSGI: the parsers take text
+# or a function that reads. For any input they raise nothing but HttpException with a 4xx (503 if the disk is full),
+# and they need linear time. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first
+# reading may skip the charsets and `_Spool`.
 
 
 class _BadField(HttpException, ValueError):
@@ -656,37 +624,39 @@ class _MissingField(_BadField, KeyError):
     __str__ = HttpException.__str__  # KeyError would show the message in quotes
 
 
-class _Given(dict[str, Any]):
-    """What a client gave by name: a dict, but that what is missing is a 400 unless someone catches the KeyError."""
-
-    __slots__ = ()
-    _kind = "item"
-
-    def __missing__(self, name: str) -> Any:
-        raise _MissingField(name, f"Missing {self._kind} {name!r}")
-
-
 class Fields(Mapping[str, _T]):
-    """The fields of a query or form, read-only: a name may have several values.
+    """Values that a client sent by name, read-only: fields of a query or form, header fields, cookies.
 
-    `fields[name]` and `get` give the first value, `getall` all of them. Iteration gives each name once,
-    in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
-    HttpException of status 400: if nobody catches it, the client learns that its request is incomplete.
-    `parse` converts the first value, and answers 400 to one that cannot be converted.
+    A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
+    each name once, in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
+    HttpException of status 400: if the application does not catch it, the client learns that its request is incomplete.
+    `parse` converts the first value, and answers 400 to a value that cannot be converted.
+
+    Messages call a value by its `noun`, and end with the `reason` why a value is missing if there is one.
     """
 
-    __slots__ = ("_values",)  # all values of each name, in order; set once
+    __slots__ = (
+        "_noun",  # "field", "header", "cookie"
+        "_reason",  # why there are no values; "" if nothing more can be said
+        "_values",  # all values of each name, in order; a subclass may leave it empty and override `_find`
+    )
 
-    def __init__(self, pairs: Iterable[tuple[str, _T]] = ()) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, _T]] = (), *, noun: str = "field", reason: str = "") -> None:
+        self._noun = noun
+        self._reason = reason
         self._values: dict[str, list[_T]] = {}
         for name, value in pairs:
             self._values.setdefault(name, []).append(value)
 
+    def _find(self, name: str) -> Sequence[_T]:
+        """Return all values of `name`. All other methods but iteration ask this one."""
+        return self._values.get(name, ())
+
     def __getitem__(self, name: str) -> _T:
-        try:
-            return self._values[name][0]
-        except KeyError:
-            raise _MissingField(name, f"Missing field {name!r}") from None
+        values = self._find(name)
+        if values:
+            return values[0]
+        raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
 
     @overload
     def get(self, name: str) -> _T | None: ...
@@ -696,8 +666,12 @@ class Fields(Mapping[str, _T]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the first value of `name`, or `default`."""
-        values = self._values.get(name)  # no exception: they take ten times as long
-        return default if values is None else values[0]
+        values = self._find(name)
+        return values[0] if values else default
+
+    def getall(self, name: str) -> list[_T]:
+        """Return all values of `name` in order, `[]` if there is none."""
+        return list(self._find(name))
 
     @overload
     def parse(self, name: str, convert: Callable[[_T], _Converted]) -> _Converted: ...
@@ -708,57 +682,90 @@ class Fields(Mapping[str, _T]):
     def parse(self, name: str, convert: Callable[[_T], Any], default: Any = ...) -> Any:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        `convert` says by a ValueError that it does not take a value; an ArithmeticError (Decimal, Fraction) or a
-        LookupError (an Enum's or dict's `__getitem__`) means the same. A missing field is `default`, and so is one
-        that was left empty, which browsers send for each input, unless `convert` takes "". Without default, and for
-        any other value that cannot be converted, this raises a ValueError that is also an HttpException of status
-        400; its attribute `field` is `name`. If the field is missing, it is a KeyError too.
+        `convert` raises ValueError for a value that it does not take; its words end the message of the 400. An
+        ArithmeticError (Decimal, Fraction) or a LookupError (an Enum's or dict's `__getitem__`) means the same. A
+        missing field is `default`. So is an empty field, which browsers send for each input, unless `convert` takes "".
+        Without default, and for any other value that cannot be converted, this raises a ValueError that is also an
+        HttpException of status 400; its attribute `field` is `name`. If the field is missing, it is a KeyError too.
+        TypeError for `bool`, which takes any text.
         """
-        if not callable(convert):  # also when a client has sent no such field
+        # Before any look at what was sent: a mistake of the author is the same for every request.
+        if not callable(convert):
             raise TypeError(f"parse({_value(name)}, {_value(convert)}): a name, then a function that converts, as int")
-        if default is not ... and name not in self._values:
+        if convert is bool:
+            raise TypeError(
+                f"parse({_value(name)}, bool): bool takes any text, and bool('false') is True; "
+                "name the texts that are taken: {'true': True, 'false': False}.__getitem__"
+            )
+        if default is not ... and name not in self:
             return default
         value = self[name]
         try:
             return convert(value)
+        except HttpException:
+            raise
         except (ValueError, ArithmeticError, LookupError) as error:
-            if _is_http(error):
-                raise
             if default is not ... and value == "":
                 return default
-            raise _BadField(name, f"Field {name!r}: {_name(convert)} does not take {value!r:.80}") from error
-
-    def getall(self, name: str) -> list[_T]:
-        """Return all values of `name` in order, `[]` if there is none."""
-        return list(self._values.get(name, ()))
+            words = str(error)[:200]
+            if not words or isinstance(error, LookupError) or not isinstance(convert, (_FUNCTION, MethodType)):
+                # A class or built-in function does not tell which value it refuses; a KeyError tells nothing else.
+                words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
+            raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values
+        return isinstance(name, str) and bool(self._find(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return sum(1 for _ in self)
+
+    def __setitem__(self, name: str, value: object) -> None:
+        setter = f": response.{self._noun}({name!r}, ...) sets one" if self._noun in ("header", "cookie") else ""
+        raise TypeError(f"a {self._noun} can be read only{setter}")
 
     def __repr__(self) -> str:
-        return f"Fields({[(name, value) for name, values in self._values.items() for value in values]!r})"
+        return f"{type(self).__name__}({[(name, value) for name in self for value in self.getall(name)]!r})"
 
 
-class _NoFields(Fields[Any]):
-    """The fields of a body that holds none: where one is asked for, it says why."""
+class _Headers(Fields[str]):
+    """The header fields of a response, by name in any case. A missing one is an ordinary KeyError."""
 
-    __slots__ = ("_why",)
+    __slots__ = ("_names",)  # in small letters, to the first spelling of each
 
-    def __init__(self, why: str) -> None:
-        super().__init__()
-        self._why = why
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        pairs = list(pairs)
+        super().__init__(((name.lower(), value) for name, value in pairs), noun="header")
+        self._names = {name.lower(): name for name, _ in reversed(pairs)}
 
-    def __getitem__(self, name: str) -> Any:
-        raise _MissingField(name, f"Missing field {name!r}: {self._why}")
+    def _find(self, name: str) -> Sequence[str]:
+        return self._values.get(name.lower(), ())
+
+    def __getitem__(self, name: str) -> str:
+        if name in self:
+            return self._find(name)[0]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._names[key] for key in self._values)
 
 
-_NO_FILES = _NoFields("files come in a form with enctype='multipart/form-data'")
+class _Given(dict[str, Any]):
+    """A dict of what a client sent: `given[name]` of a missing member is a 400, as it is for `Fields`."""
+
+    __slots__ = ("_noun",)
+
+    def __init__(self, members: Mapping[str, Any], noun: str) -> None:
+        super().__init__(members)
+        self._noun = noun
+
+    def __missing__(self, name: str) -> Any:
+        raise _MissingField(name, f"Missing {self._noun} {name!r}")
+
+
+_NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multipart/form-data'")
 
 
 def _wsgi_text(text: str, errors: str = "strict") -> str:
@@ -1268,11 +1275,6 @@ def _deeper_than(document: object, limit: int) -> bool:
     return bool(containers)
 
 
-class _JsonObject(_Given):
-    __slots__ = ()
-    _kind = "member"
-
-
 def _has_more_values(body: bytes, limit: int) -> bool:
     """Tell whether a document has more than `limit` values (names of members are none), without making any of them."""
     # In front of each value but the first stands one of these; within texts they may, too.
@@ -1317,7 +1319,7 @@ def _parse_json(body: bytes, max_values: int) -> Any:
     if marks.count(b"[") > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
         raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
     # Not the objects within it: 16 of them in 1 KiB would cost a fifth of the time.
-    return _JsonObject(value) if type(value) is dict else value
+    return _Given(value, "member") if type(value) is dict else value
 
 
 def _as_json_value(value: Any) -> Any:
@@ -1684,7 +1686,8 @@ def _quote(text: str, safe: str, encoding: str = "utf-8", errors: str = "strict"
 
 
 def _flat(fields: Fields[Any]) -> dict[str, Any]:
-    return {name: values.copy() if len(values) > 1 else values[0] for name, values in fields._values.items()}
+    every = {name: fields.getall(name) for name in fields}
+    return {name: values if len(values) > 1 else values[0] for name, values in every.items()}
 
 
 # One request, one path: what is below says which, and the router, static, mount and Request.url go by it.
@@ -1780,51 +1783,25 @@ else:
             return value
 
 
-class _Cookies(_Given):
-    __slots__ = ()
-    _kind = "cookie"
-
-    def __setitem__(self, name: str, value: str) -> None:
-        raise TypeError(f"request.cookies is what came: response.cookie({name!r}, ...) sets one")
-
-
-class _AllInput(_Given):
-    __slots__ = ()
-    _kind = "input"
-
-
-class _RequestHeaders(Mapping[str, str]):
+class _RequestHeaders(Fields[str]):
     """The header fields of a WSGI environment under their own names, in any case."""
 
+    __slots__ = ("_environ",)
+
     def __init__(self, environ: _Environ) -> None:
+        super().__init__(noun="header")
         self._environ = environ
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of `name`, or `default`; without raising an exception, which takes five times as long."""
+    def _find(self, name: str) -> Sequence[str]:
         key = str(name).upper().replace("-", "_")
         value = self._environ.get(key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key)
         # PEP 3333: those two may be empty when the client sent none.
-        return default if value is None or (value == "" and key[:8] == "CONTENT_") else value
-
-    def __getitem__(self, name: str) -> str:
-        value: str | None = self.get(name)
-        if value is None:
-            raise _MissingField(name, f"Missing header {name!r}")
-        return value
-
-    def __contains__(self, name: object) -> bool:
-        return self.get(cast(str, name)) is not None
+        return () if value is None or (value == "" and key[:8] == "CONTENT_") else (value,)
 
     def __iter__(self) -> Iterator[str]:
         keys = dict.fromkeys(["CONTENT_TYPE", "CONTENT_LENGTH"])
         keys.update(dict.fromkeys(key[5:] for key in self._environ if key.startswith("HTTP_")))
         return (name for name in (key.replace("_", "-").title() for key in keys) if name in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({dict(self)!r})"
 
 
 class _BodyInput:
@@ -2016,7 +1993,7 @@ class Request:
     # Its header fields.
 
     @_once
-    def headers(self) -> Mapping[str, str]:
+    def headers(self) -> Fields[str]:
         """Header fields, by name in any case. A server has joined repeated ones with commas.
 
         `headers[name]` without such a field is a 400, as it is for a form.
@@ -2042,14 +2019,14 @@ class Request:
         return int(sent)
 
     @_once
-    def cookies(self) -> Mapping[str, str]:
+    def cookies(self) -> Fields[str]:
         """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
 
         A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
         latin-1. `cookies[name]` without such a cookie is a 400, as it is for a form. The response gets `Vary: Cookie`.
         """
         self._vary_on("Cookie")
-        cookies = _Cookies()
+        cookies: list[tuple[str, str]] = []
         for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
             name, equals, value = piece.partition("=")
             if not equals:
@@ -2058,8 +2035,8 @@ class Request:
             if len(value) > 1 and value[0] == value[-1] == '"':
                 value = value[1:-1]
             if name or value:
-                cookies.setdefault(_utf8_or_latin1(name), _utf8_or_latin1(value))
-        return cookies
+                cookies.append((_utf8_or_latin1(name), _utf8_or_latin1(value)))
+        return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
         """Tell whether Accept names application/json or text/javascript with a weight above 0; `*/*` names neither.
@@ -2188,7 +2165,7 @@ class Request:
         if self.content_type == "multipart/form-data":
             return self._multipart()
         sent = f"the body is {self.content_type[:80]}" if self.content_type else "there is no body with a Content-Type"
-        nothing = _NoFields(f"{sent}, so no form")
+        nothing: Fields[Any] = Fields(reason=f"{sent}, so no form")
         return nothing, nothing
 
     def _multipart(self) -> tuple[Fields[str], Fields[UploadedFile]]:
@@ -2218,7 +2195,7 @@ class Request:
 
     def _all_input(self, *, skip_broken: bool = False) -> dict[str, Any]:
         """Return what `body_all` does; with `skip_broken` without the parts that cannot be read."""
-        found: dict[str, Any] = _AllInput()
+        found: dict[str, Any] = _Given({}, "input")
         for part in ("query", "form", "json"):
             with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
                 if part != "json":
@@ -2740,7 +2717,6 @@ class Response:
         "_content",  # another one as soon as something is built; _NO_CONTENT until then
         "_form",  # members of put_form
         "_headers",  # replaced, never changed
-        "_kept_headers",  # the headers from before the running step
         "_request",
         "_session",  # the session's dict once the application asked for it
         "_session_loaded",  # what it was then, as JSON
@@ -2751,7 +2727,7 @@ class Response:
     def __init__(self, request: Request) -> None:
         self._request = request
         self._status: int | None = None
-        self._headers = self._kept_headers = _NO_HEADERS
+        self._headers = _NO_HEADERS
         self._content: _Content = _NO_CONTENT
         self._body: bytes | _Stream | _FileBody = b""
         self._form: dict[str, Any] | None = None
@@ -3040,6 +3016,20 @@ class Response:
             self._status = 204 if self._content is _NO_CONTENT else 200
         self._state = _SENT
 
+    def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
+        """Say whether on_request, a before hook or an executor has answered; send its answer if it has not done so.
+
+        `value` is its return value. See `Scope.before` for the rule.
+        """
+        if value is not None and value is not self:
+            self._send(value, giver)
+        elif self._state == _OPEN and (
+            (self._status is not None and self._status >= 300)
+            or (value is self and (self._status is not None or self._content is not _NO_CONTENT))
+        ):
+            self._send(None, giver)
+        return self._state != _OPEN
+
     def _put(self, value: Any, giver: object) -> None:
         """Build the body that `value` stands for; `giver` is named if it stands for none."""
         if isinstance(value, str):
@@ -3059,34 +3049,29 @@ class Response:
                 f"document){_rather(value)}"
             )
 
-    # What the dispatcher does with it.
-
-    def _begin_step(self) -> None:
-        """Remember the header fields in front of a step: on_request, one before hook, or all executors together."""
-        self._kept_headers = self._headers
-
-    def _drop_step(self, status: int) -> None:
-        """Undo a failed step to the header fields before it, without a body, and set the status."""
-        self._headers, self._status = self._kept_headers, status
-        self._content, self._form, self._session = _NO_CONTENT, None, None
+    # How the dispatcher undoes a failure. A failed step is undone to the headers before it, without a body. A failed
+    # error hook is undone completely. An after hook is a step that finds status and body final.
 
     def _save(self) -> tuple[Any, ...]:
-        """Return all that `_restore` can bring back."""
+        """Return all that is built, for `_restore`."""
         session: Any = self._session
-        if session is not None and self._state == _OPEN:
+        if session is not None:
             try:
                 session = json.dumps(session)
-            except Exception:  # saving it will fail too, and that is to be heard of
+            except Exception:  # sending will report that the session cannot be written
                 session = session.copy()
-        return self._state, self._headers, self._status, self._content, self._form, session
+        return self._headers, self._status, self._content, self._form, session
+
+    def _save_headers(self) -> tuple[Any, ...]:
+        """Return the headers alone, for `_restore`: without status, body, form and changes of the session."""
+        return self._headers, None, _NO_CONTENT, None, None
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
-        """Undo all since `_save`: only the header fields if it was sent before, nothing if it was sent since."""
-        if self._state == saved[0]:
-            self._headers = saved[1]
-            if self._state == _OPEN:
-                _, _, self._status, self._content, self._form, session = saved
-                self._session = json.loads(session) if isinstance(session, str) else session
+        """Go back to what `_save` or `_save_headers` has returned; once the response is sent, to the headers only."""
+        self._headers, status, content, form, session = saved
+        if self._state == _OPEN:
+            self._status, self._content, self._form = status, content, form
+            self._session = json.loads(session) if isinstance(session, str) else session
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
@@ -3342,10 +3327,6 @@ def _named(call: _Call, executor: Callable[..., object]) -> _Call:
     return functools.update_wrapper(call, executor, updated=())
 
 
-def _convert(parameter: inspect.Parameter) -> str:
-    return str(getattr(parameter.annotation, "__name__", parameter.annotation))
-
-
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
     """Return the call of a handler: it takes `(context)`, or `(context, ...)` with the pattern's names, or `**names`.
 
@@ -3355,17 +3336,15 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
     sides = _signature(handler), _signature(handler, follow_wrapped=False)
     parameters = [] if sides[0] is None else list(sides[0].parameters.values())
     own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    for parameter in own:
-        if parameter.name not in names and parameter.empty not in (parameter.default, parameter.annotation):
+    for p in own:
+        if p.name not in names and p.empty not in (p.default, p.annotation):
+            convert = getattr(p.annotation, "__name__", p.annotation)
             raise TypeError(
-                f"the handler {_name(handler)}: {parameter.name} is no parameter of the pattern; a query parameter is "
-                f"context.request.query.parse({parameter.name!r}, {_convert(parameter)}, "
-                f"default={_value(parameter.default)}) ({_place()})"
+                f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
+                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
     in_order = [p.name for p in own][: len(names)] in ([], list(names))
     if names and in_order and all(_takes(side, None, *names) for side in sides):
-        if len(names) == 1:
-            return _named(lambda context: handler(context, context._values[0]), handler)
         return _named(lambda context: handler(context, *context._values), handler)
     if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
         return _named(lambda context: handler(context, **context.params), handler)
@@ -3395,6 +3374,7 @@ class WebContext:
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
         "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
+        "_saved": "The header fields before the running step, for Response._restore.",
         "_state": "The dict for the application, None until it asks for it.",
         "_values": "The path's parameters in the pattern's order; set by the match.",
     }
@@ -3406,7 +3386,8 @@ class WebContext:
         self.route: Route | None = None
         self._values: Sequence[Any] = ()
         self._state: dict[Any, Any] | None = None
-        self._chain: deque[_Call] | None = None
+        self._chain: deque[_Call] | None = deque()
+        self._saved = self.response._save_headers()
 
     @property
     def params(self) -> dict[str, Any]:
@@ -3658,7 +3639,7 @@ class _Router:
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
         methods: list[str] = []
-        route, values = self._walk(self._root, segments, 0, (), method, methods)
+        route, values = self._walk(self._root, segments, 0, (), method, methods) or (None, ())
         return route, values, methods
 
     def _walk(
@@ -3669,25 +3650,24 @@ class _Router:
         values: tuple[Any, ...],
         method: str,
         methods: list[str],
-    ) -> tuple[Route | None, tuple[Any, ...]]:
-        """Match the segments from `depth` on against the patterns behind `node`."""
+    ) -> tuple[Route, tuple[Any, ...]] | None:
+        """Match the segments from `depth` on against the patterns behind `node`; note the methods of all that fit."""
         if depth == len(segments):
             methods += node.routes
-            return node.routes.get(method) or node.routes.get("*"), values
-        segment = segments[depth]
-        choices = [(node.literals.get(segment), values, depth + 1)]
-        if node.integer is not None and _INTEGER.fullmatch(segment):
-            choices.append((node.integer, (*values, int(segment)), depth + 1))
-        if node.name is not None:
-            choices.append((node.name, (*values, segment), depth + 1))
-        if node.rest is not None:
-            choices.append((node.rest, (*values, "/".join(segments[depth:])), len(segments)))
-        for child, found, end in choices:
-            if child is not None:
-                route, found = self._walk(child, segments, end, found, method, methods)
-                if route is not None:
-                    return route, found
-        return None, ()
+            route = node.routes.get(method) or node.routes.get("*")
+            return None if route is None else (route, values)
+        segment, found, behind = segments[depth], None, depth + 1
+        literal = node.literals.get(segment)
+        if literal is not None:
+            found = self._walk(literal, segments, behind, values, method, methods)
+        if found is None and node.integer is not None and _INTEGER.fullmatch(segment):
+            found = self._walk(node.integer, segments, behind, (*values, int(segment)), method, methods)
+        if found is None and node.name is not None:
+            found = self._walk(node.name, segments, behind, (*values, segment), method, methods)
+        if found is None and node.rest is not None:
+            rest = "/".join(segments[depth:])
+            found = self._walk(node.rest, segments, len(segments), (*values, rest), method, methods)
+        return found
 
 
 def _fold(text: str) -> str:
@@ -4385,6 +4365,7 @@ class Scope:
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
 _FILE = _place.__code__.co_filename
+_LONGEST_REASON = 200  # characters; an access line is read at a glance
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -4393,8 +4374,6 @@ def _report(
     level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
 ) -> None:
     """Log, and never raise: a broken log handler must not cost the client its response."""
-    if error is not None:
-        _forget_earlier(error)
     try:
         if not _LOG.isEnabledFor(level):
             return
@@ -4423,8 +4402,9 @@ def _forget_earlier(error: BaseException) -> None:
     before, and all of them would stay in memory.
     """
     trace = error.__traceback__
+    first = None if trace is None else trace.tb_frame.f_code
     while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is WebApp.__call__.__code__:
+        if trace.tb_next.tb_frame.f_code is first:
             trace.tb_next = None
         trace = trace.tb_next
 
@@ -4468,28 +4448,6 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
             yield from ("  | " + line for line in _format_trace(inner))
         if link:
             yield from ("", link, "")
-
-
-# ---- the application -------------------------------------------------------------------------------------------------
-#
-# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
-#
-#     match       find the route; on_request may answer            _match
-#     before      outermost block first; a guard may answer        _respond
-#     executors   then the handler                                 _respond
-#     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_after
-#     hand over   status, headers and body go to the server        Response._hand_over
-#     complete    close files and streams, then on_complete        _complete
-#
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
-# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
-
-# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
-# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
-_HOOK_FAILED = "エラーハンドラで例外が発生しました"
-_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
@@ -4549,15 +4507,25 @@ def _note_nothing(request: Request, route: Route) -> None:
         _observer(request.environ).explain(said % _name(handler))
 
 
-def _has_answered(response: Response, value: object, giver: Callable[..., object]) -> bool:
-    """Say whether on_request, a before hook or an executor has answered; send its answer if it has not done so."""
-    if value is not None and value is not response:
-        response._send(value, giver)
-    elif not response.sent:
-        returned = value is response and (response.has_body or response._status is not None)
-        if returned or response.status >= 300:
-            response._send(None, giver)
-    return response.sent
+# ---- the application -------------------------------------------------------------------------------------------------
+#
+# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
+#
+#     match       find the route; on_request may answer            _match
+#     before      outermost block first; a guard may answer        _respond
+#     executors   then the handler                                 _respond
+#     failure     resolve, log, undo, error hooks, default body    _answer_failure
+#     after       innermost block first                            _run_after
+#     hand over   status, headers and body go to the server        Response._hand_over
+#     complete    close files and streams, then on_complete        _complete
+#
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
+# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+
+# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
+# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
+_HOOK_FAILED = "エラーハンドラで例外が発生しました"
+_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
 
 
 class _SentStream:
@@ -4648,6 +4616,7 @@ class WebApp(Scope):
         self._sealing = threading.Lock()
         self._sealed = False
         self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
+        self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
 
     # The three methods that an application may override.
 
@@ -4691,17 +4660,16 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
-        given = {name: value for name, value in params.items() if value is not None}
         named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
-        routes = [route for route in named if set(route._names) <= set(given)]
+        routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
             needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
-            raise LookupError(f"url({_value(handler)}) was given {' and '.join(given) or 'nothing'}: {needs}")
+            raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
         route = max(routes, key=lambda route: len(route._names))
-        query = {name: value for name, value in given.items() if name not in route._names}
-        return _write_pattern(route.pattern, given) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
+        query = {name: value for name, value in params.items() if name not in route._names and value is not None}
+        return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
         self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
@@ -4745,11 +4713,11 @@ class WebApp(Scope):
             ended = False  # by on_request: only on_complete runs behind it
             try:
                 try:
-                    _has_answered(response, self.on_request(context), self.on_request)
+                    response._has_answered(self.on_request(context), self.on_request)
                 finally:
                     ended = response.sent
                 if miss is not None and not ended:
-                    response._begin_step()
+                    context._saved = response._save_headers()
                     self._answer_failure(context, hooks, miss)
                 elif not ended:
                     self._respond(context, hooks)
@@ -4757,7 +4725,7 @@ class WebApp(Scope):
                 self._answer_failure(context, hooks, cause)
             if hooks.after and not ended:
                 self._run_after(context, hooks)
-            if response.status == 405:
+            if response.status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -4765,7 +4733,7 @@ class WebApp(Scope):
             streamed = self._streamed(context, body)
             return streamed
         finally:
-            if streamed is None:
+            if streamed is None and (self._overrides_on_complete or context.request._closing):
                 self._complete(context)
 
     def _match(self, context: WebContext) -> HttpException | None:
@@ -4792,14 +4760,14 @@ class WebApp(Scope):
         """Run before hooks, executors and handler until one has answered; else send the response that they built."""
         response = context.response
         for hook in hooks.before:
-            response._begin_step()
-            if _has_answered(response, hook(context), hook):
+            context._saved = response._save_headers()
+            if response._has_answered(hook(context), hook):
                 return
-        response._begin_step()
+        context._saved = response._save_headers()
         chain = cast("deque[_Call]", context._chain)
         while chain:
             call = chain.popleft()
-            if _has_answered(response, call(context), call):
+            if response._has_answered(call(context), call):
                 return
         context._chain = None
         if not response.has_body and response._status is None:
@@ -4813,6 +4781,7 @@ class WebApp(Scope):
     def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
         context._chain = None
+        _forget_earlier(cause)
         if type(cause) is AttributeError:
             _list_attributes(cause)
         request, response = context.request, context.response
@@ -4821,7 +4790,8 @@ class WebApp(Scope):
         observer = _observer(request.environ)
         observer.explain(_why(cause))
         if not response.sent:
-            response._drop_step(status)
+            response._restore(context._saved)
+            response.code(status)
             if isinstance(cause, HttpException):
                 self._add_headers(response, cause)
             for hook in hooks.error:
@@ -4858,7 +4828,8 @@ class WebApp(Scope):
             if value is not None and value is not response:
                 response._send(value, hook)
         except Exception as error:
-            response._restore(saved)
+            if not response.sent:
+                response._restore(saved)
             self._report_hook(context, "error", error, hook)
 
     def _send_answer(self, context: WebContext) -> bool:
@@ -4880,7 +4851,7 @@ class WebApp(Scope):
     def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
         response = context.response
         for hook in hooks.after:
-            saved = response._save()
+            saved = response._save_headers()
             try:
                 value = hook(context)
                 if value is not None and value is not response:
@@ -4893,6 +4864,7 @@ class WebApp(Scope):
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
     ) -> None:
         """Log a failed hook; without one, the failure of a response that several error hooks may have built."""
+        _forget_earlier(error)
         method, path = context.request.method, context.request.path
         named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
         extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
@@ -4901,8 +4873,6 @@ class WebApp(Scope):
 
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
-        if "Allow" in context.response.headers:
-            return
         try:
             methods = self._router.match(context.request._segments(), "")[2]
         except UnicodeError:
