@@ -88,7 +88,3 @@ with app.path("/api") as api:
         if name not in prices:
             raise NotFoundException(f"no price for {name!r}")
         return {name: prices[name]}
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

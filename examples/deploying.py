@@ -60,7 +60,3 @@ def whoami(context):
         "host": request.host,
         "url": request.url,
     }
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

@@ -110,7 +110,3 @@ class OrderForm(ValidationExecutor):
 def order(context):
     form = context.request.form
     return f"{form.get('amount', 1)} {form['item']}, coming up"
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

@@ -1,7 +1,7 @@
 """Files: a folder as a web site and as downloads, with byte ranges and answers to "has it changed?".
 
-Start it with `python3 -m webapp examples/files.py`, which shows this folder, or `python3 -m examples.files FOLDER`, and
-open http://127.0.0.1:8000/. Names that begin with a dot are not served, and nothing outside of the folder is.
+Start it with `python3 -m webapp examples/files.py` and open http://127.0.0.1:8000/. It shows this folder, or the folder
+that FOLDER names in the environment. It serves no names that begin with a dot, and nothing outside of the folder.
 
     $ curl -I http://127.0.0.1:8000/files/files.py
     HTTP/1.1 200 OK
@@ -25,7 +25,7 @@ open http://127.0.0.1:8000/. Names that begin with a dot are not served, and not
     404 Not Found
 """
 
-import sys
+import os
 from pathlib import Path
 from urllib.parse import quote
 
@@ -87,7 +87,4 @@ def make_app(folder):
     return app
 
 
-app = make_app(sys.argv[1] if __name__ == "__main__" and sys.argv[1:] else Path(__file__).parent)
-
-if __name__ == "__main__":
-    app.run(port=8000)
+app = make_app(os.environ.get("FOLDER", Path(__file__).parent))

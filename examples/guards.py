@@ -101,7 +101,3 @@ with app.path("/gone") as gone:
         context.response.code(410)
 
     gone.get("/account", account)
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

@@ -136,7 +136,3 @@ def sign(context):
         db.execute("INSERT INTO entry (name, message) VALUES (?, ?)", (name, message))
     context.session.update(name=name, notice=f"Thank you, {name}.")
     context.response.redirect("/")
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

@@ -94,7 +94,3 @@ with app.path("/shop") as shop:
         @door.get("/bell")
         def bell(context):
             raise HttpException(503, "no current")
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

@@ -153,7 +153,3 @@ with app.path("/") as members:
     @members.get("")
     def account(context):
         context.response.html(ACCOUNT, title="Your account", user=context.session["user"])
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

@@ -129,7 +129,3 @@ def nothing(context):
 @app.get("/mistake")
 def mistake(context):
     return 42
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

@@ -110,7 +110,3 @@ with app.path("/staff") as staff:
         @staff_books.get("/{id:int}")
         def staff_book(context, id):
             return f"Book {id}, as the staff sees it"
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

@@ -125,7 +125,3 @@ def delete(context, id):
     show(context, id)
     with connect(context) as connection:
         connection.execute("DELETE FROM todo WHERE id = ?", (id,))
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

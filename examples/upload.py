@@ -112,7 +112,3 @@ def say_how_much(context, cause, status_code):
     # Browsers get a page. Other clients get the default answer, "413 Content Too Large".
     if status_code == 413 and context.request.accepts("text/plain", "text/html") == "text/html":
         show_form(context, "This file is too big. The limit is 1 MiB.")
-
-
-if __name__ == "__main__":
-    app.run(port=8000)
