@@ -177,7 +177,7 @@ def acting(action):
 def failing_app(error):
     """Return an application whose one route, GET /, raises `error`."""
     app = WebApp()
-    app.get("/")(raiser(error))
+    app.get("/", raiser(error))
     return app
 
 
@@ -528,14 +528,12 @@ def test_2_2_and_7_5_default_body_never_contains_any_part_of_an_exception(secret
 INPUT = {
     "fields": ({"form": {"age": "x", "tag": ["a", "b"]}}, {"age": "x", "tag": ["a", "b"]}),
     "JSON": ({"json": {"age": None, "deep": [{"er": 2.5}]}}, {"age": None, "deep": [{"er": 2.5}]}),
-    "JSON that is no object": ({"json": ["no", "object"]}, {}),
     "a file": ({"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
     "odd names": ({"form": {"": "no name", "ключ": "<b>'\"\\"}}, {"": "no name", "ключ": "<b>'\"\\"}),
     "broken JSON": ((b"{", JSON), {}),
-    "a lone surrogate": ((b'{"a": "\\ud800"}', JSON), {"a": "\ud800"}),
     "a member named validation": ((b'{"validation": "none"}', JSON), {}),
+    "JSON that is cut short": ({"json": {}, "environ": {"CONTENT_LENGTH": "9"}}, {}),
     "fields that are not UTF-8": ((b"a=%ff", URLENCODED), {}),
-    "too many fields": ((b"a=1&" * 2_000, URLENCODED), {}),
     "a broken multipart form": ((b"--x\r\nnonsense", MULTIPART), {}),
 }
 
@@ -548,12 +546,6 @@ def test_2_4_validation_body_has_the_messages_by_field_and_every_input_that_can_
     response, ran, log = validated({}, query={"kept": "yes"}, **sent)
     assert (response.status, response.headers["Content-Type"], ran, log) == (422, JSON, "after", [])
     assert response.json == {"kept": "yes", **echo, "validation": ERRORS}
-
-
-@pytest.mark.parametrize("environ", [{"CONTENT_LENGTH": "9"}, {"CONTENT_LENGTH": "seven"}, {"QUERY_STRING": "%ff=1"}])
-def test_2_4_validation_body_of_a_request_that_is_cut_short_or_malformed_echoes_nothing(environ):
-    response = answer(Answer422, "POST", json={}, environ=environ, unchecked="it refuses such a Content-Length")
-    assert (response.status, response.json) == (422, {"validation": ERRORS})
 
 
 # ---- contract 4: routing and responses that are fixed ----------------------------------------------------------------
@@ -573,12 +565,7 @@ def test_4_1_unmatched_route_calls_only_the_hooks_of_the_outermost_scope(path):
 
 @pytest.mark.parametrize(
     "asked, allow",
-    [
-        ("POST /in/3", "GET, HEAD, PUT"),
-        ("PATCH /in/word/", "PUT"),
-        ("PROPFIND /in/3", "GET, HEAD, PUT"),
-        ("get /in/3", "GET, HEAD, PUT"),
-    ],
+    [("POST /in/3", "GET, HEAD, PUT"), ("PATCH /in/word/", "PUT"), ("get /in/3", "GET, HEAD, PUT")],
 )
 def test_4_2_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_permitted_method(asked, allow):
     """The methods of all fitting patterns; the hooks are those of the outermost scope (design 3.2 and 4)."""
@@ -610,27 +597,20 @@ def test_4_2_and_7_8_every_405_has_an_allow_header(path, stages, allow):
     assert see(path, **stages).response.headers.getall("Allow") == [allow]
 
 
-# Beside the rows of README's table, and the grammar below ("header values: Accept").
 NAMES_JSON = [
-    "Application/JSON", "text/html,application/json;q=0.001", "text/javascript; charset=utf-8; q=1.000",
-    "application/json;q=0, text/javascript", "application/json;q=0, application/json",
-    "application/json;q=0, application/json;q=0.1", "application/json, application/json;q=0", "application/json;q=2",
-    "application/json;q=-1", "application/json;q=0.0000", "application/json;q=", "application/json;q=high",
-    "application/json;q=nan", "application/json;q=\xb2", 'application/json;a=";q=0"', 'application/json;a="\\";q=0"',
-    'text/html;a="x", application/json', ",,application/json,,", " \t,\tapplication/json\t, ",
+    "application/json", "Application/JSON", "text/javascript; charset=utf-8; q=1.000", "text/html,application/json;q=0.001",
+    "application/json;q=0, text/javascript", "application/json;q=0, application/json", 'application/json;a=";q=0"',
+    ",,application/json,,", "application/json;q=high",
 ]  # fmt: skip
 NAMES_NO_JSON = [
-    "", "*/*", "application/*", ";application/json", "application/json ; Q=0", "application/json ; q=0.000",
-    "application/json;\tq=0.", "application/json;v=1;q=0", "application/json;q=0;v=1",
-    "application/json;q=0.000, text/javascript;Q=0", 'application/json;a="\\\\";q=0', 'text/html;a=", application/json"',
-    'text/html;a=", application/json,"', 'text/html;a="\\", application/json"', "application/jsonp", "xapplication/json",
-    "application/json/x", "application / json", "json", "text/html;application/json", "application/problem+json",
-    "application/javascript, text/json",
+    "", "*/*", "application/*", "application/json ; Q=0.000", "application/json;v=1;q=0", "application/jsonp", "json",
+    'text/html;a=", application/json"', "application/problem+json", "application/javascript, text/json",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("as_json, accept", [*((True, a) for a in NAMES_JSON), *((False, a) for a in NAMES_NO_JSON)])
 def test_4_3_accept_json_and_the_default_body_follow_the_types_that_accept_names(as_json, accept):
+    """For the grammar see "header values: Accept"."""
     asked = []
     app = WebApp()
     app.error(lambda context, cause, status: asked.append(context.request.accept_json()))
@@ -803,19 +783,6 @@ def test_7_1_http_exception_that_no_response_could_answer_is_refused_when_it_is_
             HttpException(400, headers=headers)
     with pytest.raises(ValueError):
         HttpException(status)
-
-
-def test_7_1_methods_of_an_allow_header_are_sorted_plain_text():
-    methods = enum.Enum("Methods", {"MOVE": "MOVE", "LOCK": "LOCK"}, type=str)
-    for allow in ([methods.MOVE, methods.LOCK], ["MOVE", "LOCK", "MOVE"], iter("LOCK MOVE".split()), "MOVE, LOCK"):
-        error = MethodNotAllowedException(allow)
-        assert (error.allow, error.headers["Allow"]) == (("LOCK", "MOVE"), "LOCK, MOVE")
-        assert {*map(type, error.allow)} == {str}
-
-
-def test_7_1_message_that_is_no_text_is_still_shown():
-    """`NotFoundException(404)` is soon written; a traceback must not fail at it."""
-    assert [str(NotFoundException(404)), str(HttpException(404, b"text"))] == ["404", "b'text'"]
 
 
 # ---- contract 7.2: the order in which the error response is built ----------------------------------------------------
@@ -1019,27 +986,16 @@ def test_7_5_second_line_of_the_log_names_the_handler_if_no_frame_of_it_is_left(
 
 @pytest.mark.parametrize("status", [200, 404, 499, 500, 599])
 def test_7_5_5xx_is_logged_as_an_error_with_the_stack_trace_and_everything_else_for_debugging(status):
+    """The level follows the resolved status; a hook that sets another one hides nothing (design 4)."""
     cause = HttpException(status, "what happened")
-    with Log() as log:
-        answer(raiser(cause))
-    [record] = log.records
+    [record] = see("/route", outer_handler=cause, outer_error=f"response.code({404 if status >= 500 else 503})").records
     assert (record.name, record.levelname) == ("webapp", "ERROR" if status >= 500 else "DEBUG")
     if status >= 500:
         assert record.exc_info[1] is cause
         assert "in fail" in logging.Formatter().format(record)
     else:
-        assert record.exc_info is None
-        assert repr(cause) in record.getMessage()
-
-
-@pytest.mark.parametrize(
-    "path, cause, later, level",
-    [("/route", ValueError(), 200, "ERROR"), ("/route", HttpException(404), 503, "DEBUG"), ("/nowhere", None, 500, "DEBUG")],
-)  # fmt: skip
-def test_7_5_log_level_follows_the_resolved_status_and_no_hook_changes_it(path, cause, later, level):
-    """Design 4."""
-    seen = see(path, outer_handler=cause or "None", outer_error=f"response.code({later})")
-    assert (seen.response.status, [record.levelname for record in seen.records]) == (later, [level])
+        assert (record.exc_info, record.getMessage()) == (None, f"'GET' '/route': {status} {cause!r}")
+    assert [line[:5] for line in see("/nowhere", outer_error="response.code(500)").log] == ["DEBUG"]
 
 
 @given(
@@ -1082,16 +1038,6 @@ def test_7_5_stack_trace_is_that_of_python_if_no_line_ends_are_in_it():
     assert record.exc_text == logging.Formatter().formatException(record.exc_info)
 
 
-def test_7_5_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
-    error = None
-    for number in range(sys.getrecursionlimit() + 100):
-        error, cause = ValueError(number), error
-        error.__cause__ = cause
-    with Log() as log:
-        answer(raiser(error))
-    assert f"ValueError: {number}" in log.records[0].exc_text
-
-
 def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
     logger = logging.getLogger("webapp")
     assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)  # it is that of a library
@@ -1116,14 +1062,10 @@ def watched(app, observer):
 # What answers a request, the reason that the server is told, and the request if it is no GET of "/".
 REASONS = {
     "missing field": ("request.query['name']", "Missing field 'name'", {}),
-    "message": (HttpException(403, "wrong password"), "wrong password", {}),
     "forged": (HttpException(400, "a\r\nFORGED\x1b"), r"a\\r\\nFORGED\\x1b", {}),
     "long": (HttpException(400, "x" * 10**6), r"x{197}(\.\.\.|xxx)", {}),
-    "silent exception": (LookupError(), r"LookupError raised at test_webapp.py:\d+", {}),
     "no route": (nothing, "no such route", {"path": "/nowhere/at/all"}),
-    "no path": (nothing, "the path is not UTF-8", {"path": "/%ff"}),
     "no method": (nothing, "only for GET, HEAD, POST", {"method": "DELETE"}),
-    "body": ("request.body", "a body of 5 bytes, where 4 are taken", {"body": b"12345"}),
     "invalid": (Answer422, "Answer422 found errors in title, age", {}),
     "canceled": (canceling("Cancels"), "Cancels canceled the rest", {}),
     "cancel raises": (canceling("A", on_cancel=raiser(LookupError("in it"))), "LookupError: in it", {}),
@@ -1185,7 +1127,8 @@ def validated(members, **request):
     app.after(lambda context: calls.append("after"))
     app.post("/", type("Check", (Answer422,), members))(lambda context: calls.append("handler") or "handled")
     with Log() as log:
-        return client(app).post("/", **request), " ".join(calls), log.lines()
+        response = client(app, unchecked="it refuses a Content-Length that is not true").post("/", **request)
+    return response, " ".join(calls), log.lines()
 
 
 def test_7_6_validation_executor_cancels_itself_and_discards_the_executors_behind_it():
@@ -2735,34 +2678,25 @@ def test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted
     assert read(look, options={"trusted_proxies": proxies}, headers=headers) == expected
 
 
-def may_be_a_host(text):
-    """Whether a Host field may be so: RFC 9110 section 7.2, RFC 3986 section 3.2.2."""
-    name = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+"
-    return re.fullmatch(rf"(?:{name}|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?", text) is not None
+# A text that can be no host, address or scheme counts as not sent, by a client, a proxy or a server.
+NO_HOSTS = ['a"><script>', "a/b", "a b", "a@b", "\xe4", "%4", "[:1", "[::1]x", ":80", "a:123456", "a:b", "http://a"]
+HOSTS = ["a", "a:", "a:65535", "A.b-c_d~", "%C3%A4", "!$&'()*+,;=", "[::1]", "[2001:db8::7]:81"]
 
 
-HOSTS = st.text("ab.:[]1%2\"'<>&/@,; \t\\\xe4", max_size=8) | st.sampled_from(["", "a.example:81", "[::1]"])
-
-
-@given(HOSTS, HOSTS, HOSTS, HOSTS, HOSTS, st.sampled_from([0, 1, 2]))
-@example("", "", "", "[:1", "", 0)
-@example('a"><script>', "[2001:db8::7]:81", "https://", "", "<script>", 1)
-def test_whatever_client_proxy_and_server_say_host_url_and_address_hold_only_what_these_can_be(
-    sent, forwarded, protocol, own, address, proxies
-):
-    def look(request):
-        return request.host, request.url, request.scheme, request.remote_address
-
-    environ = {"HTTP_HOST": sent, "HTTP_X_FORWARDED_HOST": forwarded, "HTTP_X_FORWARDED_PROTO": protocol}
-    environ.update(HTTP_X_FORWARDED_FOR=address, SERVER_NAME=own, SERVER_PORT="80", REMOTE_ADDR="192.0.2.1")
-    host, url, scheme, found = read(
-        look, environ=environ, options={"trusted_proxies": proxies}, unchecked="it refuses such an environment"
-    )
-    assert may_be_a_host(host) and scheme == "http" and url == f"http://{host}/"
-    said = [forwarded.split(",")[-proxies:][0].strip(" \t")] * bool(proxies) + [sent]
-    known = f"[{own}]" if ":" in own else own
-    assert host == next(filter(may_be_a_host, [*said, known, "localhost"]))
-    assert found == "192.0.2.1" or (proxies and not set("\"'<>&/@; \t\\\xe4") & set(found))
+@pytest.mark.parametrize("sent, valid", [(host, True) for host in HOSTS] + [(host, False) for host in NO_HOSTS])
+def test_host_url_and_address_hold_only_what_can_be_one_whoever_says_it(sent, valid):
+    """RFC 9110 section 7.2, RFC 3986 section 3.2.2."""
+    for sender in ("HTTP_HOST", "HTTP_X_FORWARDED_HOST", "SERVER_NAME"):
+        environ = {"HTTP_HOST": "", "SERVER_NAME": "own", "SERVER_PORT": "80", "REMOTE_ADDR": "192.0.2.1", sender: sent}
+        environ.update(HTTP_X_FORWARDED_FOR=f"<{sent}", HTTP_X_FORWARDED_PROTO=sent)
+        host, url, address = read(
+            lambda request: (request.host, request.url, request.remote_address),
+            environ=environ, options={"trusted_proxies": 1}, unchecked="it refuses such an environment",
+        )  # fmt: skip
+        if sender != "SERVER_NAME":
+            last = sent.split(",")[-1] if sender != "HTTP_HOST" else sent  # a proxy joins hosts with commas
+            assert host == (last if valid else "own")
+        assert (url, address) == (f"http://{host}/", "192.0.2.1") and not set(host) & set('"<>/@ \t\xe4')
 
 
 def test_headers_are_a_case_insensitive_read_only_mapping_with_names_as_sent():
@@ -3065,7 +2999,7 @@ REQUEST_PUBLIC = (
 
 
 @given(ENVIRONMENTS, st.sampled_from(["GET", "POST"]), st.permutations(REQUEST_PUBLIC), st.sampled_from([0, 2]))
-def test_no_attribute_of_a_request_raises_anything_but_an_http_exception_of_4xx(environ, method, names, proxies):
+def test_no_attribute_of_a_request_raises_anything_but_a_4xx_and_no_request_is_a_500(environ, method, names, proxies):
     # A stream takes the body, which is a RuntimeError of the application; read last it takes what is left.
     names = sorted(names, key="stream".__eq__)
 
@@ -3082,13 +3016,9 @@ def test_no_attribute_of_a_request_raises_anything_but_an_http_exception_of_4xx(
 
     options, odd = {"trusted_proxies": proxies}, "it refuses such an environment"
     read(look, method=method, environ=environ, options=options, unchecked=odd)
-
-
-@given(ENVIRONMENTS)
-def test_no_request_is_a_500_because_of_what_the_client_sent(environ):
     app = WebApp()
-    app.post("/{rest:path}")(lambda context: [context.params, context.request.body_all(), context.request.url])
-    response = client(app, unchecked="it refuses such an environment", raise_errors=True).post("/", environ=environ)
+    app.any("/{rest:path}")(lambda context: [context.params, context.request.body_all(), context.request.url])
+    response = client(app, unchecked=odd, raise_errors=True).request(method, "/", environ=environ)
     assert response.status in (200, 400, 404, 408, 413)
 
 
@@ -3148,15 +3078,12 @@ WORST = {
     JSON: {
         "arrays within arrays": lambda: chains(b"[", b"]"), "objects within objects": lambda: chains(b'{"":', b"}"),
         "empty arrays": lambda: array_of(b"[]"), "empty objects": lambda: array_of(b"{}"),
-        "objects of one member": lambda: array_of(b'{"":0}', MOST_VALUES // 2 - 1),
         "objects of different members": lambda: b"[" + different(MOST_VALUES // 2 - 1, b'{"%b":0}') + b"]",
         "one object": lambda: b"{" + different(85_000, b'"%b":""') + b"}", "texts": lambda: array_of(b'"ab"'),
-        "wide texts": lambda: array_of(b'"' + EMOJI + b'"'),
         "texts that look like values": lambda: filled(b'"[[[[[[",', b"[", b"0]"),
         "numbers with exponents": lambda: array_of(b"1e0000"), "numbers": lambda: array_of(b"300.5"),
         "long integers": lambda: array_of(b"9" * 4300), "one long integer 400": lambda: b"9" * MEBIBYTE,
         "one long fraction": lambda: filled(b"9", b"0."), "one long exponent": lambda: filled(b"9", b"1e-"),
-        "escapes": lambda: filled(b"\\n", b'"', b'"'),
         "escaped surrogates": lambda: filled(b"\\ud83d\\ude00", b'"', b'"'),
         "a text that widens at its end": lambda: filled(b"x", b'"', EMOJI + b'"'),
         "brackets 400": lambda: b"[" * MOST_VALUES, "too many brackets 413": lambda: b"[" * MEBIBYTE,
@@ -3168,15 +3095,14 @@ WORST = {
         "escaped separators": lambda: filled(b"%26"), "escapes and UTF-8": lambda: filled(b"%26%41" + ACCENT),
         "signs of percent": lambda: filled(b"%"), "escapes cut short": lambda: filled(b"%4"),
         "backslashes": lambda: filled(b"\\", b"%41"), "separators": lambda: filled(b"&", b"%26"),
-        "long fields": lambda: filled(b"%41" * 349 + b"=&"), "too many fields 413": lambda: filled(b"a=&b=&"),
+        "too many fields 413": lambda: filled(b"a=&b=&"),
     },
     MULTIPART: {
         "parts": lambda: SMALL_PART * 1000 + b"--x--", "files": lambda: file_of(b"x" * 17_000 + FILE_PART),
         "fields of a header": lambda: parts(b"\r\na:"), "folds": lambda: parts(b"\r\n "),
-        "parameters": lambda: parts(b";a=b"), "parameters without a value": lambda: parts(b"; a"),
+        "parameters": lambda: parts(b";a=b"),
         "backslashes": lambda: parts(b"\\\\", b'; filename="'),
         "escaped quotes": lambda: parts(b'\\"', b'; filename="'),
-        "bare backslashes": lambda: parts(b"\\a", b'; filename="'),
         "escapes": lambda: parts(b"%41", b"; filename*=utf-8''"),
         "control characters": lambda: parts(b"\1", b"; filename="),
         "lines like a boundary": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
@@ -3186,7 +3112,6 @@ WORST = {
         "beginnings of a boundary": lambda: file_of(b"\r\n--"), "line ends": lambda: file_of(b"\r\n"),
         "ISO-2022-JP": lambda: field_in("iso-2022-jp", b"\x1b$B!!\x1b(B"),
         "GB 18030": lambda: field_in("gb18030", EMOJI.decode().encode("gb18030")),
-        "UTF-16": lambda: field_in("utf-16", b"aa"),
     },
     "HTTP_ACCEPT": {
         "types": lambda: head_of(b"a/b;q=0.1,"), "parameters": lambda: head_of(b";c=d", b"a/b"),
@@ -3291,12 +3216,12 @@ def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule_everywhere(
             assert (response.headers["Content-Type"], response.body) == (content_type, body)
 
 
-@pytest.mark.parametrize("giver, who", [("on_request", "on_request"), ("inner_before", "run"), ("outer_error", "run")])
-def test_type_error_about_a_value_names_who_returned_it(giver, who):
+@pytest.mark.parametrize("giver", ["on_request", "inner_before", "outer_error"])
+def test_type_error_about_a_value_names_who_returned_it(giver):
     failing = {"inner_handler": raiser(ValueError())} if giver == "outer_error" else {}
     with Log() as log:
         client(Traced(**{giver: lambda context, *_: (1, 2), **failing})).get("/in/route")
-    assert re.search(rf"{who} \(.*{HERE}\) gave tuple as a response", str(log.records[-1].exc_info[1]))
+    assert re.search(rf"{giver} \(.*{HERE}\) gave tuple as a response", str(log.records[-1].exc_info[1]))
 
 
 CONTENT = bytes(range(256)) * 4
@@ -3787,26 +3712,6 @@ def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
     assert [(record.levelname, bool(record.exc_info)) for record in log.records] == logged
     assert (app.seen[-2:], app.seen.count("on_complete")) == (["finally", "on_complete"], 1)
     assert "error hook" not in app.seen
-
-
-class Feed:
-    """An iterator that notes whether it was asked again after it had ended or failed: a queue would wait for ever."""
-
-    def __init__(self, *chunks):
-        self.chunks, self.over, self.asked_again, self.closed = list(chunks), False, 0, 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        self.asked_again += self.over
-        self.over = not self.chunks or isinstance(self.chunks[0], BaseException)
-        if self.over:
-            raise self.chunks[0] if self.chunks else StopIteration
-        return self.chunks.pop(0)
-
-    def close(self):
-        self.closed += 1
 
 
 WAYS_TO_STREAM = {
@@ -4420,21 +4325,13 @@ def test_router_chooses_the_route_that_trying_all_patterns_one_by_one_would_choo
 # `on_request`, a `before` hook or an executor that has answered ends the request (design 3.1). These are the ways to
 # answer, with the status and the body that are sent, and what a guard may do without answering.
 
-ANSWERS = {
-    "'no'": "200 no",
-    "''": "200",
-    "[]": "200 []",
-    "iter('no')": "200 no",
-    "response.send('no')": "200 no",
-    "response.send('no') and None": "200 no",
-    "response.text('no')": "200 no",
-    "response.text('')": "200",
+WAYS_TO_END = {
+    **dict.fromkeys(["'no'", "iter('no')", "response.send('no')", "response.send('no') and None"], "200 no"),
+    **{"''": "200", "[]": "200 []", "response.text('no')": "200 no", "response.text('')": "200"},
     "response.json('a', 1)": '200 {"a": 1}',
     "response.code(201)": "201",
-    "response.code(204)": "204",
     "response.code(300) and None": "300",
     "response.code(403)": "403",
-    "response.code(403) and None": "403",
     "response.code(503).header('Retry-After', '9') and None": "503",
     "response.code(403).text('no') and None": "403 no",
     "response.redirect('/login')": "303 303 See Other",
@@ -4479,7 +4376,7 @@ def with_guards(guards):
     return app, calls
 
 
-DOES = st.sampled_from([*ANSWERS, HttpException(403)]) | st.sampled_from(PASSES)
+DOES = st.sampled_from([*WAYS_TO_END, HttpException(403)]) | st.sampled_from(PASSES)
 GUARDS = st.tuples(st.sampled_from(PLACES[1:]), DOES)
 
 
@@ -4496,7 +4393,7 @@ def test_nothing_runs_behind_a_guard_that_has_answered_but_after_hooks_and_on_co
     assert calls == [*ran, *([] if ended else ["after"]), "on_complete"]
 
 
-@pytest.mark.parametrize("expression, sent", ANSWERS.items())
+@pytest.mark.parametrize("expression, sent", WAYS_TO_END.items())
 def test_answer_of_a_guard_is_sent_and_no_error_hook_runs(expression, sent):
     for place in PLACES:
         app, calls = with_guards([(place, expression)])
@@ -4701,62 +4598,48 @@ def test_requests_share_nothing_of_their_contexts():
 
 # ---- the application: a complete response, and nothing left behind ---------------------------------------------------
 
-# Made anew for every example, because an iterator can be drawn once and a document be changed. A chunk that no stream
-# can hold is the first of its iterator: after the first chunk a response is cut off, and not complete.
-ODD_VALUES = [
-    lambda: None, lambda: "", lambda: "text", lambda: "\ud800\r\n\0", lambda: b"\xff", lambda: -1, lambda: True,
-    lambda: 204, lambda: 304, lambda: 405, lambda: 600, lambda: {}, lambda: {(): 1}, lambda: {"a": object()},
-    lambda: [float("nan")], looped, lambda: iter(()), lambda: iter(["", "a", "\u20ac"]), lambda: iter([5]),
-    lambda: Feed(KeyError()), lambda: Markup("<p>{x}"), lambda: ValueError("x"), lambda: WebApp,
-    lambda: "application/json\r\nX: y", lambda: "Content-Length", lambda: "Set-Cookie", lambda: "Vary",
-]  # fmt: skip
-ODD_CAUSES = [
-    ValueError, lambda: ValueError("a\r\nb"), Unprintable, StopIteration, MemoryError, Teapot,
-    lambda: having(Teapot(), status_code=99), lambda: having(Teapot(), status_code="404"),
-    lambda: HttpException(204), lambda: HttpException(205), lambda: HttpException(304), lambda: HttpException(405),
-    lambda: HttpException(401, headers={"Content-Type": "", "Vary": "*"}), lambda: MethodNotAllowedException([]),
-]  # fmt: skip
-VALUE_MAKERS = st.sampled_from(ODD_VALUES)
-METHODS_OF_RESPONSE = "code header add_header cookie json text html body redirect file stream events put_form send"
-LIKELY_CALLS = [
-    ("code", [lambda: 205]), ("code", [lambda: 405]), ("json", [lambda: "name", lambda: {"a": [1]}]),
-    ("header", [lambda: "X-Name", lambda: "value"]), ("text", [lambda: "text"]), ("redirect", [lambda: "/\r\n\u20ac"]),
-    ("cookie", [lambda: "name", lambda: "\u20ac"]), ("stream", [lambda: iter(["a", "b"])]), ("file", [lambda: __file__]),
-]  # fmt: skip
-SOME_CALLS = st.tuples(st.sampled_from(METHODS_OF_RESPONSE.split()), st.lists(VALUE_MAKERS, max_size=2))
-DOINGS = st.tuples(
-    st.lists(st.sampled_from(LIKELY_CALLS) | SOME_CALLS | st.tuples(st.just("session"), VALUE_MAKERS), max_size=4),
-    st.booleans(),  # whether the exception of a call is caught, so that the rest of the calls are made
-    st.sampled_from(ODD_CAUSES) | st.none(),
-    VALUE_MAKERS | st.just(lambda: None),
-)
+# What a handler or hook may do, sensible or not. A chunk that no stream can hold is the first of its iterator, because
+# after the first chunk a response is cut off and not complete.
+DOINGS = """
+response.code(204) | response.code(205) | response.code(304) | response.code(405) | response.code(600) | response.send()
+response.header('Content-Length', '7') | response.header('X-A', '\\r\\n') | response.header('Vary', '*') | response.text(5)
+response.header('Content-Type', '') | response.add_header('Set-Cookie', 'a') | response.cookie('n', '\u20ac')
+response.json('a', [1]) | response.json({(): 1}) | response.json(looped()) | response.json([float('nan')])
+response.json(ValueError('x')) | response.text('\\ud800') | response.html('{0.__class__}', a=1) | response.body(b'a', 'a\\n')
+response.redirect('/\\r\\n') | response.file(__file__) | response.file('nowhere') | response.put_form({'a': object()})
+response.stream(['', 'a']) | response.stream(Feed(KeyError())) | response.events(iter([5])) | response.send('\u20ac')
+context.session.update(a=1) | context.session.update(a=object()) | context.on_close(plain) | request.json | request.body
+'text' | b'' | {} | [object()] | iter(()) | iter(['', 'a']) | iter([5]) | Markup('<p>') | ValueError('x') | WebApp | 5 | True
+ValueError('a\\r\\n') | Unprintable() | StopIteration() | MemoryError() | Teapot() | having(Teapot(), status_code=99)
+having(Teapot(), status_code='404') | HttpException(204) | HttpException(205) | HttpException(304) | HttpException(405)
+HttpException(401, headers={'Content-Type': '', 'Vary': '*'}) | MethodNotAllowedException([]) | CodeException(1)
+"""
+DOING = st.sampled_from([each.strip() for each in re.split(r"[|\n]", DOINGS) if each.strip()])
 
 
-def doer(calls, catching, make_cause, make_value):
-    """Return a handler or hook that makes those calls on the response, then raises or returns something."""
+def doer(doings, is_catching):
+    """Return a handler or hook that does all of that; it raises or returns the last one if it does not catch."""
 
     def do(context, *_):
-        for method, arguments in calls:
-            with contextlib.suppress(*[Exception] if catching else []):
-                if method == "session":
-                    context.session["value"] = arguments()
-                else:
-                    getattr(context.response, method)(*(make() for make in arguments))
-        if make_cause is not None:
-            raise make_cause()
-        return make_value()
+        value = None
+        for doing in doings:
+            with contextlib.suppress(*[Exception] if is_catching else []):
+                value = does(doing)(context)
+        if isinstance(value, Exception):
+            raise value
+        return value
 
     return do
 
 
 @given(
-    stages=st.dictionaries(st.sampled_from(FAILED_STAGES.split()[:-1]), DOINGS, min_size=1, max_size=4),
-    method=st.sampled_from(["GET", "GET", "HEAD", "POST"]),
-    path=st.sampled_from(["/in/route", "/in/route", "/in/route", "/nothing", "/%ff"]),
-    headers=st.sampled_from([{}, ACCEPT_JSON]),
+    st.dictionaries(st.sampled_from(FAILED_STAGES.split()[:-1]), st.tuples(st.lists(DOING, max_size=4), st.booleans()), min_size=1),
+    st.sampled_from(["GET", "GET", "HEAD", "POST"]),
+    st.sampled_from(["/in/route", "/in/route", "/in/route", "/nothing", "/%ff"]),
+    st.sampled_from([{}, ACCEPT_JSON]),
 )
-@example({"on_request": ([("code", [lambda: 405])], True, None, lambda: b"")}, "GET", "/%ff", {})
-@example({"outer_error": ([("session", object)], True, None, lambda: None)}, "GET", "/nothing", {})
+@example({"on_request": (["response.code(405)", "b''"], True)}, "GET", "/%ff", {})
+@example({"outer_error": (["context.session.update(a=object())"], True)}, "GET", "/nothing", {})
 def test_response_is_complete_and_valid_for_anything_that_handlers_and_hooks_do(stages, method, path, headers):
     app = Traced(**{stage: doer(*doing) for stage, doing in stages.items()})
     sized, in_memory = [], []
@@ -4839,12 +4722,10 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, tm
     log_to(monkeypatch, logging.StreamHandler(io.StringIO()))  # others would keep the records
     as_json, as_form = {"Content-Type": JSON}, {"Content-Type": MULTIPART}
     asked = [
-        *((path, {}) for path in (*handlers, "/missing")),
+        *((path, {}) for path in (*handlers, "/missing")), ("/json", {"json": {"a": [1]}}), ("/form", {"form": {"a": "1"}}),
         *((path, {"body": b"{", "headers": as_json}) for path in ("/valid", "/json", "/form")),
-        ("/json", {"json": {"a": [1]}}),
-        ("/form", {"form": {"a": "1"}}),
         *(("/form", {"body": MULTIPART_BODY[:end], "headers": as_form}) for end in (None, -8)),
-    ]
+    ]  # fmt: skip
 
     def ask_all():
         browser = client(app, unchecked="its own objects refer to each other")
@@ -9233,6 +9114,8 @@ def test_failure_while_a_document_is_written_keeps_the_exception_of_the_applicat
 SOURCE = (ROOT / "webapp.py").read_text(encoding="utf-8")
 # A name that a section may use although a later one defines it, with the reason.
 DEFINED_BELOW = {
+    "_report": "a session is lost in silence unless it is logged; how that is done is read beside the dispatcher",
+    "_outside": "a stack trace that the application sends begins outside this file; so does one in the log",
     "_run": "WebApp.run is a convenience of the application, and serving is the last thing a reader needs to know",
 }
 
@@ -9282,7 +9165,7 @@ def test_budgets_of_the_file():
     """Each number is a promise to the reader of the file: so much, and no more."""
     lines = SOURCE.splitlines()
     at = {line.strip("# -"): number for number, line in enumerate(lines, 1) if line.startswith("# ---- ")}
-    assert (len(lines) <= 5800, len(SOURCE.encode()) <= 275 * 1024) == (True, True)
+    assert len(lines) <= 5800 and len(SOURCE.encode()) <= 275 * 1024
     assert at["header values"] < 220 and at["the head of a request"] <= 4000
     assert next(number for number, line in enumerate(lines, 1) if "def __call__(self, environ" in line) < 3500
     assert len(re.findall("lru_cache|functools.cache", SOURCE)) <= 7
@@ -9330,19 +9213,6 @@ def test_two_copies_in_one_process_both_work_and_know_only_their_own_exceptions(
             WebApp().get("/", other.Executor())
     finally:
         del sys.modules["another_copy_of_webapp"]
-
-
-def test_application_that_was_served_before_a_reload_answers_after_it(tmp_path, monkeypatch):
-    (tmp_path / "webapp_to_reload.py").write_bytes((ROOT / "webapp.py").read_bytes())
-    monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module("webapp_to_reload")
-    app = new_class(module.WebApp, on_complete=lambda self, context: None)()
-    app.get("/")(lambda context: "answer")
-    app.get("/stream")(lambda context: iter("ab"))
-    asked = {path: client(app).get(path).text for path in ("/", "/stream", "/nowhere")}
-    importlib.reload(module)
-    assert {path: client(app).get(path).text for path in asked} == asked
-    del sys.modules["webapp_to_reload"]
 
 
 # ---- at a glance: statuses, the default answer, the log --------------------------------------------------------------

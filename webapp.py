@@ -106,10 +106,26 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 
-__all__ = (
-    "CodeException Executor Fields HttpException Markup MethodNotAllowedException NotFoundException Request Response "
-    "Route Scope Server TestClient UploadedFile ValidationExecutor WebApp WebContext same_origin"
-).split()
+__all__ = [
+    "CodeException",
+    "Executor",
+    "Fields",
+    "HttpException",
+    "Markup",
+    "MethodNotAllowedException",
+    "NotFoundException",
+    "Request",
+    "Response",
+    "Route",
+    "Scope",
+    "Server",
+    "TestClient",
+    "UploadedFile",
+    "ValidationExecutor",
+    "WebApp",
+    "WebContext",
+    "same_origin",
+]
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
@@ -127,7 +143,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
 #
-# `_printable` escapes the text of clients, so that no client can forge a line of the log.
+# `_printable` escapes what a client may have sent, so that no client can forge a line of the log.
 
 _LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
 _FUNCTION = type(lambda: None)
@@ -313,7 +329,7 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
             yield media_range, wanted, float(sent) if _QVALUE.fullmatch(sent) else 1.0
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
     """Tell whether an Accept header names JSON with a weight above 0; a wildcard names nothing."""
     names = ("application/json", "text/javascript")
@@ -3525,14 +3541,18 @@ def _folded(app: WebApp) -> _Router:
     return router if is_other else app._router
 
 
-def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
-    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
+def _check_readings(context: WebContext, depth: int, segments: Sequence[str], is_matched: bool = False) -> None:
+    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`.
+
+    `is_matched`: the router has found the route by just these segments.
+    """
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
     path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
-    if _ONE_READING.fullmatch(path) and app._folded_router is app._router:
-        return  # all readings are the one that led here
+    if is_matched and app._folded_router is app._router:
+        if _ONE_READING.fullmatch(path) and path.count("/") == len(segments):
+            return
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
@@ -3551,13 +3571,18 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
     def serve_file(context: WebContext) -> Response:
         request, segments = context.request, context.request._segments()
+        _check_readings(context, depth, segments, is_matched=True)
+        names = segments[depth:]
+        if any(map(_NOT_SERVED.match, names)):
+            raise NotFoundException(f"not a name to serve: {names!r}")
         try:
             return _build_below(context, depth, root, segments)
         except NotFoundException:
-            names = segments[depth:]
-            if any(map(_NOT_SERVED.match, names)) or not os.path.isdir(os.path.join(root, *names)):
+            if not os.path.isdir(os.path.join(root, *names)):
                 raise
-        response = _build_below(context, depth, root, [*segments, "index.html"])
+        segments = [*segments, "index.html"]
+        _check_readings(context, depth, segments)
+        response = _build_below(context, depth, root, segments)
         # A browser resolves the links of the page against the path of the request, so it has to end with a slash.
         return response if request.path.endswith("/") else response.redirect(_with_slash(request), 301)
 
@@ -3571,10 +3596,7 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
 
     The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
-    _check_readings(context, depth, segments)
     names = segments[depth:]
-    if any(map(_NOT_SERVED.match, names)):
-        raise NotFoundException(f"not a name to serve: {names!r}")
     try:
         file = _open_file(os.path.join(root, *names))
     except PermissionError as error:
@@ -3635,7 +3657,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, context.request._segments())
+        _check_readings(context, depth, context.request._segments(), is_matched=True)
         gateway, response = _Gateway(), context.response
         result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
         response._close_later(result)
@@ -4018,25 +4040,21 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
     make a line that looks like a frame, or like another record.
     """
-    chain: list[tuple[traceback.TracebackException, str]] = [(found, "")]
-    while chain[-1][0].__cause__ or (chain[-1][0].__context__ and not chain[-1][0].__suppress_context__):
-        cause, context = chain[-1][0].__cause__, chain[-1][0].__context__
-        chain.append((cause, _CAUSED) if cause else (cast(traceback.TracebackException, context), _DURING))
-    for each, link in reversed(chain):
-        own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, each.stack))
-        if own < len(each.stack):
-            del each.stack[:own]
-        if each.stack:
-            yield "Traceback (most recent call last):"
-        for frame in each.stack.format():
-            # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
-            yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
-        for number, line in enumerate(each.format_exception_only()):
-            yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
-        for inner in getattr(each, "exceptions", None) or ():  # of an ExceptionGroup
-            yield from ("  | " + line for line in _format_trace(inner))
-        if link:
-            yield from ("", link, "")
+    earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    if earlier is not None:
+        yield from (*_format_trace(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+    own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, found.stack))
+    if own < len(found.stack):
+        del found.stack[:own]
+    if found.stack:
+        yield "Traceback (most recent call last):"
+    for frame in found.stack.format():
+        # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
+        yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
+    for number, line in enumerate(found.format_exception_only()):
+        yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
+    for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
+        yield from ("  | " + line for line in _format_trace(inner))
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
@@ -4057,15 +4075,13 @@ def _why(cause: Exception) -> str:
         text = str(cause.message if isinstance(cause, HttpException) else cause)
     except Exception:  # of a __str__ that fails
         text = ""
-    trace = _outside(cause.__traceback__) or cause.__traceback__
-    if not text and trace is not None:
-        while trace.tb_next is not None:
-            trace = trace.tb_next
-        text = f"{name} raised at {os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
-    elif not text:  # the dispatcher has made it without raising it
+    if text:
+        text = text if isinstance(cause, HttpException) else f"{name}: {text}"
+    elif cause.__traceback__ is not None:
+        frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
+        text = f"{name} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
+    else:  # the dispatcher has made it without raising it
         text = f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
-    elif not isinstance(cause, HttpException):
-        text = f"{name}: {text}"
     return _printable(text[:_LONGEST_REASON])
 
 
@@ -4104,7 +4120,7 @@ def _note_nothing(request: Request, route: Route) -> None:
 #     before      outermost block first; a guard may answer        _respond
 #     executors   then the handler                                 _respond
 #     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_after
+#     after       innermost block first                            _run_hook
 #     hand over   status, headers and body go to the server        Response._hand_over
 #     complete    close files and streams, then on_complete        _complete
 #
@@ -4153,16 +4169,10 @@ class _SentStream:
             complete(self._context)
 
 
-def _is_same(handler: object, other: object) -> bool:
-    """Tell whether two handlers are one. A bound method is another object each time; others need not be comparable."""
-    return handler is other or (type(handler) is type(other) is MethodType and handler == other)
-
-
 def _check_limit(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} is a whole number, not {value!r}")
     return value
-
 
 
 class WebApp(Scope):
@@ -4249,7 +4259,7 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
-        named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
+        named = [route for route in self._routes if handler in route.handlers]
         routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
@@ -4312,8 +4322,8 @@ class WebApp(Scope):
                     self._respond(context, hooks)
             except Exception as cause:
                 self._answer_failure(context, hooks, cause)
-            if hooks.after and not ended:
-                self._run_after(context, hooks)
+            for hook in () if ended else hooks.after:
+                self._run_hook(context, "after", response._save_headers(), hook)
             if response.status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
@@ -4384,7 +4394,7 @@ class WebApp(Scope):
             if isinstance(cause, HttpException):
                 self._add_headers(response, cause)
             for hook in hooks.error:
-                self._run_error_hook(context, hook, cause, status)
+                self._run_hook(context, "error", response._save(), hook, cause, status)
                 if response.sent:
                     return
             if self._send_answer(context, hooks):
@@ -4406,21 +4416,6 @@ class WebApp(Scope):
         except Exception as error:
             _report(logging.ERROR, "the headers of %s cannot be sent", _value(cause), error=error)
 
-    def _run_error_hook(
-        self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int
-    ) -> None:
-        """Run an error hook. A hook that raises is undone completely, unless it had already sent."""
-        response = context.response
-        saved = response._save()
-        try:
-            value = hook(context, cause, status)
-            if value is not None and value is not response:
-                response._send(value, hook)
-        except Exception as error:
-            if not response.sent:
-                response._restore(saved)
-            self._report_hook(context, "error", error, hook)
-
     def _send_answer(self, context: WebContext, hooks: _Hooks) -> bool:
         """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
@@ -4437,17 +4432,19 @@ class WebApp(Scope):
         response._send()
         return False
 
-    def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
-        response = context.response
-        for hook in hooks.after:
-            saved = response._save_headers()
-            try:
-                value = hook(context)
-                if value is not None and value is not response:
-                    response._send(value, hook)
-            except Exception as error:
+    def _run_hook(
+        self, context: WebContext, stage: str, saved: tuple[Any, ...], hook: Callable[..., object], *arguments: object
+    ) -> None:
+        """Run an error or after hook. A hook that raises is undone, unless it had already sent."""
+        response, was_sent = context.response, context.response.sent
+        try:
+            value = hook(context, *arguments)
+            if value is not None and value is not response:
+                response._send(value, hook)
+        except Exception as error:
+            if response.sent == was_sent:
                 response._restore(saved)
-                self._report_hook(context, "after", error, hook)
+            self._report_hook(context, stage, error, hook)
 
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
