@@ -1,15 +1,15 @@
 """A script that does something else, and shows a small page while it works.
 
-Start it with `python3 -m examples.embed`: it looks for prime numbers. While it does, http://127.0.0.1:8000/ shows in a
-browser how far it has come, and has a button that ends it early.
+Start it with `python3 -m examples.embed`: it looks for prime numbers. Meanwhile http://127.0.0.1:8000/ shows in a browser
+how far it has come, and has a button that ends it early.
 
     $ curl http://127.0.0.1:8000/status
     {"tried": ..., "found": ..., "largest": ...}
     $ curl -X POST http://127.0.0.1:8000/stop
     Stopped.
 
-The server answers in threads of its own; the work stays in the main thread, and no line of it knows of the web. What
-both share is one object. (live.py pushes progress into the page instead of waiting to be asked.)
+The server answers in its own threads. The work stays in the main thread and knows nothing of the web. Both share one
+object. (live.py pushes its progress to the page; here the page has to ask.)
 """
 
 import threading

@@ -33,7 +33,7 @@ A returned value is sent at once. Its type decides the Content-Type:
     3
 
 For a status, a header or a cookie call the methods of `context.response`. Each returns the response, so calls can be
-chained. What was built is sent when the handler has ended. A handler that builds and returns nothing gives a 204.
+chained. The response is sent when the handler has ended. A handler that builds and returns nothing gives a 204.
 
     $ curl -i http://127.0.0.1:8000/built
     HTTP/1.1 201 Created

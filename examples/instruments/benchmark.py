@@ -6,7 +6,7 @@
     python3 examples/instruments/benchmark.py --servers waitress   # other servers, which serve Falcon
     python3 examples/instruments/benchmark.py --quick              # seconds: does it run? Its figures mean nothing
 
-Install Bottle, Falcon and Flask first. What is missing is left out. The exit status is 1 if a row misses its limit.
+Install Bottle, Falcon and Flask first. Missing ones are left out. The exit status is 1 if a row misses its limit.
 
 The first table calls an application as a server does, with a new copy of the environment for each request.
 The second table goes through sockets, with connections that are kept. `base` is what the ratio divides by:

@@ -63,7 +63,7 @@ class Kind(NamedTuple):
     first: bytes = b""
     # Sent at the following visits, one each; the last of them again and again.
     then: tuple[bytes, ...] = ()
-    # Bytes of the answer that are taken at a visit. Who takes few announces a small window, too.
+    # Bytes of the answer that are taken at a visit. Few bytes mean a small window, too.
     takes: int = 2**16
     # Visits after which it leaves, with a reset or as browsers do, and whether it comes again then.
     stays: float = math.inf
