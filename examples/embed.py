@@ -1,7 +1,7 @@
 """A script that does something else, and shows a small page while it works.
 
-Start it with `python3 -m examples.embed`: it looks for prime numbers. Meanwhile http://127.0.0.1:8000/ shows in a browser
-how far it has come, and has a button that ends it early.
+Start it with `python3 -m examples.embed`: it looks for prime numbers. Meanwhile http://127.0.0.1:8000/ shows how far it
+has come, and has a button that ends it early.
 
     $ curl http://127.0.0.1:8000/status
     {"tried": ..., "found": ..., "largest": ...}

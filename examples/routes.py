@@ -12,8 +12,8 @@ Start it with `python3 -m webapp examples/routes.py`. http://127.0.0.1:8000/ lis
     GET    /staff/books/{id:int}
     GET    /staff/rota
 
-A literal segment wins over `{id:int}`, `{id:int}` over `{title}`, and `{title}` over `{name:path}`; the order of writing
-does not matter. Parameters arrive decoded. Empty segments and a slash at the end make no difference.
+A literal segment wins over `{id:int}`, `{id:int}` over `{title}`, and `{title}` over `{name:path}`. The order of
+writing does not matter. Parameters arrive decoded. Empty segments and a slash at the end make no difference.
 
     $ curl http://127.0.0.1:8000/books/new
     A form for a new book
@@ -38,8 +38,8 @@ The route of GET answers HEAD. Another method is a 405 that lists the methods. A
     $ curl http://127.0.0.1:8000/shelves
     404 Not Found
 
-The hooks of a block run for the routes in it and for no others: `before` hooks from the outermost block inwards, `after`
-hooks from the innermost block outwards.
+The hooks of a block run for the routes in it and for no others: `before` hooks from the outermost block inwards,
+`after` hooks from the innermost block outwards.
 
     $ curl http://127.0.0.1:8000/staff/rota
     401 Unauthorized

@@ -477,7 +477,7 @@ def test_benchmark_measures_three_rows_and_compares_with_another_copy():
     assert [line.split()[-3:] for line in lines if line[-6:] == "/other"] == [["ratio", "limit", "/other"]] * 2
     for title, limit in (("hello", "0.65"), ("a form of five fields", "1.50"), ("the same hello, 16", "4.20")):
         (line,) = [line for line in lines if line.startswith(title)]
-        assert float(line.split()[-3 if "*" in line else -2].replace("*", "")) and limit in line.split()
+        assert limit in line.split()
 
 
 def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys):

@@ -213,7 +213,7 @@ def webapp_app(path=WEBAPP, hooked=False):
     app.get("/items/{number:int}", lambda context, number: item(number, context.request.query.get("sought")))
     app.get("/slow", lambda context: time.sleep(SLOW) or HELLO)
     app.post("/body", lambda context: str(len(context.request.body)))
-    app.static("/files", ".")
+    app.static("/files", os.environ.get("BENCHMARK_FILES", "."))
     return app
 
 
@@ -726,7 +726,7 @@ class Bench:
             self.ports[program] = port = free_port()
             log = subprocess.DEVNULL
             if "log" in program:
-                log = os.open(f"{program} of {port}", os.O_WRONLY | os.O_CREAT)
+                log = os.open(Path(self.directory, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                 self.stack.callback(os.close, log)
             path = self.copies.get(program.split()[0])
             child = self.child(program, "--serve", program, path, port, log=log)
@@ -790,7 +790,7 @@ class Bench:
 
 def ratio(rounds, who, than):
     """Return the median of the ratios within the rounds, or None if one of the two has none."""
-    if not rounds.get(who) or not rounds.get(than):
+    if not rounds.get(who) or not rounds.get(than) or not all(rounds[than]):  # the clock of Windows is coarse
         return None
     return statistics.median(map(truediv, rounds[who], rounds[than]))
 
@@ -837,13 +837,12 @@ def main():
         ("in the process: µs of CPU", [*ours, *PEERS], [row for row in chosen if not row.clients]),
         ("through sockets: µs of CPU", ["base", *ours, *options.servers], [row for row in chosen if row.clients]),
     ]
-    failed, here = 0, os.getcwd()
+    failed = 0
     # A core of their own for the clients, which are this process.
     choose_core(-1)
-    with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as directory:
-        stack.callback(os.chdir, here)
+    with tempfile.TemporaryDirectory() as directory:
         Path(directory, "large").write_bytes(bytes(100 * 2**10))
-        os.chdir(directory)
+        os.environ["BENCHMARK_FILES"] = directory
         with contextlib.ExitStack() as children:
             bench = Bench(options, directory, children)
             for title, columns, part in tables:
@@ -853,7 +852,6 @@ def main():
                     line, missed = lay_out(row, bench.rounds(row), columns, options.compare)
                     print(line, flush=True)
                     failed += missed
-            os.chdir(here)  # Windows removes no directory that is somebody's current one
     return 1 if failed and not options.quick else 0
 
 
