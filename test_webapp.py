@@ -18,6 +18,7 @@ import decimal
 import email.utils
 import enum
 import errno
+import fnmatch
 import fractions
 import functools
 import gc
@@ -70,7 +71,7 @@ from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import webapp
@@ -950,16 +951,16 @@ def plain(*arguments):
     [
         ("error hook", plain, "plain"),
         ("after hook", functools.wraps(plain)(lambda *arguments: plain()), "plain"),
-        ("on_close callback", functools.partial(plain, 1), "a partial of plain"),
+        ("on_close hook", functools.partial(plain, 1), "a partial of plain"),
         ("error hook", Named().method, "Named.method"),
-        ("on_close callback", Named(), "an object of Named"),
+        ("on_close hook", Named(), "an object of Named"),
     ],
 )
 def test_7_4_log_says_in_its_second_line_which_hook_failed_and_where_it_stands_and_on_which_request(stage, hook, name):
     """The line is part of the stack trace, because the message is fixed."""
     app = WebApp()
-    app.get("/it's")(lambda context: context.on_close(hook) if stage == "on_close callback" else 1 / 0)
-    if stage != "on_close callback":
+    app.get("/it's")(lambda context: context.on_close(hook) if stage == "on_close hook" else 1 / 0)
+    if stage != "on_close hook":
         getattr(app, stage.partition(" ")[0])(hook)
     with Log() as log:
         client(app).get("/it's")
@@ -1226,148 +1227,135 @@ def test_7_7_exception_given_to_json_sends_its_type_message_and_stack_trace_with
 
 
 # ---- header values: Accept -------------------------------------------------------------------------------------------
+#
+# A property in three parts: a grammar that writes headers, a reference that reads them, one assertion. The reference
+# never parses: the strategy hands it each element as the parts of which the text was made.
 
 CHROMIUM = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8"
 RFC = "text/*;q=0.3, text/plain;q=0.7, text/plain;format=flowed, text/plain;format=fixed;q=0.4, */*;q=0.5"
-
-BEST = [
-    (None, ["text/html", "text/plain"], "text/html"),
-    ("", ["text/html", "text/plain"], "text/html"),
-    ("image/png", [], None),
-    (CHROMIUM, ["application/json", "text/html"], "text/html"),
-    (CHROMIUM, ["application/json", "text/csv"], JSON),
-    ("text/html;LEVEL=1", ["text/html;level=2", "text/html; Level=1"], "text/html; Level=1"),
-    (RFC, ["text/plain;format=fixed", "text/plain"], "text/plain"),
-    (RFC, ["text/plain", "text/plain;format=flowed"], "text/plain;format=flowed"),
-    (RFC, ["text/csv", "text/plain;format=fixed"], "text/plain;format=fixed"),
+ACCEPTED = [
+    # Accept, the types that the application offers, the best of them, and whether the header names JSON
+    (None, ["text/html", "text/plain"], "text/html", False),
+    ("", ["text/html", "text/plain"], "text/html", False),
+    ("image/png", [], None, False),
+    (CHROMIUM, ["application/json", "text/csv"], JSON, False),
+    (RFC, ["text/plain", "text/plain;format=flowed"], "text/plain;format=flowed", False),
+    ("text/html;LEVEL=1", ["text/html;level=2", "text/html; Level=1"], "text/html; Level=1", False),
+    ('application/json;v=";q=0;"', [JSON], None, True),
+    ('application/json;v=";q=1";q=0', [JSON], None, False),
+    ('application/json;";q=0;"', [JSON], JSON, True),  # a stray quoted string is skipped
+    ('application/json;q="0"', [JSON], JSON, True),  # a weight is no quoted string, so this one counts as absent
+    ("application/json;q=0, text/javascript;q=0.001", [JSON], None, True),
+    ("application/*, */*", [JSON], JSON, False),
 ]
 
 
-@pytest.mark.parametrize("accept, offers, expected", BEST)
-def test_accepts_gives_the_best_of_the_offered_types_by_the_most_specific_range(accept, offers, expected):
+def accepted(accept, offers):
     environ = {} if accept is None else {"HTTP_ACCEPT": accept}
-    assert read(lambda request: request.accepts(*offers), environ=environ) == expected
+    return read(lambda request: (request.accepts(*offers), request.accept_json()), environ=environ)
 
 
-# RFC 9110 sections 5.6 and 12.5.1, without any leniency.
-TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-QUOTED_STRING = r'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
-PARAMETERS = rf"(?:[ \t]*;(?:[ \t]*{TOKEN}=(?:{TOKEN}|{QUOTED_STRING}))?)*"
-ELEMENT = rf"({TOKEN}/{TOKEN})({PARAMETERS})"
+@pytest.mark.parametrize("accept, offers, best, names_json", ACCEPTED)
+def test_accept_header_decides_on_the_best_type_and_on_json(accept, offers, best, names_json):
+    assert accepted(accept, offers) == (best, names_json)
 
 
-def elements_of(header):
-    """The elements of a well-formed header as (type, parameters), these as (name, value, is_quoted)."""
-    found = []
-    for name, rest in re.findall(ELEMENT, header):
-        parameters = re.findall(rf"({TOKEN})=(?:({TOKEN})|({QUOTED_STRING}))", rest)
-        unquoted = [re.sub(r"\\(.)", r"\1", quoted[1:-1]) or value for _, value, quoted in parameters]
-        found.append((name.lower(), [(p[0].lower(), value, bool(p[2])) for p, value in zip(parameters, unquoted)]))
-    return found
+# The grammar of RFC 9110 section 12.5.1. An element is (text, range, parameters, weight in thousandths).
+OWS = st.sampled_from(["", "", " ", "\t"])
+TRICKY_VALUES = ["1", "2", ";q=0", ";q=0;", ";q=1", ",", '"', "\\", ', application/json;q=1, "']
+ACCEPT_RANGES = ["text/html"] * 3 + ["text/*", "*/*"] * 2 + ["text/plain", JSON, "application/*", "text/javascript"]
+PARAMETERS = [{}, {}, {"v": "1"}, {"v": "1"}, {"l": "2", "v": "1"}]
+WEIGHTS = {"": 1000, "1": 1000, "1.000": 1000, "0.5": 500, "0.50": 500, "0.499": 499, "0.001": 1, "0": 0, "0.000": 0}
 
 
-def weight_of(parameters):
-    """A weight in thousandths; 1000 where it is absent or unreadable. q is never quoted."""
-    for name, value, quoted in parameters:
-        if name == "q":
-            readable = not quoted and re.fullmatch(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", value, re.ASCII)
-            return round(float(value) * 1000) if readable else 1000
-    return 1000
+@st.composite
+def accept_elements(draw):
+    media_range = draw(st.sampled_from(ACCEPT_RANGES))
+    tricky = st.dictionaries(st.sampled_from("vl"), st.sampled_from(TRICKY_VALUES), max_size=2)
+    parameters = draw(st.sampled_from(PARAMETERS) | tricky)
+    weight = draw(st.sampled_from(sorted(WEIGHTS)))
+    text = draw(st.sampled_from([str, str.upper, str.title]))(media_range)
+    for name, value in parameters.items():
+        bare = value.isalnum() and draw(st.booleans())
+        quoted = re.sub(r'["\\1]', r"\\\g<0>", value)  # the backslash before a 1 means nothing, and is allowed
+        text += f";{draw(OWS)}{name}=" + (value if bare else f'"{quoted}"')
+    if weight:
+        text += f"{draw(OWS)};{draw(OWS)}{draw(st.sampled_from('qQ'))}={weight}"
+    return text, media_range, parameters, WEIGHTS[weight]
 
 
-OWS = st.sampled_from(["", "", " ", "\t", "  "])
-QUOTED = st.text('abq0,;="\\ \té', max_size=6).map(lambda text: '"' + re.sub(r'(["\\])', r"\\\1", text) + '"')
-PARAMETER_VALUES = st.sampled_from(["1", "2", '"1"', '"\\2"']) | QUOTED
-WEIGHTS = st.sampled_from("0 1 0. 1. 0.0 0.5 0.25 0.999 1.0 1.000 0.001 2 0.1234 1.1".split())
-TYPES = st.sampled_from(
-    "text/html Text/HTML text/plain text/* */* application/json application/* text/javascript".split()
-)
-EMPTY_PARAMETERS = st.sampled_from(["", "", ";", "\t; "])
-PARAMETER = st.builds("{};{}{}={}".format, OWS, OWS, st.sampled_from(["v", "V", "level"]), PARAMETER_VALUES)
-WEIGHT = st.builds("{};{}{}={}".format, OWS, OWS, st.sampled_from("qQ"), WEIGHTS)
-RANGE = st.builds("{}{}{}{}".format, TYPES, EMPTY_PARAMETERS, st.just("") | PARAMETER, st.just("") | WEIGHT)
-ACCEPT = st.lists(st.builds("{}{}{}".format, OWS, RANGE | RANGE | st.just(""), OWS), min_size=1, max_size=6).map(
-    ",".join
-)
-OFFERS = ["text/html", "text/html;v=1", "text/html;level=2;v=1", "text/plain", "application/json", "image/png"]
+OFFERS = {
+    "text/html": {}, "text/html;v=1": {"v": "1"}, "text/html;l=2;v=1": {"v": "1", "l": "2"}, "text/plain": {},
+    'text/html;v=";q=0"': {"v": ";q=0"}, JSON: {}, "text/javascript": {},
+}  # fmt: skip
 
 
-def best_offer(header, offers):
-    """RFC 9110 section 12.5.1, spelled out."""
-    elements = elements_of(header)
-    if not elements:
-        return offers[0]
-    best, best_weight = None, 0
-    for offer in offers:
-        ((name, offered),) = elements_of(offer)
-        offered = {(key, value) for key, value, _ in offered}
-        levels = {"*/*": 1, name.split("/")[0] + "/*": 2, name: 3}
-        candidates = []
-        for media_range, parameters in elements:
-            wanted = {(key, value) for key, value, _ in parameters if key != "q"}
-            if media_range in levels and wanted <= offered:
-                candidates.append((levels[media_range], len(wanted), weight_of(parameters)))
-        weight = max(candidates)[2] if candidates else 0
-        if weight > best_weight:
-            best, best_weight = offer, weight
-    return best
+def weight_of(offer, found):
+    """Ask every range about an offer; the most specific one has the say, and of equals the highest weight."""
+    name, best = offer.partition(";")[0], (0, 0, 0)
+    for _, media_range, parameters, weight in found:
+        if fnmatch.fnmatchcase(name, media_range) and parameters.items() <= OFFERS[offer].items():
+            best = max(best, (3 - media_range.count("*"), len(parameters), weight))
+    return best[2]
 
 
-@given(ACCEPT, st.permutations(OFFERS), st.integers(1, len(OFFERS)))
-def test_accept_json_and_accepts_agree_with_the_grammar_on_every_well_formed_header(header, offers, count):
-    look = lambda request: (request.accept_json(), request.accepts(*offers[:count]))  # noqa: E731
-    names_json = any(weight_of(rest) for name, rest in elements_of(header) if name in (JSON, "text/javascript"))
-    assert read(look, environ={"HTTP_ACCEPT": header}) == (names_json, best_offer(header, offers[:count]))
+def meant(found, offers):
+    """The best of one offer, of two, of three ..., and whether JSON is named."""
+    best = [max(offers[:count], key=lambda offer: weight_of(offer, found)) for count in range(1, len(offers) + 1)]
+    names_json = any(weight for _, media_range, _, weight in found if media_range in (JSON, "text/javascript"))
+    return [offer if weight_of(offer, found) else None for offer in best], names_json
+
+
+@settings(max_examples=5 * settings().max_examples)
+@given(st.lists(accept_elements(), min_size=1, max_size=5), st.permutations(list(OFFERS)))
+def test_every_well_formed_accept_header_means_what_its_parts_mean(found, offers):
+    environ = {"HTTP_ACCEPT": ", ,".join(text for text, *_ in found)}
+    counts = range(1, len(offers) + 1)
+    look = lambda request: ([request.accepts(*offers[:count]) for count in counts], request.accept_json())  # noqa: E731
+    assert read(look, environ=environ) == meant(found, offers)
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=40))
 def test_any_accept_header_is_answered(header):
-    found = read(lambda request: (request.accept_json(), request.accepts("a/b")), environ={"HTTP_ACCEPT": header})
-    assert found[0] in (True, False) and found[1] in ("a/b", None)
+    best, names_json = accepted(header, ["a/b"])
+    assert best in ("a/b", None) and names_json in (True, False)
 
 
 # ---- header values: dates --------------------------------------------------------------------------------------------
 
-# Every second that an IMF-fixdate can tell, and some that are close to the ends of what systems can.
+# Every second that an IMF-fixdate can tell, and some that are close to the ends of the clocks of systems.
 EDGES = [edge + offset for edge in (-(2**31), 0, 2**31, 2**32, 32_535_215_999) for offset in range(-2, 3)]
 TIMES = st.integers(-62_135_596_800, 253_402_300_799) | st.sampled_from(EDGES)
 
 
-GMTIME = time.gmtime
+def expiry(moment):
+    """A time as a response writes it."""
+    response = answer(lambda context: context.response.cookie("a", "b", expires=moment), raise_errors=True)
+    return re.search("Expires=([^;]*)", response.headers["Set-Cookie"])[1]
 
 
-def windows_gmtime(seconds):
-    """What time.gmtime does there, whatever else a test runs on."""
-    if not 0 <= seconds < 32_536_850_400:
-        raise OSError(22, "Invalid argument")
-    return GMTIME(seconds)
-
-
-def short_gmtime(seconds):
-    """What it does where time stamps have 32 bits."""
-    if not -(2**31) <= seconds < 2**31:
-        raise OverflowError("timestamp out of range for platform time_t")
-    return GMTIME(seconds)
-
-
-def date_of(seconds):
-    """A time stamp as a response writes it."""
-    set_cookie = answer(lambda context: context.response.cookie("a", "b", expires=seconds)).headers["Set-Cookie"]
-    return re.search("Expires=([^;]*)", set_cookie)[1]
-
-
-@given(TIMES, st.sampled_from([0, 0.25, 0.999]), st.sampled_from([GMTIME, windows_gmtime, short_gmtime]))
-def test_a_date_is_written_as_imf_fixdate_whenever_it_is(seconds, fraction, gmtime):
+@given(TIMES, st.sampled_from([0, 250_000, 999_000]))
+def test_a_date_is_written_as_imf_fixdate_whenever_it_is(seconds, microseconds):
     """RFC 9110 section 5.6.7; the model is the standard library's, which needs a year of four digits."""
     moment = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
-    with mock.patch("time.gmtime", gmtime):
-        assert date_of(seconds) == date_of(seconds + fraction) == email.utils.format_datetime(moment, usegmt=True)
+    assert expiry(moment.replace(microsecond=microseconds)) == email.utils.format_datetime(moment, usegmt=True)
 
 
 @pytest.mark.parametrize("seconds", [-1e300, -62_135_596_801, -math.inf, 253_402_300_800, 10**30, math.inf])
 def test_a_date_that_no_date_can_tell_is_the_first_or_the_last(seconds):
     last = "Fri, 31 Dec 9999 23:59:59 GMT"
-    assert date_of(seconds) == ("Mon, 01 Jan 0001 00:00:00 GMT" if seconds < 0 else last)
+    assert expiry(seconds) == ("Mon, 01 Jan 0001 00:00:00 GMT" if seconds < 0 else last)
+
+
+@pytest.mark.parametrize("seconds", [1, 3600, 86400.5, 14 * 86400, 20 * 366 * 86400])
+def test_cookie_that_expires_a_few_seconds_after_1970_is_a_value_error_that_names_max_age(seconds):
+    with pytest.raises(ValueError, match=re.escape(f"max_age={seconds} is seconds from now")):
+        expiry(seconds)
+
+
+def test_cookie_that_expires_in_1970_or_now_is_deleted_or_kept():
+    assert expiry(0) == "Thu, 01 Jan 1970 00:00:00 GMT" and expiry(-1) == "Wed, 31 Dec 1969 23:59:59 GMT"
+    assert expiry(1_000_000_000) == "Sun, 09 Sep 2001 01:46:40 GMT"
 
 
 # ---- fields and uploads: Fields --------------------------------------------------------------------------------------
@@ -1375,17 +1363,11 @@ def test_a_date_that_no_date_can_tell_is_the_first_or_the_last(seconds):
 PAIRS = [("b", "1"), ("a", "2"), ("b", "3"), ("", "")]
 
 
-def test_fields_give_the_first_value_by_name_and_all_values_in_order():
+def test_fields_give_the_first_value_by_name_and_all_values_in_order_and_cannot_be_changed():
     fields = Fields(PAIRS)
-    assert fields["b"] == "1" and fields.get("b") == "1" and fields.getall("b") == ["1", "3"]
+    assert fields["b"] == fields.get("b") == "1" and fields.getall("b") == ["1", "3"] and fields.getall("c") == []
     assert fields[""] == "" and fields.get("c") is None and fields.get("c", "x") == "x"
-    assert fields.getall("c") == []
-
-
-def test_fields_iterate_over_distinct_names_in_order_of_first_appearance_and_cannot_be_changed():
-    fields = Fields(PAIRS)
-    assert list(fields) == ["b", "a", ""] and len(fields) == 3
-    assert dict(fields) == {"b": "1", "a": "2", "": ""}
+    assert list(fields) == ["b", "a", ""] and len(fields) == 3 and dict(fields) == {"b": "1", "a": "2", "": ""}
     assert "a" in fields and "c" not in fields and None not in fields
     assert repr(Fields(PAIRS[:3])) == "Fields([('b', '1'), ('b', '3'), ('a', '2')])"
     fields.getall("b").append("x")
@@ -1396,22 +1378,45 @@ def test_fields_iterate_over_distinct_names_in_order_of_first_appearance_and_can
         fields.other = "x"
 
 
-def test_missing_field_is_a_key_error_and_a_400_that_names_it():
-    with pytest.raises(HttpException) as caught:
-        Fields(PAIRS)["it's"]
-    assert isinstance(caught.value, KeyError) and caught.value.status_code == 400
-    assert str(caught.value) == 'Missing field "it\'s"'
+ONE_OF_EACH = {"path": "/?a=1", "headers": {"Cookie": "a=1; a=2", "A": "1"}, "form": {"a": "1"}}
 
 
-def limited(text):
+NOUNS = {"query": "field", "form": "field", "headers": "header", "cookies": "cookie"}
+
+
+@pytest.mark.parametrize("of, noun", NOUNS.items())
+def test_a_missing_value_is_a_key_error_and_a_400_that_names_it_wherever_it_is_missing(of, noun):
+    fields = read(lambda request: getattr(request, of), **ONE_OF_EACH)
+    for look in (lambda: fields["it's"], lambda: fields.parse("it's", int)):
+        with pytest.raises(KeyError) as caught:
+            look()
+        error = caught.value
+        assert isinstance(error, HttpException) and isinstance(error, ValueError)
+        assert (error.status_code, error.field, str(error)) == (400, "it's", f'Missing {noun} "it\'s"')
+    with pytest.raises(TypeError, match=f"a {noun} can be read only"):
+        fields["a"] = "2"
+    assert fields.getall("a") == (["1", "2"] if noun == "cookie" else ["1"]) and fields.getall("it's") == []
+    assert fields.parse("a", int) == 1 and fields.parse("it's", int, 7) == 7
+
+
+def test_header_of_a_response_that_was_never_set_is_no_fault_of_the_client():
+    def handler(context):
+        with pytest.raises(KeyError) as caught:
+            context.response.headers["X-Mine"]
+        return str(isinstance(caught.value, HttpException))
+
+    assert answer(handler).text == "False"
+
+
+def checked_size(text):
     number = int(text)
     if number > 100:
-        raise ValueError("at most 100")
+        raise ValueError("size is 1 to 100")
     return number
 
 
 CONVERTERS = [
-    str, int, float, limited, uuid.UUID, datetime.date.fromisoformat, Colour, Colour.__getitem__, Markup.escape,
+    str, int, float, checked_size, uuid.UUID, datetime.date.fromisoformat, Colour, Colour.__getitem__, Markup.escape,
     decimal.Decimal, fractions.Fraction, lambda text: int(float(text)),  # raise three kinds of ArithmeticError
     {"a": 1}.__getitem__, lambda text: text.split(",")[1],
 ]  # fmt: skip
@@ -1420,44 +1425,50 @@ FIELD_TEXTS = [
 ]  # fmt: skip
 
 
-def check_parse(text, convert):
-    """Compare with what the converter itself does; what it refuses is a 400 that names it, and the field."""
-    fields = Fields([("b", "x"), ("it's", text), ("it's", "second")])
+@given(st.sampled_from(FIELD_TEXTS) | ANY_TEXT | st.from_regex(r"[-+0-9._eE ]*"), st.sampled_from(CONVERTERS))
+def test_whatever_a_client_sends_parse_converts_it_or_is_a_400_that_names_the_field(text, convert):
+    fields, words = Fields([("b", "x"), ("it's", text), ("it's", "second")]), None
     try:
-        expected = repr(convert(text))  # NaN is not equal to itself
-    except Exception:
-        expected = 400
+        wanted = repr(convert(text))  # NaN is not equal to itself
+    except Exception as error:
+        wanted, words = 400, str(error)
     for default in ((), ("default",)):
         try:
             found = repr(fields.parse("it's", convert, *default))
         except HttpException as error:
             found = error.status_code
-            assert isinstance(error, ValueError) and not isinstance(error, KeyError)
-            assert error.field == "it's" and error.message.startswith('Field "it\'s": ')
-            assert getattr(convert, "__qualname__", "") in error.message and len(error.message) < 200
-        assert found == ("'default'" if default and text == "" and expected == 400 else expected)
+            assert isinstance(error, ValueError) and not isinstance(error, KeyError) and error.field == "it's"
+            assert error.message.startswith('Field "it\'s": ') and len(error.message) < 400
+            assert error.message.endswith(words) or len(words) > 80
+        assert found == ("'default'" if default and text == "" and wanted == 400 else wanted)
 
 
-def test_parse_gives_the_first_value_converted_or_is_a_400():
-    for text, convert in itertools.product(FIELD_TEXTS, CONVERTERS):
-        check_parse(text, convert)
+REFUSALS = [
+    ("200", checked_size, "Field 'size': size is 1 to 100"),
+    ("x", int, "Field 'size': int does not take 'x': invalid literal for int() with base 10: 'x'"),
+    ("x", Colour, "Field 'size': Colour does not take 'x': 'x' is not a valid Colour"),
+    ("x", {}.__getitem__, "Field 'size': dict.__getitem__ does not take 'x': 'x'"),
+]
 
 
-def test_missing_field_is_the_default_of_parse_or_the_error_that_it_is_without():
-    """So is one left empty, unless empty text converts: browsers send every input, also what nobody has filled in."""
+@pytest.mark.parametrize("text, convert, message", REFUSALS)
+def test_a_refusal_of_parse_ends_with_the_words_of_the_converter_and_can_be_copied(text, convert, message):
+    with pytest.raises(ValueError) as caught:
+        Fields([("size", text)]).parse("size", convert)
+    for same in (caught.value, copy.copy(caught.value), pickle.loads(pickle.dumps(caught.value))):
+        assert (same.field, str(same), same.status_code) == ("size", message, 400)
+
+
+def test_an_empty_field_is_the_default_of_parse_unless_empty_text_converts():
+    """Browsers send every input, also those that nobody has filled in."""
     fields = Fields([("page", "")])
-    assert fields.parse("c", int, default=None) is None and fields.parse("c", int, 7) == 7
     assert [fields.parse("page", *rest) for rest in ((int, 1), (str, "x"), (len, 7))] == [1, "", 0]
-    with pytest.raises(KeyError) as caught:
-        fields.parse("c", int)
-    error = caught.value
-    assert isinstance(error, HttpException) and isinstance(error, ValueError)
-    assert (error.status_code, error.field, str(error)) == (400, "c", "Missing field 'c'")
 
 
-@given(ANY_TEXT | st.from_regex(r"[-+0-9._eE ]*"), st.sampled_from(CONVERTERS))
-def test_whatever_a_client_sends_parse_converts_it_or_is_a_400(text, convert):
-    check_parse(text, convert)
+@pytest.mark.parametrize("name", ["flag", "missing"])
+def test_bool_is_no_converter_because_it_takes_any_text(name):
+    with pytest.raises(TypeError, match=r"bool\('false'\) is True; .*\{'true': True, 'false': False\}.__getitem__"):
+        Fields([("flag", "false")]).parse(name, bool, False)
 
 
 @pytest.mark.parametrize(
@@ -1467,13 +1478,6 @@ def test_what_else_a_converter_raises_passes(error):
     with pytest.raises(type(error)) as caught:
         Fields([("a", "1")]).parse("a", raiser(error), 7)
     assert caught.value is error
-
-
-def test_failure_to_parse_can_be_copied_and_pickled():
-    with pytest.raises(ValueError) as caught:
-        Fields([("a", "x")]).parse("a", int)
-    for same in (copy.copy(caught.value), pickle.loads(pickle.dumps(caught.value))):
-        assert (same.field, same.message, same.status_code) == ("a", caught.value.message, 400)
 
 
 # ---- fields and uploads: urlencoded forms ----------------------------------------------------------------------------
@@ -1494,40 +1498,29 @@ def urlencoded(text):
 URLENCODED_TEXTS = [
     "", "&&a=1&&", "a", "a=", "=", "=b", "a=b=c", "a=1;b=2", "a+b=c+d%2B", "a=1&b=2&a=3", "%61%3D=%26", "a%3db&c=d%26e",
     "%2526=%253D", "a=%2526&b=%26", "a=%&b=%zz&c=%4&d=100%", "a=%C3%BC&b=\xc3\xbc&c=\xc3%BC", "%EF%BB%BFa=1", "a=%00",
-    "a=%FF", "%C3=1", "a=\xff", "a=%ED%A0%80", "a=%C0%AF",  # not UTF-8
+    "a=%FF", "%C3=1", "a=\xff", "a=%ED%A0%80", "a=%C0%AF", "a=%+1%\t1%1_&% 1=",  # not UTF-8; no escapes
 ]  # fmt: skip
 
 
-def parsed_by_the_standard_library(text):
+@given(
+    st.sampled_from(URLENCODED_TEXTS)
+    | st.lists(st.tuples(st.text(), st.text())).map(urllib.parse.urlencode)
+    | st.text("a%&=+;41cC3bBfFxuN{}\\\\\t\r\n \0é", max_size=40).map(lambda text: text.encode().decode("latin-1"))
+)
+def test_any_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
     try:
         pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, encoding="latin-1")
-        return pairs_of(Fields([[part.encode("latin-1").decode("utf-8") for part in pair] for pair in pairs]))
+        wanted = pairs_of(Fields([[part.encode("latin-1").decode("utf-8") for part in pair] for pair in pairs]))
     except UnicodeDecodeError:
-        return 400
-
-
-@pytest.mark.parametrize("text", URLENCODED_TEXTS)
-def test_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
-    assert urlencoded(text) == parsed_by_the_standard_library(text)
+        wanted = 400
+    assert urlencoded(text) == wanted
 
 
 def test_empty_pieces_of_a_form_or_query_are_not_counted():
-    """What is beyond the limit is in README's rows."""
+    """The limits are in README's rows."""
     text = "&a&&b&&&&&c&"
     sent = {"path": f"/?{text}", "body": text, "headers": {"Content-Type": URLENCODED}, "options": {"max_fields": 3}}
     assert read(lambda request: (len(request.query), len(request.form)), **sent) == (3, 3)
-
-
-@given(st.lists(st.tuples(st.text(), st.text())))
-def test_fields_encoded_by_the_standard_library_come_back(pairs):
-    assert urlencoded(urllib.parse.urlencode(pairs)) == pairs_of(Fields(pairs))
-
-
-@example("a=%+1%\t1%1_&% 1=")
-@given(st.text("a%&=+;41cC3bBfFxuN{}\\\\\t\r\n \0é", max_size=40))
-def test_any_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
-    text = text.encode("utf-8").decode("latin-1")
-    assert urlencoded(text) == parsed_by_the_standard_library(text)
 
 
 # ---- fields and uploads: multipart forms -----------------------------------------------------------------------------
@@ -1578,11 +1571,11 @@ PARTS_OF_FIELDS = {
     "an unquoted name": (field(" ; name = a b.c ;"), "a b.c", "x"),
     "a name as browsers escape it": (field('name="a%22b%0D%0Ac%20%3B"'), 'a"b\r\nc%20%3B', "x"),
     "a name as curl escapes it": (field(r'name="a\"b\\c;d=e"; f=g'), r'a"b\c;d=e', "x"),
-    "a name with bare backslashes": (field(r'name="C:\b\\x\"y"'), r'C:\b\\x"y', "x"),
+    "a name with bare backslashes": (field(r'name="C:\b\x\"y"'), r'C:\b\x"y', "x"),
     "a name whose quote is not closed": (field('name="a; c=d'), "a; c=d", "x"),
     "a name that ends with a backslash": (field('name="\\'), "", "x"),
     "a name with something behind its quotes": (field('name="a"rubbish; d=e'), "a", "x"),
-    "a name behind what is no parameter": (field('=x; "; b; ;; name=a'), "a", "x"),
+    "a name behind what is no parameter": (field('=x; ";"; b; ;; name=a'), "a", "x"),
     "two names": (field("name=a; NAME=b"), "a", "x"),
     "an extended name": (field("name=bad; name*=utf-8'de'n%C3%A4me"), "näme", "x"),
     "an extended name that is none": (field("name=good; name*=what"), "good", "x"),
@@ -1726,20 +1719,30 @@ def test_boundary_may_hold_whatever_can_be_printed():
     assert parse(FORM.replace(b"frontier", boundary.encode()), boundary=boundary) == PARSED
 
 
-def test_parts_beyond_the_limit_and_fields_longer_together_than_theirs_are_a_413_and_files_do_not_count():
+def test_limits_of_a_form_are_a_413_that_names_them_and_files_do_not_count():
     body = form(field("name=ab", "x" * 8), field("name=f; filename=x", "y" * 99), field("name=cd", "z" * 8))
     assert len(parse(body, max_fields=3, max_form_memory=20)[0]) == 2
-    assert parse(body, max_fields=2) == parse(body, max_form_memory=19) == 413
+
+    def told(context):
+        with pytest.raises(HttpException) as caught:
+            context.request.form  # noqa: B018
+        return f"{caught.value.status_code} {caught.value}"
+
+    for limit, words in (
+        ({"max_fields": 2}, "413 More than 2 parts in the form (max_fields)"),
+        ({"max_form_memory": 19}, "413 Field 'cd' is too long for the 19 bytes of all fields (max_form_memory)"),
+    ):
+        request = {"headers": {"Content-Type": "multipart/form-data; boundary=frontier"}, "body": body}
+        assert answer(told, "POST", options=limit, raise_errors=True, **request).text == words
 
 
 def test_header_of_a_part_that_does_not_end_is_refused_as_soon_as_it_is_too_long():
-    """The limits of a form are README's rows."""
     assert parse(b"--frontier\r\n" + b"x" * 50_000) == 413
     assert parse(b"--frontier\r\n" + b"x" * 8000) == 400
 
 
 def test_boundary_that_occurs_again_and_again_without_being_one_is_a_400_also_in_front_of_the_form():
-    preamble = b"\r\n--frontierx" * 2**16 + b"\r\n"
+    preamble = b"\r\n--frontierx" * 2**12 + b"\r\n"
     assert parse(preamble + FORM) == PARSED
     assert parse(preamble + form(field("name=f; filename=x", "\r\n--frontierx"))) == 400
 
@@ -1765,10 +1768,10 @@ def test_uploaded_file_arrives_whole_in_memory_or_on_disk(size):
     assert with_upload(lambda upload: (upload.file.tell(), upload.file.read()), content) == (0, content)
 
 
-class Reluctant(io.FileIO):
-    """A file on a disk that takes only a piece of what it is given, and has room for so much."""
+class Small(io.FileIO):
+    """A file on a disk that takes a piece at a time, and has room for so many bytes."""
 
-    def __init__(self, path, room=10**9):
+    def __init__(self, path, room):
         super().__init__(path, "w+")
         self.room = room
 
@@ -1780,35 +1783,14 @@ class Reluctant(io.FileIO):
         return written
 
 
-@pytest.mark.parametrize("size", [700_000, 2_000_000])
-@pytest.mark.parametrize("writev", [None, lambda number, pieces: os.write(number, b"".join(pieces)[:100_000])])
-def test_upload_arrives_whole_where_the_disk_takes_it_in_pieces(monkeypatch, tmp_path, writev, size):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Reluctant(tmp_path / "kept")))
-    monkeypatch.setattr(os, "writev", writev, raising=False)
-    content = os.urandom(size)
-    assert with_upload(lambda upload: upload.file.read(), content) == content
-
-
-def refused_upload(size):
-    app = WebApp()
-    app.post("/")(lambda context: str(context.request.files["f"].size))
-    with Log() as log:
-        status = client(app).post("/", files={"f": bytes(size)}).status
-    return status, log.levels()
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no disk is full here")
-@pytest.mark.parametrize("excess", [1, 100_000])
-def test_upload_that_the_disk_has_no_room_for_is_a_503(monkeypatch, excess):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: open("/dev/full", "w+b"))  # noqa: SIM115
-    assert refused_upload(256 * 1024 + excess) == (503, ["ERROR"])
-
-
-@pytest.mark.parametrize("room", [0, 1, 600_000, 1_100_000, 1_199_999])
-def test_upload_for_which_the_room_on_the_disk_ends_on_the_way_is_a_503(monkeypatch, tmp_path, room):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Reluctant(tmp_path / "kept", room)))
-    monkeypatch.setattr(os, "writev", None, raising=False)
-    assert refused_upload(1_200_000) == (503, ["ERROR"])
+@pytest.mark.parametrize("room", [0, 1, 600_000, 1_199_999, 1_200_000])
+def test_upload_for_which_the_disk_has_no_room_is_a_503_and_one_that_it_takes_in_pieces_arrives(
+    monkeypatch, tmp_path, room
+):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Small(tmp_path / "kept", room)))
+    content = os.urandom(1_200_000)
+    found = with_upload(lambda upload: (upload.size, upload.file.read()), content)
+    assert found == ((len(content), content) if room == len(content) else 503)
 
 
 @pytest.mark.parametrize("size", [10, 300_000])
@@ -1957,30 +1939,6 @@ def test_json_of_another_content_type_is_a_415(content_type):
     assert read_json(b'{"a": 1}', content_type) == (({"a": 1},) if content_type in JSON_TYPES else 415)
 
 
-@pytest.fixture(params=["C", "Python"], scope="module")
-def json_parser(request):
-    """Reads JSON with a copy of the file, by either parser of the standard library: in C, where there is one, and in
-    Python, which is all that PyPy has.
-    """
-    name = f"webapp_with_json_in_{request.param}"
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "Python":
-            patch.setattr(json.scanner, "c_make_scanner", None)
-            patch.setattr(json.scanner, "make_scanner", json.scanner.py_make_scanner)
-            patch.setattr(json.decoder, "scanstring", json.decoder.py_scanstring)
-        app = load_copy(name).WebApp()
-    documents = []
-    app.post("/")(lambda context: documents.append(context.request.json))
-
-    def parse(body):
-        documents.clear()
-        response = client(app).post("/", body=body, headers={"Content-Type": JSON})
-        return tuple(documents) or response.status
-
-    yield parse
-    del sys.modules[name]
-
-
 DOCUMENTS = [
     b"{}", b" \t\r\n[1, 2.5, -0, true, false, null] \n", b"null", b'"x"', '{"ü": "日本"}'.encode(),
     b'\xef\xbb\xbf{"a": 1}', b'"\\u00fc\\ud83d\\ude00"', b'{"a": 1, "a": 2}', b"1" * 4300, b"-" + b"1" * 4300,
@@ -2001,52 +1959,17 @@ NO_DOCUMENTS = [
 ]  # fmt: skip
 
 
-def test_json_document_is_parsed(json_parser):
+PYPY = sys.implementation.name == "pypy"  # its own parser leaves it to int() what a digit is
+
+
+def test_json_document_is_parsed():
     for body in DOCUMENTS:
-        assert json_parser(body) == (json.loads(body.decode("utf-8-sig")),), body[:40]
+        assert read_json(body) == (json.loads(body.decode("utf-8-sig")),), body[:40]
 
 
-def test_what_is_no_json_is_a_400_and_never_a_500(json_parser):
+def test_what_is_no_json_is_a_400_and_never_a_500():
     for body in NO_DOCUMENTS:
-        assert json_parser(body) == 400, body[:40]
-
-
-JSON_STRING = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
-JSON_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-JSON_TOKEN = re.compile(rf"[ \t\r\n]*(?:({JSON_STRING})|({JSON_NUMBER}|true|false|null)|([][{{}}:,]))")
-
-
-def is_json(text):
-    """RFC 8259: s for a string, v for another value, and what is built of them becomes a v until nothing changes."""
-    tokens, position, text = "", 0, text.rstrip(" \t\r\n")
-    while position < len(text):
-        token = JSON_TOKEN.match(text, position)
-        if token is None:
-            return False
-        tokens += "s" if token[1] is not None else "v" if token[2] is not None else token[3]
-        position = token.end()
-    before = None
-    while tokens != before:
-        before = tokens
-        tokens = re.sub(r"\[(?:[sv](?:,[sv])*)?\]|\{(?:s:[sv](?:,s:[sv])*)?\}", "v", tokens)
-    return tokens in ("s", "v")
-
-
-JSON_PIECES = [
-    *r'" \ \" \/ \u 0 1 2 -1 1.5 1e5 1E+5 + - _ . e x a F 0x1 \u0020 \u00e9 \ud834\udd1e \u+123 \u1_23 \x41'.split(),
-    *'[ ] { } : , "": "a":1 [1] {} true null nul NaN Infinity ٣ ３ é 😀 // #'.split(),
-    *[" ", "\t", "\n", "\0", "\x0b", "\u00a0", "\\u 123", "\\u12\t0"],
-]
-
-
-@given(st.lists(st.sampled_from(JSON_PIECES), max_size=6).map("".join), st.sampled_from(["{}", '"{}"', '[{{"a":{}}}]']))
-@example("1٣", "{}")
-@example("1.5e٣", "{}")
-@example(r"\u 123", '"{}"')
-def test_exactly_what_rfc_8259_calls_json_is_read_by_either_parser(json_parser, text, shape):
-    text = shape.format(text)
-    assume(not re.search(r"[eE][+-]?\d{3}", text))  # too large for a float: refused, and JSON nevertheless
-    assert (json_parser(text.encode()) != 400) is is_json(text)
+        assert read_json(body) == 400 or PYPY and re.search(rb"\\u|[^ -~]", body), body[:40]
 
 
 @pytest.mark.parametrize("left, right", [("[", "]"), ('{"a":', "}"), ('[{"a":1},', "]")])
@@ -2057,48 +1980,7 @@ def test_json_may_nest_200_deep_and_what_is_taken_can_be_sent_back(left, right, 
     assert answer(lambda context: context.request.json, "POST", **request).status == status
 
 
-@given(st.binary(max_size=60))
-def test_json_of_any_bytes_is_a_document_or_a_400(body):
-    found = read_json(body)
-    assert found == 400 or found[0] == json.loads(body.decode("utf-8-sig")) or found[0] != found[0]
-
-
-LONG_NUMBERS = st.builds(
-    "{}{}{}{}".format,
-    st.sampled_from(["", "-"]),
-    st.integers(1, 9),
-    st.sampled_from([298, 299, 300, 307, 308, 309, 4298, 4299, 4300]).map("7".__mul__),
-    st.sampled_from(["", ".0", "e0", "E-99", ".5e+1"]),
-)
-NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", fullmatch=True) | LONG_NUMBERS
-
-
-@given(
-    st.text('0123456789.eE+-[]", ', max_size=40)
-    | st.builds("[{}]".format, st.lists(NUMBERS, min_size=1, max_size=4).map(" ,\n".join))
-)
-def test_json_numbers_are_ints_of_up_to_4300_digits_and_finite_floats(text):
-    """Most documents are decoded without a callback for each number; none may slip through that one would refuse."""
-
-    def refuse(name):
-        raise ValueError(name)
-
-    def whole(digits):
-        return refuse(digits) if len(digits.lstrip("-")) > 4300 else int(digits)
-
-    def real(digits):
-        return refuse(digits) if math.isinf(float(digits)) else float(digits)
-
-    try:
-        expected = (json.loads(text, parse_constant=refuse, parse_int=whole, parse_float=real),)
-    except ValueError:
-        expected = 400
-    assert read_json(text) == expected
-
-
 def test_missing_member_is_a_key_error_for_who_looks_and_pythons_own_in_an_inner_object():
-    """To make that a 400 too would cost a document of many small objects a fifth of its time."""
-
     def handle(context):
         with pytest.raises(KeyError) as inner:
             context.request.json["user"]["name"]
@@ -2136,20 +2018,10 @@ def count_values(document):
     return 1 + sum(map(count_values, inside))
 
 
-@given(
-    PLAIN_DOCUMENTS,
-    st.sampled_from([None, 0, 1, "\t\r\n "]),
-    st.booleans(),
-    st.integers(65_480, 65_540),
-    st.sampled_from('x"\\'),
-)
-def test_json_values_are_counted_before_they_are_made_and_what_stands_in_a_text_is_none(
-    document, indent, ensure_ascii, size, character
-):
-    # Texts are looked for in blocks of 64 KiB: a long one puts the boundary somewhere into the document.
-    long = character * (size // len(json.dumps(character)[1:-1]))
-    body = json.dumps([long, document, document], indent=indent, ensure_ascii=ensure_ascii)[:-1]
-    left = 2**17 - count_values([long, document, document])
+@given(PLAIN_DOCUMENTS, st.sampled_from([None, 0, 1, "\t\r\n "]), st.booleans())
+def test_json_values_are_counted_before_they_are_made_and_text_is_not_counted(document, indent, ensure_ascii):
+    body = json.dumps([document, document], indent=indent, ensure_ascii=ensure_ascii)[:-1]
+    left = 2**17 - count_values([document, document])
     # No JSON, which is seen when the values were counted: in front of each value but the first stands a comma.
     assert read_json(f"!{body}{',' * left}]") == 400
     assert read_json(f"!{body}{',' * (left + 1)}]") == 413
@@ -2245,6 +2117,30 @@ def test_plain_things_encode_sensibly(value, encoded):
     assert answer(lambda context: context.response.json([value])).body == f"[{encoded}]".encode()
 
 
+class Record:
+    """A row of some database module: names and values, but no Mapping."""
+
+    def __init__(self, **columns):
+        self.columns = columns
+
+    def keys(self):
+        return list(self.columns)
+
+    def __getitem__(self, name):
+        return self.columns[name]
+
+
+def test_rows_of_a_database_are_written_as_objects():
+    assert answer(lambda context: [Record(id=1, name="Ada")]).json == [{"id": 1, "name": "Ada"}]
+    database = pytest.importorskip("sqlite3")
+    connection = database.connect(":memory:")
+    connection.row_factory = database.Row
+    with contextlib.closing(connection):
+        rows = connection.execute("SELECT 1 AS id, 'Ada' AS name UNION SELECT 2, NULL ORDER BY id").fetchall()
+    expected = [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]
+    assert answer(lambda context: rows).json == answer(lambda context: {"all": rows}).json["all"] == expected
+
+
 def test_document_too_deep_to_be_written_is_an_ordinary_failure():
     """What else JSON cannot hold is in "mistakes"."""
     document = functools.reduce(lambda document, _: [document], range(99_999), [])
@@ -2294,13 +2190,6 @@ def test_every_json_document_is_valid_json_and_utf_8(document):
     response = answer(lambda context: context.response.json(document), raise_errors=True)
     assert response.headers["Content-Type"] == JSON
     assert json.loads(response.body.decode("utf-8"), parse_constant=refuse) == json_model(document)
-
-
-@given(PLAIN_DOCUMENTS)
-def test_json_is_encoded_as_the_standard_encoder_does_it(document):
-    """The encoder that is made once and kept gives what a new JSONEncoder gives for each document."""
-    expected = json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
-    assert answer(lambda context: context.response.json(document)).body == expected
 
 
 # ---- HTML: Markup ----------------------------------------------------------------------------------------------------
@@ -2450,10 +2339,10 @@ class Price(float):
 
 FILLED = [
     # template, values, and what it is on a page
-    ("<p>{x}</p>", {"x": "<script>\"'&"}, "<p>&lt;script&gt;&quot;&#x27;&amp;</p>"),
+    ("<p>{x}</p>", {"x": "<script>\"'&"}, "<p>&lt;script&gt;&#34;&#39;&amp;</p>"),
     ("{x} {x!s}", {"x": Markup("<b>&amp;</b>")}, "<b>&amp;</b> &lt;b&gt;&amp;amp;&lt;/b&gt;"),
-    ("{x!r} {x:>5}", {"x": Markup("<b>")}, "Markup(&#x27;&lt;b&gt;&#x27;)   <b>"),
-    ("{x!r} {x!s} {x:>3}", {"x": "<"}, "&#x27;&lt;&#x27; &lt;   &lt;"),
+    ("{x!r} {x:>5}", {"x": Markup("<b>")}, "Markup(&#39;&lt;b&gt;&#39;)   <b>"),
+    ("{x!r} {x!s} {x:>3}", {"x": "<"}, "&#39;&lt;&#39; &lt;   &lt;"),
     ("{price:.2f} {n:>4}", {"price": 1.005, "n": 7}, "1.00    7"),
     ("{x:<<3}", {"x": "a"}, "a&lt;&lt;"),
     ("{x:{width}}|", {"x": "<", "width": 3}, "&lt;  |"),
@@ -2468,8 +2357,6 @@ FILLED = [
 def test_every_formatted_field_of_a_template_is_escaped_but_markup(template, values, expected):
     response = answer(lambda context: context.response.html(template, **values), raise_errors=True)
     assert (response.headers["Content-Type"], response.text) == (HTML, expected)
-    of_quotes = {"&quot;": "&#34;", "&#x27;": "&#39;"}  # a Markup writes them as markupsafe does
-    expected = re.sub("|".join(of_quotes), lambda match: of_quotes[match[0]], expected)
     assert Markup(template).format_map(values) == expected
     assert "self" in values or Markup(template).format(**values) == expected
 
@@ -2504,6 +2391,29 @@ def test_template_that_cannot_be_filled_says_which_field_and_what_is_there(templ
         assert error is not KeyError or BRACES in str(caught.value)
 
 
+IGNORED = [
+    # template, values, and the words that its author reads
+    ("{{ title }}", {"title": "x"}, "ignore its values (title): the template has no field such as {title}"),
+    ("<h1>title</h1>", {"title": "x", "n": 1}, "html() would ignore its values (title, n)"),
+    ("", {"title": "x"}, "html() would ignore its values (title)"),
+    ("index.html", {"title": "x"}, "html() takes the text of a page, not the name of a file"),
+    ("templates/my page.jinja2", {}, "html() takes the text of a page, not the name of a file"),
+    ("C:\\site\\index.htm", {}, "html() takes the text of a page, not the name of a file"),
+]
+
+
+@pytest.mark.parametrize("template, values, words", IGNORED)
+def test_template_that_would_ignore_its_values_or_is_the_name_of_a_file_is_a_value_error(template, values, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        answer(lambda context: context.response.html(template, **values), raise_errors=True)
+
+
+def test_template_may_use_some_of_its_values_and_have_braces_without_values():
+    page = lambda template, **values: answer(lambda context: context.response.html(template, **values)).text  # noqa: E731
+    assert page("{{a}} {title}", title="x", other=1) == "{a} x" and page("{{ title }}") == "{{ title }}"
+    assert page("<p>see index.html") == "<p>see index.html" and Markup("{{}}").format(1) == "{}"
+
+
 def test_template_that_is_filled_from_a_form_is_a_400_for_a_field_that_is_missing():
     app = WebApp()
     app.post("/format_map")(lambda context: Markup("<p>{name}").format_map(context.request.form))
@@ -2525,17 +2435,17 @@ def test_html_lets_no_markup_of_a_value_through(values):
     template = "".join(f"[{{{name}}}|{{{name}!r}}|{{{name}!s:>7}}]" for name in values)
     text = answer(lambda context: context.response.html(template, **values), raise_errors=True).text
     assert not set("<>\"'") & set(text)
-    assert re.fullmatch(r"(?:[^&]|&(?:amp|lt|gt|quot|#x27);)*", text, re.DOTALL)
+    assert re.fullmatch(r"(?:[^&]|&(?:amp|lt|gt|#34|#39);)*", text, re.DOTALL)
     assert html.unescape(text) == template.format(**values)
 
 
 TEMPLATE_STRINGS = {
     # Source of a template string, and what it is on a page. `name` is <b>"'&
-    't"<li>{name}</li>"': "<li>&lt;b&gt;&quot;&#x27;&amp;</li>",
-    't"{name!s} {name!r}"': "&lt;b&gt;&quot;&#x27;&amp; &#x27;&lt;b&gt;&quot;\\&#x27;&amp;&#x27;",
-    "t\"{'<é'!a}\"": "&#x27;&lt;\\xe9&#x27;",
+    't"<li>{name}</li>"': "<li>&lt;b&gt;&#34;&#39;&amp;</li>",
+    't"{name!s} {name!r}"': "&lt;b&gt;&#34;&#39;&amp; &#39;&lt;b&gt;&#34;\\&#39;&amp;&#39;",
+    "t\"{'<é'!a}\"": "&#39;&lt;\\xe9&#39;",
     't"{1 / 8:.2f}|{7:{fill}>{width}}|{name:.3}"': "0.12|***7|&lt;b&gt;",
-    't"{fill=}"': "fill=&#x27;*&#x27;",
+    't"{fill=}"': "fill=&#39;*&#39;",
     't"{{{1}}}"': "{1}",
     't""': "",
     't"<a>" t"{1}"': "<a>1",
@@ -2547,9 +2457,9 @@ TEMPLATE_STRINGS = {
     "t\"{ {'a': t'<p>{name[0]}'}.values() }\"": "<p>&lt;",
     "t\"{[[t'<b>', [name[0]]], Markup('<i>')]}\"": "<b>&lt;<i>",
     "t\"{t'{t'{name[0]}'}'}\"": "&lt;",
-    "t\"{ {'a': 1} } {None} {b'<'}\"": "{&#x27;a&#x27;: 1} None b&#x27;&lt;&#x27;",
+    "t\"{ {'a': 1} } {None} {b'<'}\"": "{&#39;a&#39;: 1} None b&#39;&lt;&#39;",
     't"{network}"': "10.0.0.0/8",  # can be iterated over, and has a text of its own
-    't"{Point(name[0], 1)}"': "Point(x=&#x27;&lt;&#x27;, y=1)",
+    't"{Point(name[0], 1)}"': "Point(x=&#39;&lt;&#39;, y=1)",
 }
 INTERPOLATED = {"name": "<b>\"'&", "fill": "*", "width": 4, "network": ipaddress.ip_network("10.0.0.0/8")}
 
@@ -3105,8 +3015,8 @@ WORST = {
         "escaped quotes": lambda: parts(b'\\"', b'; filename="'),
         "escapes": lambda: parts(b"%41", b"; filename*=utf-8''"),
         "control characters": lambda: parts(b"\1", b"; filename="),
-        "lines like a boundary": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
-        "lines like the last boundary": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
+        "lines like a boundary 400": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
+        "lines like the last boundary 400": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
         "too many lines like a boundary 400": lambda: file_of(b"\r\n--xy"),
         "a preamble of such lines 400": lambda: filled(b"\r\n--xy", size=16 * MEBIBYTE),
         "beginnings of a boundary": lambda: file_of(b"\r\n--"), "line ends": lambda: file_of(b"\r\n"),
@@ -4822,15 +4732,6 @@ def test_file_has_a_strong_etag_last_modified_and_its_length(a_file, method, env
     assert not is_open(a_file)
 
 
-def test_etag_changes_with_size_and_time(a_file):
-    tags = [get_file(a_file).headers["ETag"] for _ in range(2)]
-    for content, when in ((CONTENT, IN_2001 + 1), (CONTENT[1:], IN_2001 + 1)):
-        a_file.write_bytes(content)
-        os.utime(a_file, (IN_2001, when))
-        tags.append(get_file(a_file).headers["ETag"])
-    assert tags[0] == tags[1] and len(set(tags)) == 3
-
-
 SAME, EARLIER, LATER = (f"Sun, 09 Sep 2001 01:46:{second} GMT" for second in (40, 39, 41))
 CONDITIONS = [
     *((304, {"If_None_Match": tags}) for tags in ("{etag}", "W/{etag}", '"o", {etag}, "p"', '"o,p",W/{etag}', "*")),
@@ -5326,12 +5227,15 @@ def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, 
         thread.join()
 
 
-def test_client_that_has_a_file_gets_a_304_until_the_file_changes(site):
-    browser = serve(site)
-    etag = {"If-None-Match": browser.get("/s/a.txt").headers["ETag"]}
-    assert [browser.get("/s/a.txt", headers=etag).status for _ in range(2)] == [304, 304]
-    (site / "a.txt").write_text("another")
-    assert browser.get("/s/a.txt", headers=etag).text == "another"
+def test_client_that_has_a_file_gets_a_304_until_its_size_or_time_changes(site):
+    browser, etag = serve(site), "-"
+    for text, when in (("a.txt", IN_2001), ("a.txt", IN_2001 + 1), ("another", IN_2001 + 1)):
+        (site / "a.txt").write_text(text)
+        os.utime(site / "a.txt", (when, when))
+        answers = [browser.get("/s/a.txt", headers={"If-None-Match": tag}) for tag in ("-", etag)]
+        etag = answers[0].headers["ETag"]
+        assert [answer.text for answer in answers] == [text, text]
+        assert browser.get("/s/a.txt", headers={"If-None-Match": etag}).status == 304
 
 
 @NEEDS_LINKS
@@ -6365,10 +6269,10 @@ def test_jar_is_sent_and_a_cookie_header_wins():
         assert seen[0][0]["HTTP_COOKIE"] == expected
 
 
-@given(st.binary().filter(lambda value: b";" not in value).map(lambda value: value.strip(b" \t")))
-def test_every_cookie_value_is_sent_back_byte_for_byte(value):
+def test_every_cookie_value_is_sent_back_byte_for_byte():
+    value = bytes(byte for byte in range(0x21, 0x100) if byte not in b"\x7f;")
     app, seen = recorder(headers=[("Set-Cookie", f"a={value.decode('latin-1')}; Path=/")])
-    browser = client(app, unchecked="it refuses control characters")
+    browser = client(app)
     browser.get("/")
     browser.get("/")
     assert seen[1][0]["HTTP_COOKIE"].encode("latin-1") == b"a=" + value
@@ -6433,12 +6337,6 @@ def test_redirect_carries_cookies_headers_and_environ_but_nothing_the_applicatio
     second = seen[1][0]
     assert (second["HTTP_COOKIE"], second["HTTP_X"], second["REMOTE_ADDR"]) == ("b=2; a=1", "y", "::1")
     assert second["SCRIPT_NAME"] == "" and "CONTENT_TYPE" not in second and "CONTENT_LENGTH" not in second
-
-
-def test_stream_without_length_is_sent_again_by_a_307():
-    app, seen = recorder(pages={"/": ("307 Temporary Redirect", [("Location", "/b")], b"")})
-    client(app).post("/", body=iter([b"a", b"b"]), follow_redirects=True)
-    assert [(body, environ["wsgi.input_terminated"]) for environ, body in seen] == [(b"ab", True)] * 2
 
 
 # ---- server: applications to be served -------------------------------------------------------------------------------
@@ -8915,9 +8813,9 @@ DECLARED = [
     (lambda app: app.get("/files/*"), ValueError, "a parameter is written {name:path}, not *"),
     (lambda app: app.mount("/in", app), TypeError, "an application cannot be mounted in itself"),
     (lambda app: checking(secret_fields=None), TypeError, "NewItem.secret_fields is a tuple: names of fields, not Non"),
-    (lambda app: overriding(on_request=lambda self: None), TypeError, "must be a method that takes (self, context)"),
+    (lambda app: overriding(on_request=lambda self: None), TypeError, "must take (self, context)"),
     (lambda app: overriding(on_request=arrive_with), TypeError, "arrive_with is async, and WSGI is not"),
-    (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "must be a method that takes (self, cause)"),
+    (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "must take (self, cause)"),
     (lambda app: app.get("/")(lambda: ""), TypeError, "must take (context)"),
     (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
     (lambda app: app.static("/static", "nowhere"), ValueError, f"'nowhere' is no directory in {os.getcwd()}"),
