@@ -1,10 +1,10 @@
 """Measure webapp.py: the framework beside other frameworks, the server beside a raw loop and other servers.
 
-    python3 examples/instruments/benchmark.py                      # everything: about five minutes
-    python3 examples/instruments/benchmark.py --only hello,differ  # rows whose names begin so; --help lists them
-    python3 examples/instruments/benchmark.py --compare old.py     # another copy of webapp.py in the same run
-    python3 examples/instruments/benchmark.py --servers waitress   # other servers, which serve Falcon
-    python3 examples/instruments/benchmark.py --quick              # seconds: does it run? Its figures mean nothing
+    python3 -m examples.instruments.benchmark                      # everything: about five minutes
+    python3 -m examples.instruments.benchmark --only hello,differ  # rows whose names begin so; --help lists them
+    python3 -m examples.instruments.benchmark --compare old.py     # another copy of webapp.py in the same run
+    python3 -m examples.instruments.benchmark --servers waitress   # other servers, which serve Falcon
+    python3 -m examples.instruments.benchmark --quick              # seconds: does it run? Its figures mean nothing
 
 Install Bottle, Falcon and Flask first. Missing ones are left out. The exit status is 1 if a row misses its limit.
 
@@ -752,10 +752,12 @@ class Bench:
                 shutil.copy(source, folder / f"{'bottle' if who == 'bottle' else 'webapp'}.py")
             if not plain:
                 self.start(row, who)
-        port, environ = free_port(), {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "x" * plain}
+        port, environ = free_port(), {**os.environ, "PYTHONDONTWRITEBYTECODE": "x" * plain}
+        environ.pop("PYTHONPATH", None)  # `-c` finds what is in the folder
         program = SMALLEST[who].replace("PORT", str(port))
         began, nowhere = time.perf_counter(), subprocess.DEVNULL
-        process = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=nowhere, stderr=nowhere)
+        command = [sys.executable, "-c", program]
+        process = subprocess.Popen(command, cwd=folder, env=environ, stdout=nowhere, stderr=nowhere)
         choose_core(0, process.pid)
         with wait_until_it_listens(process, port) as connection:
             ask_once(connection, Request("/", "Hello"))

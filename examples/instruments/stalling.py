@@ -1,9 +1,9 @@
 """Measure what stalling clients cost the others: does a normal request still get its answer, and how soon?
 
-    python3 examples/instruments/stalling.py              # every kind alone, then all at once: 12 minutes
-    python3 examples/instruments/stalling.py --kinds mix  # only all of them at once
-    python3 examples/instruments/stalling.py --kinds chunks,tls --seconds 15 --connections 200
-    python3 examples/instruments/stalling.py --port 8000 --pid 4711  # a server that runs on this machine already
+    python3 -m examples.instruments.stalling              # every kind alone, then all at once: 12 minutes
+    python3 -m examples.instruments.stalling --kinds mix  # only all of them at once
+    python3 -m examples.instruments.stalling --kinds chunks,tls --seconds 15 --connections 200
+    python3 -m examples.instruments.stalling --port 8000 --pid 4711  # a server that runs on this machine already
 
 Three processes take part, so that they do not wait for each other: the server, a crowd of clients that stall (each kind
 in its own way), and a normal client. The normal client asks for `/` at a steady rate, over one connection that is kept
@@ -31,6 +31,7 @@ import http.client
 import itertools
 import json
 import math
+import os
 import shutil
 import signal
 import socket
@@ -44,9 +45,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-# The folder of webapp.py is not the one of this program.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+import webapp
 from webapp import Server, WebApp
 
 HOST = "127.0.0.1"
@@ -366,7 +365,8 @@ def watch(pid: int | None):
 def child(*arguments: str):
     """Start this program in another of its parts; it ends with the block."""
     command = [sys.executable, __file__, *arguments]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    environ = {**os.environ, "PYTHONPATH": str(Path(webapp.__file__).parent)}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
     try:
         yield process
     finally:
