@@ -508,7 +508,7 @@ def _check_status(status: object) -> int:
     if type(status) is int and 200 <= status <= 599:
         return status
     if isinstance(status, int) and not isinstance(status, bool):
-        number = int(status)  # of an HTTPStatus
+        number = int.__add__(status, 0)  # of an HTTPStatus, a plain int
         if 200 <= number <= 599:
             return number
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
@@ -799,13 +799,13 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     pieces = [piece for piece in text.replace("+", " ").split("&") if piece]
     if len(pieces) > max_fields:
         raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
-    pairs = []
+    fields: Fields[str] = Fields()
     for piece in pieces:
         name, _, value = piece.partition("=")
         if "%" in piece or not piece.isascii():
             name, value = _unquote_field(name), _unquote_field(value)
-        pairs.append((name, value))
-    return Fields(pairs)
+        fields._values.setdefault(name, []).append(value)
+    return fields
 
 
 # A body or a part of a form (RFC 7578, 4.5) may be in these charsets of the web, which Python decodes in linear time.
@@ -3235,13 +3235,13 @@ class WebContext:
 
 # ---- patterns and routes ---------------------------------------------------------------------------------------------
 #
-# Which route answers a path and a method? A route is a method and a pattern with its executors. Patterns live in a
-# tree, one node for each segment: "/users/{id:int}" is the node "users" and behind it the node of an integer.
+# Which route answers a path and a method? Patterns live in a tree with one node for each segment: "/users/{id:int}" is
+# the node "users" and behind it the node of an integer.
 #
 #     router.match(["users", "7"], "GET")     the Route of /users/{id:int}, its values [7], and no methods
 #     router.match(["users", "7"], "PUT")     None, no values, and the methods that the path has: GET, HEAD
 #
-# Nothing here knows of requests or responses: paths and methods are text. A first reading may skip `look_up`.
+# Paths and methods are text here. A first reading may skip `look_up`.
 
 
 class Route:
@@ -3309,36 +3309,38 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     """Split a pattern into (kind, text) of its segments; raise ValueError for one that can match no path."""
-    found = _NO_PATH.search(pattern)
-    if found:
-        raise ValueError(
-            f"{pattern!r}: a pattern is a path without {found[0]}: segments are text or {{name}}, {{name:int}}, "
-            f"{{name:path}}; the query is context.request.query ({_place()})"
-        )
     segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
-    if any(kind == _REST for kind, _ in segments[:-1]):
-        raise ValueError(f"{pattern!r}: a path parameter must come last ({_place()})")
     names = [text for kind, text in segments if kind != _LITERAL]
-    if len(names) != len(set(names)):
-        raise ValueError(f"{pattern!r}: two parameters of one name ({_place()})")
+    found = _NO_PATH.search(pattern)
+    mistake = ""
+    if found:
+        mistake = f"a pattern is a path without {found[0]}, and the query is context.request.query"
+    elif any(kind == _REST for kind, _ in segments[:-1]):
+        mistake = "a path parameter must come last"
+    elif len(names) != len(set(names)):
+        mistake = "two parameters of one name"
+    if mistake:
+        raise ValueError(f"{pattern!r}: {mistake} ({_place()})")
     return segments
 
 
 def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
+    match = _SEGMENT.fullmatch(text)
+    name, converter = match.groups() if match else ("", None)
     if _FOREIGN_PARAMETER.fullmatch(text):
         wanted = "{name:path}" if text[0] == "*" else "{name}"
-        raise ValueError(f"{pattern!r}: a parameter is written {wanted}, not {text} ({_place()})")
-    if "{" not in text and "}" not in text:
+        mistake = f"a parameter is written {wanted}, not {text}"
+    elif not match and "{" not in text and "}" not in text:
         return _LITERAL, text
-    match = _SEGMENT.fullmatch(text)
-    if not match:
-        raise ValueError(f"{pattern!r}: the segment {text!r} is neither a literal nor {{name}} ({_place()})")
-    name, converter = match.groups()
-    if not name.isidentifier():
-        raise ValueError(f"{pattern!r}: {name!r} is no name for a parameter ({_place()})")
-    if converter not in (None, ":int", ":path"):
-        raise ValueError(f"{pattern!r}: there is no converter {converter[1:]!r}, only int and path ({_place()})")
-    return (_NAME if converter is None else converter[1:]), name
+    elif not match:
+        mistake = f"the segment {text!r} is neither a literal nor {{name}}"
+    elif not name.isidentifier():
+        mistake = f"{name!r} is no name for a parameter"
+    elif converter not in (None, ":int", ":path"):
+        mistake = f"there is no converter {converter[1:]!r}, only int and path"
+    else:
+        return (_NAME if converter is None else converter[1:]), name
+    raise ValueError(f"{pattern!r}: {mistake} ({_place()})")
 
 
 class _Node:
