@@ -19,6 +19,7 @@ import math
 import os
 import pathlib
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -244,9 +245,8 @@ def test_lessons_need_nothing_but_the_checkout(tmp_path):
 
 
 def test_command_of_the_first_lesson_starts_it():
-    done = subprocess.run(
-        [sys.executable, "-m", "webapp", "--routes", "examples/hello.py"], cwd=ROOT, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "webapp", "--routes", "examples/hello.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "/hello/{name}" in done.stdout
 
 
@@ -298,10 +298,9 @@ def test_embed_shows_how_far_the_script_has_come_and_can_end_it(capsys):
     assert capsys.readouterr().out == "10 primes up to 29\n"
 
 
-@pytest.mark.parametrize("start", [["-m", "pytest", "-q", "-p", "no:cacheprovider"], []], ids=["pytest", "python"])
-def test_tests_of_the_testing_lesson_pass_from_any_directory(start, tmp_path):
-    done = run_python(tmp_path, *start, str(lesson_path("testing")))
-    assert (done.returncode, "5 passed" in done.stdout or "5 tests passed" in done.stdout) == (0, True), done.stdout
+def test_tests_of_the_testing_lesson_pass(capsys):
+    runpy.run_path(str(lesson_path("testing")), run_name="__main__")
+    assert capsys.readouterr().out == "5 tests passed\n"
 
 
 @pytest.fixture
@@ -480,7 +479,9 @@ def test_benchmark_measures_three_rows_and_compares_with_another_copy():
         assert limit in line.split()
 
 
-def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys):
+def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys, request):
+    if request.config.getoption("--hypothesis-profile", None) != "thorough":
+        pytest.skip("an instrument: --hypothesis-profile=thorough runs it")
     module = load("instruments/stalling")
     count = len(module.list_kinds())
     options = f"--kinds mix --connections {count} --seconds 0.5 --noise 60000 --max-threads 1000 --max-memory 9999"
@@ -582,10 +583,9 @@ def test_each_step_of_the_tutorial_runs_and_answers_what_it_shows(last, monkeypa
     replay(chapter(STEPS[last - 1]), client(run_program(*program)["app"]))
 
 
-@pytest.mark.parametrize("beside", [[], ["conftest.py", "setup.cfg", "webapp.py"]], ids=["a copy", "a checkout"])
-def test_tests_of_the_tutorial_pass(beside, tmp_path):
+def test_tests_of_the_tutorial_pass_in_a_checkout(tmp_path):
     """Without hypothesis and its plugin, which the tutorial does not ask for."""
-    for name in beside:
+    for name in ("conftest.py", "setup.cfg", "webapp.py"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     (tmp_path / "hypothesis.py").write_text("raise ImportError")
     *steps, tests = [block for step in STEPS for block in blocks(chapter(step), "python")]
