@@ -4458,33 +4458,24 @@ class WebApp(Scope):
         return _SentStream(context, body, self._complete)
 
     def _complete(self, context: WebContext) -> None:
-        """Close files and streams, then call on_complete: the last thing that happens to a request."""
-        try:
-            self._close(context)
-        finally:  # also when KeyboardInterrupt passes through
-            self._call_safely(context, "on_complete", self.on_complete, context)
-
-    def _close(self, context: WebContext) -> None:
-        """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
-        closing, interrupt = context.request._closing, None
+        """Close files and streams, the last opened first, then call on_complete: the last that happens to a request."""
+        closing = context.request._closing = [functools.partial(self.on_complete, context), *(context.request._closing or ())]
+        interrupt = None
         while closing:
+            callback = closing.pop()
+            # A server that stops closes streams from another thread, and nobody can close a generator that is running.
+            generator = getattr(callback, "__self__", None)
+            if isinstance(generator, GeneratorType) and generator.gi_running:
+                continue
             try:
-                self._call_safely(context, "on_close", closing.pop())
-            except BaseException as error:
+                callback()
+            except Exception as error:
+                stage, hook = ("on_close", callback) if closing else ("on_complete", self.on_complete)
+                self._report_hook(context, stage, error, hook)
+            except BaseException as error:  # KeyboardInterrupt and its like wait for the rest
                 interrupt = error
         if interrupt is not None:
             raise interrupt
-
-    def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function; its failure is logged and changes nothing."""
-        # A server that stops closes streams from another thread, and nobody can close a generator that is running.
-        generator = getattr(call, "__self__", None)
-        if isinstance(generator, GeneratorType) and generator.gi_running:
-            return
-        try:
-            call(*arguments)
-        except Exception as error:
-            self._report_hook(context, stage, error, call)
 
 
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
