@@ -1747,9 +1747,9 @@ def test_header_of_a_part_that_does_not_end_is_refused_as_soon_as_it_is_too_long
 
 
 def test_boundary_that_occurs_again_and_again_without_being_one_is_a_400_also_in_front_of_the_form():
-    preamble = b"\r\n--frontierx" * 2**16 + b"\r\n"
+    preamble = b"\r\n--frontierx" * (2**16 - 9) + b"\r\n"
     assert parse(preamble + FORM) == PARSED
-    assert parse(preamble + form(field("name=f; filename=x", "\r\n--frontierx"))) == 400
+    assert parse(preamble + form(field("name=f; filename=x", "\r\n--frontierx" * 10))) == 400
 
 
 def test_whole_body_is_read():

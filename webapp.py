@@ -74,6 +74,7 @@ import io
 import itertools
 import json
 import logging
+import math
 import os
 import re
 import selectors
@@ -1015,8 +1016,7 @@ def _parse_multipart(
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
 # Limits of our own keep a body from costing much: a document that fits them can always be encoded again. A failure to
-# write names the member: document["user"]["joined"]. Content types are not looked at here. A first reading may skip how
-# values are counted.
+# write names the member: document["user"]["joined"]. A first reading may skip how values are counted.
 
 # Each number, string, array... of a document takes up to 230 bytes of memory, and the collector looks at it more than
 # once. A program that takes larger bodies than usual (max_form_memory) takes more values too.
@@ -1026,41 +1026,26 @@ _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends 
 _MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
 
 
-_INFINITY = float("inf")
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _parse_int(digits: str) -> int:
     if len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
         raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
     return int(digits)
 
 
-def _parse_float(digits: str) -> float:
-    value = float(digits)
-    if not -_INFINITY < value < _INFINITY:
-        raise ValueError("a number too large for a float")
+def _parse_float(text: str) -> float:
+    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and what a float cannot hold."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:40]} is not a finite number")
     return value
 
 
 # A short document cannot hold a long integer, so nothing is called for each integer in it.
 _DECODER, _LONG_DECODER = (
-    json.JSONDecoder(parse_constant=_refuse_constant, parse_int=convert, parse_float=_parse_float)
+    json.JSONDecoder(parse_constant=_parse_float, parse_int=convert, parse_float=_parse_float)
     for convert in (int, _parse_int)
 )
-_JSON_TEXT = re.compile(rf'"{_QUOTED}"?', re.DOTALL)
-
-
-def _count_values(text: str) -> int:
-    """Return the number of values in a JSON document (names of members are none), without making any of them."""
-    plain = _JSON_TEXT.sub('"', text)  # because a text may hold commas and brackets
-    for space in " \t\r\n":
-        plain = plain.replace(space, "")
-    empty = plain.count("[]") + plain.count("{}")
-    return 1 + sum(map(plain.count, ",[{")) - empty  # each value but the first follows one of these
+# A text, which may hold commas and brackets, or an array or object without members.
+_JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
 def _deeper_than(document: object, limit: int) -> bool:
@@ -1081,9 +1066,10 @@ def _parse_json(body: bytes, max_values: int) -> Any:
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
-        many = len(text) > max_values and brackets + text.count(",") >= max_values  # commas within texts too
-        if many and _count_values(text) > max_values:
-            raise HttpException(413, f"a JSON document of more than {max_values:,} values")
+        if brackets + text.count(",") >= max_values:  # perhaps they stand within texts
+            plain = _JSON_LEAF.sub("0", text)
+            if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
+                raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
@@ -1139,17 +1125,16 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    outer: list[object] = []  # a document may hold itself
+    outer: list[object] = []
+    # A document may hold itself.
     while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
         outer.append(document)
-        if not isinstance(document, (dict, list, tuple)):
-            try:
-                document = _as_json_value(document)
-            except Exception:
-                break
-        if isinstance(document, (list, tuple)):
-            document = dict(enumerate(document))
-        for key, member in document.items() if isinstance(document, dict) else ():
+        try:
+            plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
+            members = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
+        except Exception:
+            break
+        for key, member in members:
             try:
                 write(member)
             except Exception:
