@@ -1741,9 +1741,9 @@ def test_header_of_a_part_that_does_not_end_is_refused_as_soon_as_it_is_too_long
 
 
 def test_boundary_that_occurs_again_and_again_without_being_one_is_a_400_also_in_front_of_the_form():
-    preamble = b"\r\n--frontierx" * 2**12 + b"\r\n"
+    preamble = b"\r\n--frontierx" * (2**16 - 9) + b"\r\n"
     assert parse(preamble + FORM) == PARSED
-    assert parse(preamble + form(field("name=f; filename=x", "\r\n--frontierx"))) == 400
+    assert parse(preamble + form(field("name=f; filename=x", "\r\n--frontierx" * 10))) == 400
 
 
 def test_whole_body_is_read():
@@ -3014,8 +3014,8 @@ WORST = {
         "escaped quotes": lambda: parts(b'\\"', b'; filename="'),
         "escapes": lambda: parts(b"%41", b"; filename*=utf-8''"),
         "control characters": lambda: parts(b"\1", b"; filename="),
-        "lines like a boundary 400": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
-        "lines like the last boundary 400": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
+        "lines like a boundary": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
+        "lines like the last boundary": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
         "too many lines like a boundary 400": lambda: file_of(b"\r\n--xy"),
         "a preamble of such lines 400": lambda: filled(b"\r\n--xy", size=16 * MEBIBYTE),
         "beginnings of a boundary": lambda: file_of(b"\r\n--"), "line ends": lambda: file_of(b"\r\n"),

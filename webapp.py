@@ -74,6 +74,7 @@ import io
 import itertools
 import json
 import logging
+import math
 import os
 import re
 import selectors
@@ -205,17 +206,18 @@ def _explain(error: Exception, what: str) -> None:
 #     _http_date(0)                                    "Thu, 01 Jan 1970 00:00:00 GMT"
 #
 # Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for a value that would
-# break the response apart. Nothing here knows of a request or a response. Read beside it: RFC 9110 sections 5.6, 12.5.1
-# and, for cookies, RFC 6265bis section 4.1. A first reading may skip the cookies.
+# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1, and RFC 6265bis section 4.1 for cookies,
+# which a first reading may skip.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
 # PEP 3333 admits latin-1 without controls, so no tab either.
 _NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
-_AUTHORITY = re.compile(
+# A Host field: the name or address of a host, and perhaps a port (RFC 3986 section 3.2).
+_is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
-)
+).fullmatch
 # Proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
 _ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
@@ -240,8 +242,7 @@ def _check_header(name: str, value: str) -> tuple[str, str]:
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
     name = _check_header_name(name)
-    # Nearly every value is plain ASCII, and str knows that without the expression.
-    if not (value.isascii() and value.isprintable()) and _NOT_IN_VALUE.search(value):
+    if _NOT_IN_VALUE.search(value):
         raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
     value = str.strip(value, " ")
     if name.lower() == "content-length" and not (value.isascii() and value.isdigit()):
@@ -249,22 +250,14 @@ def _check_header(name: str, value: str) -> tuple[str, str]:
     return name, value
 
 
-def _check_content_type(value: str) -> str:
-    return _check_header("Content-Type", value)[1]
-
-
 def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if name.lower() not in names]
-
-
-def _is_authority(text: str) -> bool:
-    """Tell whether a Host field may be so: the name or address of a host, and perhaps a port (RFC 3986 section 3.2)."""
-    return _AUTHORITY.fullmatch(text) is not None
 
 
 # The inside of a quoted string (RFC 9110 section 5.6.4). A string that is never closed reaches to the end of the text.
 # No two branches of these expressions begin alike, so a search is linear.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
+_ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
 # A piece of a list between commas.
 _ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)
 # A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string.
@@ -279,14 +272,12 @@ def _parameters(value: str, *, strict: bool = True) -> list[tuple[str, str, bool
     A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
     because browsers do not escape the backslashes of a path (`C:\dir\file`).
     """
-    escape = ("\\", "") if strict else ('\\"', '"')
-    found = []
-    for name, quoted, plain in _PARAMETER.findall(value):
-        if name:
-            if "\\" in quoted:  # between pairs of backslashes no backslash is escaped itself
-                quoted = "\\".join(piece.replace(*escape) for piece in quoted.split("\\\\"))
-            found.append((name.lower(), quoted or plain.strip(), not plain))
-    return found
+    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
+    return [
+        (name.lower(), "".join(escape.split(quoted)) or plain.strip(), not plain)
+        for name, quoted, plain in _PARAMETER.findall(value)
+        if name
+    ]
 
 
 def _media_type(value: str) -> str:
@@ -335,8 +326,6 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
     return best[2]
 
 
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # An IMF-fixdate has a year of four digits, so it can tell these times.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
 
@@ -346,11 +335,10 @@ def _http_date(seconds: float) -> str:
 
     A time before the year 1 or after 9999 becomes the nearest second within them.
     """
-    # Not with strftime's names, which follow the locale, nor with time.gmtime, which ends in 2038 on some systems.
     whole = int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1)
-    then = datetime(1970, 1, 1) + timedelta(seconds=whole)
-    day = f"{_DAYS[then.weekday()]}, {then.day:02} {_MONTHS[then.month - 1]} {then.year:04}"
-    return f"{day} {then.hour:02}:{then.minute:02}:{then.second:02} GMT"
+    then = datetime(1970, 1, 1) + timedelta(seconds=whole)  # time.gmtime ends in 2038 on some systems
+    weekday, month, day, clock, year = then.ctime().split()  # English in every locale, unlike strftime's names
+    return f"{weekday}, {day:0>2} {month} {year} {clock} GMT"
 
 
 def _parse_http_date(value: str) -> float | None:
@@ -364,11 +352,11 @@ def _parse_http_date(value: str) -> float | None:
         return None
 
 
-# Browsers would cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7) without a word, so they
-# are refused.
+# Browsers silently cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7), so they are refused.
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
 _LONGEST_COOKIE = 4096  # bytes of name and value
 _LONGEST_ATTRIBUTE = 1024
+_SECURE_NAMES = ("__secure-", "__host-", "__http-")  # a cookie with such a name is kept only if it is Secure
 _DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
 _YEAR_2000 = 946_684_800  # a time stamp
 
@@ -387,7 +375,9 @@ def _write_cookie(
     partitioned: bool = False,
 ) -> str:
     """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
-    if samesite is not None and samesite not in ("Strict", "Lax", "None"):
+    if not _TOKEN.fullmatch(name):
+        raise ValueError(f"a cookie's name is a token, not {name!r}")
+    if samesite not in (None, "Strict", "Lax", "None"):
         raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
     if not secure and (samesite == "None" or partitioned):
         raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
@@ -397,8 +387,13 @@ def _write_cookie(
         raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
     if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
         raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
+        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
+    pair = f"{name}={_cookie_text(value)}"
+    if len(pair) > _LONGEST_COOKIE + 1:
+        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
     attributes = (
-        _cookie_pair(name, value),
+        pair,
         max_age is not None and f"Max-Age={_seconds(max_age)}",
         expires is not None and f"Expires={_http_date(_time_stamp(expires))}",
         domain and f"Domain={domain}",
@@ -418,26 +413,11 @@ def _cookie_text(text: str) -> str:
     return text.encode().decode("latin-1")
 
 
-def _cookie_pair(name: str, value: str) -> str:
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"a cookie's name is a token, not {name!r}")
-    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
-    pair = f"{name}={_cookie_text(value)}"
-    if len(pair) > _LONGEST_COOKIE + 1:
-        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
-    return pair
-
-
-def _needs_secure(name: str) -> bool:
-    return name.lower().startswith(("__secure-", "__host-", "__http-"))
-
-
 def _check_prefix(
     name: str, *, secure: bool, httponly: bool = True, path: str = "/", domain: str | None = None
 ) -> None:
     """Raise ValueError for a cookie that does not keep the promise of its name (RFC 6265bis section 4.1.3)."""
-    if not secure and _needs_secure(name):
+    if not secure and name.lower().startswith(_SECURE_NAMES):
         raise ValueError(
             f"cookie {name!r}: its name needs secure=True, or https; "
             "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
@@ -486,31 +466,22 @@ def _cookie_key(name: str, domain: str | None, path: str) -> str:
 #     HttpException(499).phrase                        "Client Error"
 #
 # Phrases are those of RFC 9110 (section 15), or of IANA's registry for the codes of other documents. http.HTTPStatus
-# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning.
+# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning. A code
+# that nobody registered has the name of its class.
 
-_PHRASES = {int(status): status.phrase for status in HTTPStatus if status != 418}
-_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
-_PHRASES.update({422: "Unprocessable Content"})
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
-
-
-def _reason(status: int) -> str:
-    """Return the reason phrase of `status`; for a code that nobody registered, the name of its class."""
-    return _PHRASES.get(status) or _CLASSES[status // 100]
-
-
+_PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
+_PHRASES.update((int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418)
+_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
+_PHRASES[422] = "Unprocessable Content"
 # Also the body of the default error response in its text form.
-_STATUS_LINES = {status: f"{status} {_reason(status)}" for status in range(200, 600)}
+_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
 
 
 def _check_status(status: object) -> int:
     """Return `status` as a plain int if a response may have it, else raise ValueError."""
-    if type(status) is int and 200 <= status <= 599:
-        return status
-    if isinstance(status, int) and not isinstance(status, bool):
-        number = int.__add__(status, 0)  # of an HTTPStatus, a plain int
-        if 200 <= number <= 599:
-            return number
+    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
+        return int(status)  # of an HTTPStatus
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
 
@@ -543,16 +514,10 @@ class HttpException(Exception):
 
         For a status that nobody registered, it is the name of its class, as in the default answer.
         """
-        return _reason(self.status_code)
+        return _PHRASES[self.status_code]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.status_code}, {self.message!r})"
-
-
-def _untraced(error: HttpException) -> HttpException:
-    """Let go of the frames that an exception has come from, so that what one of them holds can keep it; return it."""
-    error.__traceback__ = error.__context__ = error.__cause__ = None
-    return error
 
 
 class NotFoundException(HttpException):
@@ -603,7 +568,7 @@ class CodeException(Exception):
 # `Fields` also serves headers and cookies: a missing value is a 400. Nothing here knows of WSGI: the parsers take text
 # or a function that reads. For any input they raise nothing but HttpException with a 4xx (503 if the disk is full),
 # and they need linear time. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first
-# reading may skip the charsets and `_Spool`.
+# reading may skip the charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -650,20 +615,9 @@ class Fields(Mapping[str, _T]):
 
     def __getitem__(self, name: str) -> _T:
         values = self._find(name)
-        if values:
-            return values[0]
-        raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
-
-    @overload
-    def get(self, name: str) -> _T | None: ...
-
-    @overload
-    def get(self, name: str, default: _T | _Default) -> _T | _Default: ...
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the first value of `name`, or `default`."""
-        values = self._find(name)
-        return values[0] if values else default
+        if not values:
+            raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
+        return values[0]
 
     def getall(self, name: str) -> list[_T]:
         """Return all values of `name` in order, `[]` if there is none."""
@@ -709,9 +663,6 @@ class Fields(Mapping[str, _T]):
                 words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
             raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and bool(self._find(name))
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
@@ -729,23 +680,20 @@ class Fields(Mapping[str, _T]):
 class _Headers(Fields[str]):
     """The header fields of a response, by name in any case. A missing one is an ordinary KeyError."""
 
-    __slots__ = ("_names",)  # in small letters, to the first spelling of each
+    __slots__ = ("_spelling",)  # the first one of each name, by the name in small letters
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        pairs = list(pairs)
-        super().__init__(((name.lower(), value) for name, value in pairs), noun="header")
-        self._names = {name.lower(): name for name, _ in reversed(pairs)}
+        self._spelling: dict[str, str] = {}
+        super().__init__((self._spelling.setdefault(name.lower(), name), value) for name, value in pairs)
+        self._noun = "header"
 
     def _find(self, name: str) -> Sequence[str]:
-        return self._values.get(name.lower(), ())
+        return self._values.get(self._spelling.get(name.lower(), ""), ())
 
     def __getitem__(self, name: str) -> str:
-        if name in self:
-            return self._find(name)[0]
+        if values := self._find(name):
+            return values[0]
         raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (self._names[key] for key in self._values)
 
 
 class _Given(dict[str, Any]):
@@ -776,18 +724,12 @@ _CHARACTERS = {digits: chr(int(digits, 16)) for digits in map("".join, itertools
 
 def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
+    if "%" not in text:
+        return text
     # Not urllib.parse.unquote_to_bytes, which takes too much memory and time for a form of nothing but percent signs.
     pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
     pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
     return "".join(pieces)
-
-
-def _unquote_field(text: str) -> str:
-    """Decode percent escapes and then UTF-8 in text of one byte per character; HttpException 400 if it is no UTF-8."""
-    try:
-        return _wsgi_text(_unescape_percent(text) if "%" in text else text)
-    except UnicodeError:
-        raise HttpException(400, "Text in the request is not UTF-8") from None
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
@@ -800,11 +742,14 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     if len(pieces) > max_fields:
         raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
     fields: Fields[str] = Fields()
-    for piece in pieces:
-        name, _, value = piece.partition("=")
-        if "%" in piece or not piece.isascii():
-            name, value = _unquote_field(name), _unquote_field(value)
-        fields._values.setdefault(name, []).append(value)
+    try:
+        for piece in pieces:
+            name, _, value = piece.partition("=")
+            if "%" in piece or not piece.isascii():
+                name, value = _wsgi_text(_unescape_percent(name)), _wsgi_text(_unescape_percent(value))
+            fields._values.setdefault(name, []).append(value)
+    except UnicodeError:
+        raise HttpException(400, "Text in the request is not UTF-8") from None
     return fields
 
 
@@ -861,85 +806,51 @@ class UploadedFile:
                 self.file.seek(position)
 
 
-class _Spool:
-    """Bytes in the order in which they came: in memory up to `limit`, then all of them in a temporary file.
-
-        add(data)    append bytes
-        size         the number of bytes so far
-        in_memory    the same while they are in memory, else 0
-        file()       a binary file of all bytes, at its start; nothing is added then
-        close()      let go of the bytes, and delete the temporary file
-
-    add() and file() raise HttpException 503 if the disk is full. Not a tempfile.SpooledTemporaryFile: before Python
-    3.11 neither zipfile nor io can read one.
-    """
-
-    __slots__ = ("_file", "in_memory", "limit", "size")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.size = self.in_memory = 0
-        self._file: BinaryIO = io.BytesIO()
-
-    def add(self, data: bytes) -> None:
-        """Append bytes."""
-        self.size += len(data)
-        with _needing_disk():
-            if self.size > self.limit and isinstance(self._file, io.BytesIO):
-                import tempfile
-
-                so_far, self._file = self._file, cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-                self._file.write(so_far.getbuffer())
-            self._file.write(data)
-        self.in_memory = self.size if isinstance(self._file, io.BytesIO) else 0
-
-    def file(self) -> BinaryIO:
-        """Return a binary file of all bytes, at its start."""
-        with _needing_disk():
-            self._file.seek(0)  # writes the rest of its buffer
-        return self._file
-
-    def close(self) -> None:
-        """Let go of the bytes, and delete the temporary file if there is one."""
-        with contextlib.suppress(OSError):  # of bytes for which the disk has no room
-            self._file.close()
-
-
-@contextlib.contextmanager
-def _needing_disk() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise HttpException(503, f"an upload cannot be kept: {error}") from error
-
-
-# A larger file goes to disk.
-_SPOOL_SIZE = 256 * 2**10
+_SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
 # As much as servers grant a single header field; real headers of parts take 200 bytes.
 _MAX_PART_HEADER = 8 * 2**10
 # For each part that may come: a thousand headers of 8 KiB would take seconds.
 _MEAN_PART_HEADER = 2**10
 # Nobody chooses a boundary that a file repeats so often, and each occurrence costs time.
-_MAX_LOOKALIKES = 2**12
+_MAX_LOOKALIKES = 2**16
 _READ_SIZE = 512 * 2**10
 
 
-def _join(pieces: Iterable[bytes], limit: int) -> bytes | None:
-    """Return all pieces as one, None if they have more than `limit` bytes."""
+def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
+    """Return a file of all pieces, at its start, and its size; raise OSError if the disk is full."""
+    # Not a tempfile.SpooledTemporaryFile: before Python 3.11 neither zipfile nor io can read one.
+    file: BinaryIO = io.BytesIO()
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > _SPOOL_SIZE and isinstance(file, io.BytesIO):
+            import tempfile
+
+            disk = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
+            so_far, file = file, temporary_files.enter_context(disk)
+            file.write(so_far.getbuffer())
+        file.write(piece)
+    file.seek(0)  # writes the rest of its buffer
+    return file, size
+
+
+def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
+    """Return all pieces as one; HttpException 413 if they have more than `limit` bytes."""
     joined = []
     for piece in pieces:
         limit -= len(piece)
         if limit < 0:
-            return None
+            raise HttpException(413, too_long)
         joined.append(piece)
     return b"".join(joined)
 
 
 # RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
 _BOUNDARY = re.compile(rb"[ -~]{1,70}")
-# A boundary is followed by two hyphens in the last delimiter, else by the end of the line after some padding.
+_Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it goes on
+_BLANK_LINE = b"\r\n\r\n", re.compile(b"")
+# Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
-_LONGEST_DELIMITER_END = 72
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
 # A NUL may stand in a file name only, where it is removed.
 _PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
@@ -953,7 +864,7 @@ class _PartReader:
     __slots__ = (
         "at_end",  # whether the last delimiter was passed
         "buffer",  # bytes that were read last
-        "delimiter",  # CR LF, two hyphens and the boundary: the mark at which a content ends
+        "delimiter",  # the mark at which the preamble and each content end
         "lookalikes",  # the number of further delimiters that may turn out to be part of a content
         "position",  # where in the buffer the next header or content begins
         "read",  # gives the next bytes of the body
@@ -963,77 +874,40 @@ class _PartReader:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
-        self.delimiter = b"\r\n--" + boundary
+        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
+        self.lookalikes = _MAX_LOOKALIKES
         self.buffer = b"\r\n"  # the first delimiter may lack its own
         self.position = 0
         self.at_end = False
-        self.lookalikes = _MAX_LOOKALIKES
 
-    def skip_preamble(self) -> None:
-        """Step over the first delimiter; HttpException 400 if there is text but no delimiter except the last one."""
-        blank = True
-        for piece in self.content():  # to its end
-            blank = blank and not piece.strip()
-        if self.at_end and not blank:
-            # Not an empty form: a first delimiter was mistyped, and a part would be lost.
-            raise HttpException(400, "multipart/form-data without a first delimiter")
+    def before(self, mark: _Mark) -> Iterator[bytes]:
+        """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
+        longest = len(mark[0]) + 72
+        while not (found := self.find(*mark)):
+            # The end of the buffer may be the beginning of a mark.
+            start, end = self.position, max(self.position, len(self.buffer) - longest)
+            yield self.buffer[start:end]
+            more = self.read(_READ_SIZE)
+            if not more:
+                raise HttpException(400, "multipart/form-data without its last delimiter")
+            kept = max(end - 2, 0)
+            self.buffer, self.position = self.buffer[kept:] + more, end - kept
+        yield self.buffer[self.position : found.start() - len(mark[0])]
+        self.position = found.end()
+        self.at_end = found[0] == b"--"
 
-    def header(self) -> bytes:
-        """Return the lines of a part's header."""
-        lines = _join(self.before(b"\r\n\r\n"), _MAX_PART_HEADER)
-        if lines is None:
-            raise HttpException(413, f"The header of a part has more than {_MAX_PART_HEADER:,} bytes")
-        # If the content is missing, the second CR LF is that of a delimiter.
-        self.position -= 2
-        if not self.delimiter_end():
-            self.position += 2
-        return lines
-
-    def content(self) -> Iterator[bytes]:
-        """Yield the content of a part in pieces, and step over the delimiter."""
-        while True:
-            yield from self.before(self.delimiter)
-            self.position -= len(self.delimiter)
-            end = self.delimiter_end()
-            if end:
-                self.position = end.end()
-                self.at_end = end[0] == b"--"
-                return
+    def find(self, begin: bytes, rest: re.Pattern[bytes]) -> re.Match[bytes] | None:
+        """Return the rest of the next mark in the buffer, None if there is none."""
+        # If a header has no content behind it, the second CR LF of its end is that of the delimiter.
+        end = max(self.position - 2, 0)
+        while (start := self.buffer.find(begin, end)) >= 0:
+            end = start + len(begin)
+            if found := rest.match(self.buffer, end):
+                return found
             self.lookalikes -= 1
             if self.lookalikes < 0:
                 raise HttpException(400, "The boundary of the form occurs too often in its parts")
-            self.position += len(self.delimiter)
-            yield self.delimiter
-
-    def before(self, mark: bytes) -> Iterator[bytes]:
-        """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
-        while (end := self.buffer.find(mark, self.position)) < 0:
-            # The end of the buffer may be the beginning of a mark.
-            start, self.position = self.position, max(self.position, len(self.buffer) - len(mark) + 1)
-            yield self.buffer[start : self.position]
-            if not self.read_more():
-                raise HttpException(400, "multipart/form-data without its last delimiter")
-        yield self.buffer[self.position : end]
-        self.position = end + len(mark)
-
-    def delimiter_end(self) -> re.Match[bytes] | None:
-        """Return the end of the delimiter at the position, None if no delimiter stands there."""
-        after = self.position + len(self.delimiter)
-        if len(self.buffer) < after + _LONGEST_DELIMITER_END:
-            self.read_more()
-            after = self.position + len(self.delimiter)
-        if self.buffer.startswith(self.delimiter, self.position):
-            return _DELIMITER_END.match(self.buffer, after)
         return None
-
-    def read_more(self) -> bool:
-        """Add one large piece to the rest of the buffer, however small the pieces are that come in."""
-        pieces, missing = [self.buffer[self.position :]], _READ_SIZE
-        while missing > 0 and (piece := self.read(missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-        self.buffer, self.position = b"".join(pieces), 0
-        return len(pieces) > 1
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
@@ -1086,35 +960,35 @@ def _parse_multipart(
     fields: list[tuple[str, str]] = []
     files: list[tuple[str, UploadedFile]] = []
     form_charset = "utf-8"
+    too_long = f"is too long for the {max_form_memory:,} bytes of all fields (max_form_memory)"
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
-    with contextlib.ExitStack() as temporary_files:
-        parts.skip_preamble()
-        while not parts.at_end:
-            if len(fields) + len(files) == max_fields:
-                raise HttpException(413, f"More than {max_fields:,} parts in the form (max_fields)")
-            header = parts.header()
-            header_bytes -= len(header)
-            if header_bytes < 0:
-                raise HttpException(413, "The headers of all parts together are too long")
-            name, filename, content_type, charset = _describe_part(header)
-            if filename is None:
-                data = _join(parts.content(), form_memory - len(name))
-                if data is None:
-                    limit = f"the {max_form_memory:,} bytes of all fields (max_form_memory)"
-                    raise HttpException(413, f"Field {name!r:.80} is too long for {limit}")
+    try:
+        with contextlib.ExitStack() as temporary_files:
+            preamble = [bool(piece.strip()) for piece in parts.before(parts.delimiter)]
+            if parts.at_end and any(preamble):
+                # Not an empty form: a first delimiter was mistyped, and a part would be lost.
+                raise HttpException(400, "multipart/form-data without a first delimiter")
+            while not parts.at_end:
+                if len(fields) + len(files) == max_fields:
+                    raise HttpException(413, f"More than {max_fields:,} parts in the form (max_fields)")
+                limit = min(_MAX_PART_HEADER, header_bytes)
+                header = _join(parts.before(_BLANK_LINE), limit, "The headers of one part or all parts are too long")
+                header_bytes -= len(header)
+                name, filename, content_type, charset = _describe_part(header)
+                content = parts.before(parts.delimiter)
+                if filename is not None:
+                    files.append((name, UploadedFile(filename, content_type, *_spool(content, temporary_files))))
+                    continue
+                data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
                 form_memory -= len(name) + len(data)
                 fields.append((name, _decode(data, charset or form_charset)))
                 if name == "_charset_":  # RFC 7578, 4.6
                     form_charset = fields[-1][1]
-            else:
-                spool = _Spool(_SPOOL_SIZE)
-                temporary_files.callback(spool.close)
-                for piece in parts.content():
-                    spool.add(piece)
-                files.append((name, UploadedFile(filename, content_type, spool.file(), spool.size)))
-        while read(_READ_SIZE):
-            pass  # the epilogue means nothing, but it counts for the limits that `read` watches
-        temporary_files.pop_all()  # closed only if the body turned out to be broken
+            while read(_READ_SIZE):
+                pass  # the epilogue means nothing, but it counts for the limits that `read` watches
+            temporary_files.pop_all()  # closed only if the body turned out to be broken
+    except OSError as error:
+        raise HttpException(503, f"an upload cannot be kept: {error}") from error
     return fields, files
 
 
@@ -1127,8 +1001,7 @@ def _parse_multipart(
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
 # Limits of our own keep a body from costing much: a document that fits them can always be encoded again. A failure to
-# write names the member: document["user"]["joined"]. Content types are not looked at here. A first reading may skip how
-# values are counted.
+# write names the member: document["user"]["joined"]. A first reading may skip how values are counted.
 
 # Each number, string, array... of a document takes up to 230 bytes of memory, and the collector looks at it more than
 # once. A program that takes larger bodies than usual (max_form_memory) takes more values too.
@@ -1138,41 +1011,26 @@ _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends 
 _MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
 
 
-_INFINITY = float("inf")
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _parse_int(digits: str) -> int:
     if len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
         raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
     return int(digits)
 
 
-def _parse_float(digits: str) -> float:
-    value = float(digits)
-    if not -_INFINITY < value < _INFINITY:
-        raise ValueError("a number too large for a float")
+def _parse_float(text: str) -> float:
+    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and what a float cannot hold."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:40]} is not a finite number")
     return value
 
 
 # A short document cannot hold a long integer, so nothing is called for each integer in it.
 _DECODER, _LONG_DECODER = (
-    json.JSONDecoder(parse_constant=_refuse_constant, parse_int=convert, parse_float=_parse_float)
+    json.JSONDecoder(parse_constant=_parse_float, parse_int=convert, parse_float=_parse_float)
     for convert in (int, _parse_int)
 )
-_JSON_TEXT = re.compile(rf'"{_QUOTED}"?', re.DOTALL)
-
-
-def _count_values(text: str) -> int:
-    """Return the number of values in a JSON document (names of members are none), without making any of them."""
-    plain = _JSON_TEXT.sub('"', text)  # because a text may hold commas and brackets
-    for space in " \t\r\n":
-        plain = plain.replace(space, "")
-    empty = plain.count("[]") + plain.count("{}")
-    return 1 + sum(map(plain.count, ",[{")) - empty  # each value but the first follows one of these
+# A text, which may hold commas and brackets, or an array or object without members.
+_JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
 def _deeper_than(document: object, limit: int) -> bool:
@@ -1193,9 +1051,10 @@ def _parse_json(body: bytes, max_values: int) -> Any:
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
-        many = len(text) > max_values and brackets + text.count(",") >= max_values  # commas within texts too
-        if many and _count_values(text) > max_values:
-            raise HttpException(413, f"a JSON document of more than {max_values:,} values")
+        if brackets + text.count(",") >= max_values:  # perhaps they stand within texts
+            plain = _JSON_LEAF.sub("0", text)
+            if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
+                raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
@@ -1251,17 +1110,16 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    outer: list[object] = []  # a document may hold itself
+    outer: list[object] = []
+    # A document may hold itself.
     while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
         outer.append(document)
-        if not isinstance(document, (dict, list, tuple)):
-            try:
-                document = _as_json_value(document)
-            except Exception:
-                break
-        if isinstance(document, (list, tuple)):
-            document = dict(enumerate(document))
-        for key, member in document.items() if isinstance(document, dict) else ():
+        try:
+            plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
+            members = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
+        except Exception:
+            break
+        for key, member in members:
             try:
                 write(member)
             except Exception:
@@ -2145,7 +2003,7 @@ def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
 def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
     """Return the body of an error response that no hook built, and its type: the status and its phrase, no more."""
     if as_json:
-        return _encode_json({"error": {"status": status, "message": _reason(status)}}), _JSON
+        return _encode_json({"error": {"status": status, "message": _PHRASES[status]}}), _JSON
     return _STATUS_LINES[status].encode(), _TEXT
 
 
@@ -2657,7 +2515,7 @@ class Response:
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
         """Tell the browser to forget a cookie; `path` and `domain` must be those it was set with."""
         # Behind a proxy that the application was not told of, https looks like http.
-        secure = True if _needs_secure(name) else None
+        secure = True if name.lower().startswith(_SECURE_NAMES) else None
         return self.cookie(name, "", max_age=0, expires=0, path=path, domain=domain, secure=secure)
 
     # Bodies.
@@ -2697,7 +2555,7 @@ class Response:
         """Build a body of bytes. TypeError for anything else, a str too."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"a body is bytes, not {type(data).__name__}; text() and html() take a str")
-        return self._build(bytes(data), _check_content_type(content_type))
+        return self._build(bytes(data), _check_header("Content-Type", content_type)[1])
 
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
@@ -2764,7 +2622,7 @@ class Response:
         chunks = iter(iterable)
         if chunks is not iterable:
             self._close_later(chunks)
-        content_type = _check_content_type(content_type)
+        content_type = _check_header("Content-Type", content_type)[1]
         return self._build(_Stream(chunks, write, content_type), content_type)
 
     def _close_later(self, iterable: object) -> None:
@@ -2785,7 +2643,7 @@ class Response:
         self._refuse_if_sent()
         if filename is not None:
             _check_text("the filename of a download", filename)
-        checked = _check_content_type(content_type) if content_type else None
+        checked = _check_header("Content-Type", content_type)[1] if content_type else None
         return self._build_file(_open_file(os.fsdecode(path)), checked, filename)
 
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
@@ -5252,7 +5110,7 @@ class _Body:
                 self.paused = True
             self._keep(b"".join(pieces))
         except HttpException as failure:
-            self.failure = _untraced(failure)
+            self.failure = copy.copy(failure)  # without the frames that it came from
         return data[start:]
 
     def _keep(self, data: bytes) -> None:
@@ -5978,13 +5836,11 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         """Run the application; whatever it raises ends here."""
         try:
             if self.connection.refusal is not None:
-                raise self.connection.refusal
+                raise copy.copy(self.connection.refusal)
             self.result = application(self.environ, self.start_response)
             self.finish_response()
         except BaseException:
             self.handle_error()
-        if self.connection.refusal is not None:
-            _untraced(self.connection.refusal)
         self._over = True
         self.logged.clear()  # their frames refer to the environment, which refers to this list
 
@@ -6160,7 +6016,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     def log_exception(self, exc_info: Any) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
         error = exc_info[1]
-        refused = isinstance(error, HttpException) and (error is self.connection.refusal or error.status_code < 500)
+        refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
         if not (refused or self.connection.lost or any(error is logged for logged in self.logged)):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
@@ -6170,7 +6026,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         error = sys.exc_info()[1]
         status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
         fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
-        start_response(_STATUS_LINES.get(status) or f"{status} {_reason(status)}", list(fields.items()), sys.exc_info())
+        start_response(_STATUS_LINES[status], list(fields.items()), sys.exc_info())
         return [_STATUS_LINES[status].encode()]
 
     # What is done when the answer was sent, or given up.
@@ -7074,7 +6930,7 @@ class Server:
             match = _REQUEST_LINE.fullmatch(line)
             method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
             connection.request = _RequestHead.refused(method, target)
-        connection.refusal = _untraced(refusal)
+        connection.refusal = copy.copy(refusal)  # without the frames that it came from
         self._give_to_crew(connection)
 
     def _give_to_crew(self, connection: _Connection) -> None:
