@@ -1333,31 +1333,26 @@ class Markup(str):
         return f"{type(self).__name__}({super().__repr__()})"
 
     def __add__(self, other: Any) -> Markup:
-        if not (isinstance(other, str) or _is_html(other)):
-            return NotImplemented
-        return type(self)(super().__add__(self.escape(other)))
+        joins = isinstance(other, str) or _is_html(other)
+        return type(self)(super().__add__(self.escape(other))) if joins else NotImplemented
 
     def __radd__(self, other: Any) -> Markup:
-        if not (isinstance(other, str) or _is_html(other)):
-            return NotImplemented
-        return self.escape(other) + self
+        return self.escape(other) + self if isinstance(other, str) or _is_html(other) else NotImplemented
 
     def __mod__(self, values: Any) -> Markup:
-        if isinstance(values, tuple):
-            values = tuple(map(_PercentValue, values))
-        elif hasattr(type(values), "__getitem__") and not isinstance(values, str):
-            values = _PercentValue(values)  # a mapping
+        if hasattr(values, "keys"):
+            values = _PercentValue(values)
         else:
-            values = (_PercentValue(values),)
+            values = tuple(map(_PercentValue, values if isinstance(values, tuple) else (values,)))
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
         """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
-        return type(self)(_format_html(self, args, kwargs))
+        return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
         """Format as `format(**mapping)` does, without a copy of the mapping."""
-        return type(self)(_format_html(self, (), mapping))
+        return type(self)(_HtmlFormatter().vformat(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
@@ -1374,27 +1369,20 @@ class Markup(str):
 
 _TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
 
-# The methods of str whose result is made of the text itself; some put an argument into it, the one at that position.
-_ESCAPED_ARGUMENT = dict.fromkeys(
-    "__getitem__ __mul__ __rmul__ capitalize casefold expandtabs lower lstrip partition removeprefix removesuffix "
-    "rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill".split()
-)
-_ESCAPED_ARGUMENT.update(center=1, ljust=1, replace=1, rjust=1)
+
+def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a method of str whose result is made of the text: the text that it puts in is escaped, its result Markup."""
+    if method.__name__ in ("center", "ljust", "replace", "rjust") and len(args) > 1:
+        args = (args[0], self.escape(args[1]), *args[2:])
+    made = method(self, *args, **kwargs)
+    return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
 
 
-def _keeping_markup(name: str, escaped: int | None) -> Callable[..., Any]:
-    method = getattr(str, name)
-
-    @functools.wraps(method)
-    def keeping(self: Markup, *args: Any, **kwargs: Any) -> Any:
-        made = method(self, *(self.escape(a) if i == escaped else a for i, a in enumerate(args)), **kwargs)
-        return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
-
-    return keeping
-
-
-for _method, _escaped in _ESCAPED_ARGUMENT.items():
-    setattr(Markup, _method, _keeping_markup(_method, _escaped))
+for _method in (
+    "__getitem__ __mul__ __rmul__ capitalize casefold center expandtabs ljust lower lstrip partition removeprefix "
+    "removesuffix replace rjust rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill"
+).split():
+    setattr(Markup, _method, partialmethod(_keep, getattr(str, _method)))
 
 
 class _PercentValue:
@@ -1421,60 +1409,23 @@ class _PercentValue:
         return float(self._value)
 
 
-def _escape(text: str) -> str:
-    """Return plain text as HTML, with the character references that markupsafe writes."""
-    text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace('"', "&#34;").replace("'", "&#39;")
-
-
-def _is_template_string(value: object) -> bool:
-    # By name, as nothing but Python 3.14 (PEP 750) has the module, and only a program that uses it imports it.
-    return type(value).__module__ == "string.templatelib" and type(value).__name__ == "Template"
-
-
 def _is_html(value: object) -> bool:
-    return hasattr(value, "__html__") or _is_template_string(value)
+    # A template string (PEP 750) is known by name, because Python has the module since 3.14.
+    kind = type(value)
+    return hasattr(value, "__html__") or (kind.__module__, kind.__name__) == ("string.templatelib", "Template")
 
 
 def _as_html(value: Any) -> str:
     """Return a value as HTML: HTML as it is, the text of anything else escaped."""
     if hasattr(value, "__html__"):
         return cast(str, value.__html__())
-    if _is_template_string(value):
+    if _is_html(value):
         return "".join(part if isinstance(part, str) else _interpolated(part) for part in value)
-    return _escape(str(value))
+    text = str.replace(str(value), "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&#34;").replace("'", "&#39;")  # the references that markupsafe writes
 
 
-def _formatted(value: Any, format_spec: str) -> str:
-    """Return `format(value, format_spec)` as HTML."""
-    if hasattr(value, "__html_format__"):
-        value = value.__html_format__(format_spec)
-    elif not _is_html(value):
-        value = format(value, format_spec)
-    elif format_spec:
-        raise ValueError(f"{type(value).__name__} takes no format {format_spec!r}, because it has no __html_format__")
-    return _as_html(value)
-
-
-_CONVERSIONS: dict[str, Callable[[object], str]] = {"a": ascii, "r": repr, "s": str}
-
-
-def _interpolated(part: Any) -> str:
-    """Return an interpolation of a template string as HTML."""
-    value = _CONVERSIONS[part.conversion](part.value) if part.conversion else part.value
-    try:
-        return _formatted(value, part.format_spec) if part.format_spec else _joined(value)
-    except Exception as error:
-        _explain(error, f"the value for {{{part.expression}}}")
-        raise
-
-
-def _joined(value: Any) -> str:
-    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
-    listed = isinstance(value, Iterable) and getattr(type(value), "__str__", None) is object.__str__
-    if not listed or isinstance(value, Mapping) or _is_html(value):
-        return _formatted(value, "")
-    return "".join(map(_joined, value))
+_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
 class _MissingValue(KeyError, IndexError):
@@ -1484,52 +1435,64 @@ class _MissingValue(KeyError, IndexError):
 
 
 class _HtmlFormatter(string.Formatter):
-    """Formats one template as str.format does, and makes HTML of each field."""
+    """Formats one template as str.format does, and makes HTML of each field. A failure says which field it was."""
 
     field = ""  # that was looked up last; "" before the first one
+
+    def vformat(self, format_string: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        try:
+            return super().vformat(format_string, args, kwargs)
+        except Exception as error:
+            _explain(error, f"the value for {{{self.field}}}" if self.field else _BRACES)
+            raise
+
+    def parse(self, format_string: str) -> Iterable[Any]:
+        return list(super().parse(format_string))  # a broken template fails here, before its first field
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.field = field_name
         return super().get_field(field_name, args, kwargs)
 
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if "&" in format_spec:  # a field within it, as in {price:{width}}, was escaped on its way here
-            format_spec = html.unescape(format_spec)
-        return _formatted(value, format_spec)
-
-
-_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
-
-
-def _format_html(template: str, args: Sequence[Any], values: Mapping[str, Any], *, all_ignored: str = "") -> str:
-    """Return a template with its fields filled in as HTML; a failure says which field it was.
-
-    ValueError with the text `all_ignored`, if it is given, for a template without any field.
-    """
-    formatter = _HtmlFormatter()
-    try:
-        text = formatter.vformat(template, args, values)
-    except Exception as error:
-        field = formatter.field
-        given = [str(name) for name in (*range(len(args)), *(values if isinstance(values, Mapping) else ()))]
-        name = re.split(r"[.[]", field)[0]
-        if type(error) in (IndexError, KeyError) and name not in given:
-            known = ", ".join(given) or "nothing"
-            raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         try:
-            list(formatter.parse(template))
-        except ValueError:
-            _explain(error, _BRACES)
-        else:
-            _explain(error, f"the value for {{{field}}}")
+            return super().get_value(key, args, kwargs)
+        except HttpException:  # a form without this field
+            raise
+        except LookupError:
+            given = ", ".join(map(str, (*range(len(args)), *kwargs.keys()))) or "nothing"
+            raise _MissingValue(f"no value for {{{key}}}, only for {given}: {_BRACES}") from None
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if hasattr(value, "__html_format__"):
+            # A field within the format, as in {price:{width}}, was escaped on its way here.
+            value = value.__html_format__(html.unescape(format_spec))
+        elif not _is_html(value):
+            value = format(value, html.unescape(format_spec))
+        elif format_spec:
+            raise ValueError(f"{_name(type(value))} takes no format {format_spec!r}, because it has no __html_format__")
+        return _as_html(value)
+
+
+def _interpolated(part: Any) -> str:
+    """Return an interpolation of a template string as HTML."""
+    formatter = _HtmlFormatter()
+    value = formatter.convert_field(part.value, part.conversion)
+    try:
+        return formatter.format_field(value, part.format_spec) if part.format_spec else _joined(value)
+    except Exception as error:
+        _explain(error, f"the value for {{{part.expression}}}")
         raise
-    if all_ignored and not formatter.field:
-        raise ValueError(all_ignored)
-    return text
 
 
-# A page consists of more than this.
-_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
+def _joined(value: Any) -> str:
+    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
+    listed = isinstance(value, Iterable) and type(value).__str__ is object.__str__
+    if not listed or isinstance(value, Mapping) or _is_html(value):
+        return _HtmlFormatter().format_field(value, "")
+    return "".join(map(_joined, value))
+
+
+_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")  # a page is more than this
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
@@ -1543,10 +1506,13 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
         )
     if not values:
         return template
-    names = ", ".join(values)
-    example = f"{{{next(iter(values))}}}"
-    told = f"html() would ignore its values ({names}): the template has no field such as {example}"
-    return _format_html(template, (), values, all_ignored=f"{told}, and {{{{ stands for a single brace")
+    page = _HtmlFormatter().vformat(template, (), values)
+    if all(field is None for _, field, _, _ in string.Formatter().parse(template)):
+        raise ValueError(
+            f"html() would ignore its values ({', '.join(values)}): the template has no field such as "
+            f"{{{next(iter(values))}}}, and {{{{ stands for a single brace"
+        )
+    return page
 
 
 # ---- the request -----------------------------------------------------------------------------------------------------
