@@ -90,7 +90,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
 from types import GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, Optional, TextIO, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Optional, TextIO, TypeVar, Union, cast, overload
 from wsgiref.handlers import SimpleHandler
 
 # Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
@@ -1534,21 +1534,7 @@ _PIECE = 65536  # bytes that are read or sent at a time
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
-_ENCODED_SLASH = re.compile("%2[Ff]")
 _quote = urllib.parse.quote
-
-
-def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
-    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8.
-
-    A server decodes PATH_INFO, so a %2F in it looks like a separator. The segments come from the raw target if the
-    server tells it and it belongs to this path.
-    """
-    if target is not None and "%2" in target:
-        raw = _raw_path(environ, path, target)
-        if raw is not None:
-            return [_wsgi_text(_unescape_percent(segment)) for segment in raw.split("/") if segment]
-    return _named_segments(_wsgi_text(path))
 
 
 def _named_segments(path: str) -> list[str]:
@@ -1560,61 +1546,60 @@ def _as_path(segments: Iterable[str]) -> str:
     return "".join("/" + segment for segment in segments)
 
 
-def _raw_path(environ: _Environ, path: str, target: str) -> str | None:
-    """Return the part of the raw target that became PATH_INFO, None if the target belongs to another path.
+def _path_segments(environ: _Environ) -> list[str]:
+    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8."""
+    raw = _raw_path(environ)
+    if raw is None:
+        return _named_segments(_wsgi_text(environ.get("PATH_INFO", "")))
+    above = len(_named_segments(environ.get("SCRIPT_NAME", "")))
+    return [_wsgi_text(_unescape_percent(segment)) for segment in _named_segments(raw)[above:]]
 
-    Empty segments need not agree, because some servers drop them.
+
+def _raw_path(environ: _Environ) -> str | None:
+    """Return SCRIPT_NAME and PATH_INFO as the client sent them, if only that shows that a %2F is no separator.
+
+    None if nothing is to be shown, if the server does not tell the raw target, or if it belongs to another path. Empty
+    segments need not agree, because some servers drop them.
     """
-    raw = target.partition("?")[0].encode("latin-1", "replace").decode("latin-1")
+    raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
+    if "%2" not in raw:
+        return None
     if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
         raw = "/" + raw.partition("//")[2].partition("/")[2]
-    for name in _named_segments(environ.get("SCRIPT_NAME", "")):
-        head, slash, tail = raw.lstrip("/").partition("/")
-        if _unescape_percent(head) != name:
-            return None
-        raw = slash + tail
+    names = [_unescape_percent(segment) for segment in _named_segments(raw)]
+    above = _named_segments(environ.get("SCRIPT_NAME", ""))
+    below = names[len(above) :]
     # Servers decode the whole path, or leave %2F as it is (cheroot).
-    whole, partly = _unescape_percent(raw), "%2F".join(map(_unescape_percent, _ENCODED_SLASH.split(raw)))
-    return raw if _named_segments(path) in map(_named_segments, (whole, partly)) else None
+    readings = (_named_segments("/".join(below)), [name.replace("/", "%2F") for name in below])
+    agrees = names[: len(above)] == above and _named_segments(environ.get("PATH_INFO", "")) in readings
+    return raw if agrees else None
 
 
-def _utf8_or_latin1(text: str) -> str:
-    try:
-        return _wsgi_text(text)
-    except UnicodeError:
-        return text
+class _once(Generic[_T]):
+    """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
 
+    A body can be read only once, so a second look at a broken body must get the same failure. functools.cached_property
+    keeps no failure. Before Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
+    """
 
-if TYPE_CHECKING:
-    from functools import cached_property as _once
-else:
+    def __init__(self, compute: Callable[[Any], _T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
 
-    class _once:
-        """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
-
-        A body can be read only once, so whoever reads a broken body again must get the same failure.
-        functools.cached_property keeps no failure. Before Python 3.12 it also holds a lock while it computes, so one
-        slow upload would stop all others.
-        """
-
-        def __init__(self, compute):
-            self._compute = compute
-            self._name = compute.__name__
-            self.__doc__ = compute.__doc__
-
-        def __get__(self, request, owner):
-            if request is None:
-                return self
-            failure = request._failures.get(self._name) if request._failures else None
-            if failure is not None:
-                raise copy.copy(failure)
-            try:
-                value = request.__dict__[self._name] = self._compute(request)
-            except HttpException as error:
-                # A copy has no traceback, which would refer to the request and keep both in memory.
-                request._failures = {**(request._failures or {}), self._name: copy.copy(error)}
-                raise
-            return value
+    def __get__(self, request: Any, owner: object) -> _T:
+        if request is None:
+            return cast(_T, self)
+        if self._name in request._failures:
+            raise copy.copy(request._failures[self._name])
+        try:
+            value: _T = self._compute(request)
+        except HttpException as error:
+            # A copy has no traceback, which would refer to the request and keep both in memory.
+            request._failures = {**request._failures, self._name: copy.copy(error)}
+            raise
+        request.__dict__[self._name] = value
+        return value
 
 
 class _RequestHeaders(Fields[str]):
@@ -1638,20 +1623,26 @@ class _RequestHeaders(Fields[str]):
         return (name for name in (key.replace("_", "-").title() for key in keys) if name in self)
 
 
-class _BodyInput:
+class _BodyInput(io.RawIOBase):
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
-    __slots__ = ("_left", "_limit", "_read")
-
-    def __init__(self, source: Any, length: int | None, limit: int | None) -> None:
+    def __init__(self, source: Any, length: int | None, limit: int) -> None:
         # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
         self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
-        self._left = length  # None: the server ends the input (wsgi.input_terminated)
-        self._limit = limit  # bytes that may still come before it is a 413; None: any number
+        self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
+        self._left = limit if length is None else length  # bytes that may still come
 
-    def read(self, size: int = _PIECE) -> bytes:
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int = _PIECE, /) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
-        if self._left is not None:
+        if self._sized:
             size = min(size, self._left)
         if not size:
             return b""
@@ -1662,30 +1653,12 @@ class _BodyInput:
         except Exception as error:  # another server has its own classes for a broken chunk or a closed connection
             stalls = isinstance(error, (TimeoutError, socket.timeout))  # two classes before Python 3.10
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
-        if self._left is not None:
-            if not data:
-                raise HttpException(400, f"the body ended {self._left:,} bytes early")
-            self._left -= len(data)
-        if self._limit is not None:
-            self._limit -= len(data)
-            if self._limit < 0:
-                raise HttpException(413, "the body is larger than the application takes")
+        if self._sized and not data:
+            raise HttpException(400, f"the body ended {self._left:,} bytes early")
+        self._left -= len(data)
+        if self._left < 0:
+            raise HttpException(413, "the body is larger than the application takes")
         return data
-
-
-class _BodyStream(io.RawIOBase):
-    """The body as the raw file below `Request.stream`."""
-
-    def __init__(self, body: _BodyInput) -> None:
-        self._body = body
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._body.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 class _Observer:
@@ -1710,6 +1683,7 @@ class _Observer:
 
 
 _NO_OBSERVER = _Observer()
+_NO_FAILURES: dict[str, HttpException] = {}
 
 
 def _observer(environ: _Environ) -> _Observer:
@@ -1738,14 +1712,12 @@ class Request:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        self._closing: list[Callable[[], object]] | None = None
-        self._failures: dict[str, HttpException] | None = None
+        self._closing: list[Callable[[], object]] = []
+        self._failures = _NO_FAILURES
         self._reader = ""
         self._varies: tuple[str, ...] = ()
 
     def _close_with(self, callback: Callable[[], object]) -> None:
-        if self._closing is None:
-            self._closing = []
         self._closing.append(callback)
 
     def _vary_on(self, name: str) -> None:
@@ -1782,24 +1754,15 @@ class Request:
         hosts = (self._forwarded("HOST"), self.environ.get("HTTP_HOST", ""), own)
         return next(filter(_is_authority, hosts), "localhost")  # at a Unix socket a server may be called by a path
 
-    @property
-    def _target(self) -> str | None:
-        """The raw target, from the servers that tell it."""
-        return self.environ.get("REQUEST_URI") or self.environ.get("RAW_URI")
-
-    def _segments(self) -> list[str]:
-        """Return the segments of the path, as the router gets them."""
-        return _path_segments(self.environ, self.environ.get("PATH_INFO") or "/", self._target)
-
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        script_name, path = self.environ.get("SCRIPT_NAME", ""), self.environ.get("PATH_INFO", "")
-        target = self._target or ""
-        raw = _raw_path(self.environ, path, target) if "%2" in target else None
-        pieces = [path] if raw is None else map(_unescape_percent, _ENCODED_SLASH.split(raw))
-        path = _quote(script_name, _PATH_SAFE, "latin-1", "replace")
-        path += "%2F".join(_quote(piece, _PATH_SAFE, "latin-1", "replace") for piece in pieces)
+        raw = _raw_path(self.environ)
+        if raw is None:
+            path = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
+            path = _quote(path, _PATH_SAFE, "latin-1", "replace")
+        else:
+            path = _quote(_STRAY_PERCENT.sub("%25", raw), "%" + _PATH_SAFE, "latin-1", "replace")
         query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
         return f"{self.scheme}://{self.host}{path or '/'}{query}"
 
@@ -1851,7 +1814,10 @@ class Request:
         """
         self._vary_on("Cookie")
         cookies: list[tuple[str, str]] = []
-        for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
+        for sent in self.environ.get("HTTP_COOKIE", "").split(";"):
+            piece = sent
+            with contextlib.suppress(UnicodeError):
+                piece = _wsgi_text(sent)
             name, equals, value = piece.partition("=")
             if not equals:
                 name, value = "", piece
@@ -1859,7 +1825,7 @@ class Request:
             if len(value) > 1 and value[0] == value[-1] == '"':
                 value = value[1:-1]
             if name or value:
-                cookies.append((_utf8_or_latin1(name), _utf8_or_latin1(value)))
+                cookies.append((name, value))
         return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
@@ -1913,12 +1879,12 @@ class Request:
 
         Reading raises HttpException 400 if the body ends early. RuntimeError if a multipart form was read before.
         """
+        return io.BufferedReader(self._input("stream", sys.maxsize), _PIECE)
+
+    def _input(self, reader: str, limit: int) -> Any:
+        """Return the body as a file for the attribute `reader`; RuntimeError if another attribute has taken it."""
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
-        return io.BufferedReader(_BodyStream(self._input("stream", None)), _PIECE)
-
-    def _input(self, reader: str, limit: int | None) -> _BodyInput:
-        """Return the body for the attribute `reader`; RuntimeError if another attribute has read it."""
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if that failed, it fails again, with the same answer
             raise RuntimeError(f"request.{reader}: the body was already read as request.{self._reader}")
@@ -1926,7 +1892,7 @@ class Request:
         length = self.content_length
         if length is None and not self.environ.get("wsgi.input_terminated"):
             length = 0
-        if length is not None and limit is not None and length > limit:
+        if length is not None and length > limit:
             raise HttpException(413, f"a body of {length:,} bytes, where {limit:,} are taken")
         return _BodyInput(self.environ["wsgi.input"], length, limit)
 
@@ -1991,7 +1957,7 @@ class Request:
         if not boundary:
             raise HttpException(400, "a multipart form without a boundary")
         app = self._app
-        read = io.BytesIO(self.body).read if "body" in self.__dict__ else self._input("form", app._max_body_size).read
+        read = self._input("form", app._max_body_size).read
         fields, files = _parse_multipart(
             read, boundary, max_fields=app._max_fields, max_form_memory=app._max_form_memory
         )
@@ -3548,7 +3514,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     depth = len(scope._whole(prefix)[0])
 
     def serve_file(context: WebContext) -> Response:
-        request, segments = context.request, context.request._segments()
+        request, segments = context.request, _path_segments(context.request.environ)
         _check_readings(context, depth, segments, is_matched=True)
         names = segments[depth:]
         if any(map(_NOT_SERVED.match, names)):
@@ -3635,7 +3601,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, context.request._segments(), is_matched=True)
+        _check_readings(context, depth, _path_segments(context.request.environ), is_matched=True)
         gateway, response = _Gateway(), context.response
         result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
         response._close_later(result)
@@ -4326,7 +4292,7 @@ class WebApp(Scope):
             context.route, context._values = self._router.look_up(path, method)
         if context.route is None:
             try:
-                segments = _path_segments(environ, path, target)
+                segments = _path_segments(environ)
             except UnicodeError:
                 return HttpException(400, "the path is not UTF-8")
             context.route, context._values, methods = self._router.match(segments, method)
@@ -4440,7 +4406,7 @@ class WebApp(Scope):
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
         try:
-            methods = self._router.match(context.request._segments(), "")[2]
+            methods = self._router.match(_path_segments(context.request.environ), "")[2]
         except UnicodeError:
             methods = ()
         context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
