@@ -1667,23 +1667,20 @@ class _Observer:
     It is the only key that this file adds to an environ. Any server may leave it out.
 
         explain(reason)          why the answer has its status: one printable line for an access log, never for a client
-        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type
+        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type; an
+                                 HttpException refuses it
         unanswered(error)        no error hook has answered `error`; False if the observer has heard of it before
     """
 
-    def explain(self, reason: str) -> None:
-        """Take the reason of an answer."""
+    def explain(self, reason: str) -> None: ...
 
-    def begin_stream(self, content_type: str) -> None:
-        """Take the news that a stream begins; raise an HttpException to refuse it."""
+    def begin_stream(self, content_type: str) -> None: ...
 
     def unanswered(self, error: BaseException) -> bool:
-        """Take an exception that no hook has answered."""
         return True
 
 
 _NO_OBSERVER = _Observer()
-_NO_FAILURES: dict[str, HttpException] = {}
 
 
 def _observer(environ: _Environ) -> _Observer:
@@ -1694,28 +1691,19 @@ def _observer(environ: _Environ) -> _Observer:
 class Request:
     """The request of a client. Its attributes are computed when they are first read; do not assign to them.
 
-    The docstring of each attribute says what it raises. Made by the dispatcher.
+    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. The docstring of each other
+    attribute says what it raises. Made by the dispatcher.
     """
 
-    __slots__ = {
-        "environ": "The WSGI environment (PEP 3333).",
-        "method": "The request method as sent.",
-        "_app": "The `WebApp`, for its limits.",
-        "_closing": "Called when the response is closed: temporary files, streams, WebContext.on_close.",
-        "_failures": "The HttpException of each attribute that could not be read.",
-        "_reader": "The attribute that has taken the input: body, form or stream. Others would find it empty.",
-        "_varies": "The header fields that the response depends on, for its Vary.",
-        "__dict__": "The values of `_once`.",
-    }
+    _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
+    _reader = ""  # the attribute that has taken the input: body, form or stream; others would find it empty
+    _varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        self._closing: list[Callable[[], object]] = []
-        self._failures = _NO_FAILURES
-        self._reader = ""
-        self._varies: tuple[str, ...] = ()
+        self._closing: list[Callable[[], object]] = []  # called when the response is closed, the last one first
 
     def _close_with(self, callback: Callable[[], object]) -> None:
         self._closing.append(callback)
@@ -1759,10 +1747,8 @@ class Request:
         """Whole URL as the client asked for it, percent-encoded."""
         raw = _raw_path(self.environ)
         if raw is None:
-            path = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
-            path = _quote(path, _PATH_SAFE, "latin-1", "replace")
-        else:
-            path = _quote(_STRAY_PERCENT.sub("%25", raw), "%" + _PATH_SAFE, "latin-1", "replace")
+            raw = (self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")).replace("%", "%25")
+        path = _quote(_STRAY_PERCENT.sub("%25", raw), "%" + _PATH_SAFE, "latin-1", "replace")
         query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
         return f"{self.scheme}://{self.host}{path or '/'}{query}"
 
@@ -1818,9 +1804,7 @@ class Request:
             piece = sent
             with contextlib.suppress(UnicodeError):
                 piece = _wsgi_text(sent)
-            name, equals, value = piece.partition("=")
-            if not equals:
-                name, value = "", piece
+            name, value = piece.split("=", 1) if "=" in piece else ("", piece)
             name, value = name.strip(" \t"), value.strip(" \t")
             if len(value) > 1 and value[0] == value[-1] == '"':
                 value = value[1:-1]
@@ -1845,13 +1829,10 @@ class Request:
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
         self._vary_on("Accept")
-        accept = self.environ.get("HTTP_ACCEPT", "")
-        if not accept.strip(" \t,"):
-            return media_types[0] if media_types else None
-        ranges = list(_parse_accept(accept))
-        weights = [_quality(offer, ranges) for offer in media_types]
-        best = max(weights, default=0.0)
-        return media_types[weights.index(best)] if best > 0 else None
+        ranges = list(_parse_accept(self.environ.get("HTTP_ACCEPT", "").strip(" \t,") or "*/*"))
+        weights = {offer: _quality(offer, ranges) for offer in media_types}
+        best = max(weights, key=weights.__getitem__, default="")
+        return best if weights.get(best, 0) > 0 else None
 
     # Its input.
 
@@ -1944,23 +1925,20 @@ class Request:
 
     @_once
     def _parts(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+        app = self._app
         if self.content_type == "application/x-www-form-urlencoded":
-            return _parse_urlencoded(self._small_body().decode("latin-1"), self._app._max_fields, 413), _NO_FILES
-        if self.content_type == "multipart/form-data":
-            return self._multipart()
-        sent = f"the body is {self.content_type[:80]}" if self.content_type else "there is no body with a Content-Type"
-        nothing: Fields[Any] = Fields(reason=f"{sent}, so no form")
-        return nothing, nothing
-
-    def _multipart(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+            return _parse_urlencoded(self._small_body().decode("latin-1"), app._max_fields, 413), _NO_FILES
+        if self.content_type != "multipart/form-data":
+            sent = self.content_type[:80]
+            reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
+            nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
+            return nothing, nothing
         boundary = self._content_parameter("boundary", "").encode("latin-1", "replace")
         if not boundary:
             raise HttpException(400, "a multipart form without a boundary")
-        app = self._app
         read = self._input("form", app._max_body_size).read
-        fields, files = _parse_multipart(
-            read, boundary, max_fields=app._max_fields, max_form_memory=app._max_form_memory
-        )
+        limits = {"max_fields": app._max_fields, "max_form_memory": app._max_form_memory}
+        fields, files = _parse_multipart(read, boundary, **limits)
         for _, upload in files:
             self._close_with(upload.file.close)
         return Fields(fields), Fields(files)
@@ -1979,14 +1957,14 @@ class Request:
         found: dict[str, Any] = _Given({}, "input")
         for part in ("query", "form", "json"):
             with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
-                if part == "json":
-                    members = self.json if self._is_json() else None
-                    found.update(members if isinstance(members, dict) else {})
-                else:
-                    fields: Fields[str] = getattr(self, part)
-                    for name in fields:
-                        values = fields.getall(name)
-                        found[name] = values if len(values) > 1 else values[0]
+                if part == "json" and not self._is_json():
+                    continue
+                given = getattr(self, part)
+                if isinstance(given, dict):
+                    found.update(given)
+                elif isinstance(given, Fields):
+                    lists = ((name, given.getall(name)) for name in given)
+                    found.update((name, values if len(values) > 1 else values[0]) for name, values in lists)
         return found
 
 
@@ -2071,13 +2049,8 @@ def _encode_event(event: Any) -> bytes:
     fields = {"data": event} if isinstance(event, str) else event
     if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(_EVENT_FIELDS):
         raise TypeError(f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)}, not {event!r:.80}")
-    return ("".join(_event_lines(fields)) + "\n").encode("utf-8", "replace")
-
-
-def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
-    for name in _EVENT_FIELDS:
-        if name not in fields:
-            continue
+    written = ""
+    for name in filter(fields.__contains__, _EVENT_FIELDS):
         value = fields[name]
         text = value if isinstance(value, str) else _encode_json(value).decode()
         lines = _LINE_END.split(text)
@@ -2086,7 +2059,8 @@ def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
         if name == "retry" and not (text.isascii() and text.isdigit()):
             raise ValueError(f"the retry of an event is a whole number of milliseconds, not {text!r:.80}")
         prefix = "" if name == "comment" else name
-        yield from (f"{prefix}: {line}\n" for line in lines)
+        written += "".join(f"{prefix}: {line}\n" for line in lines)
+    return (written + "\n").encode("utf-8", "replace")
 
 
 def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
@@ -2094,23 +2068,6 @@ def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
     if as_json:
         return _encode_json({"error": {"status": status, "message": _reason(status)}}), _JSON
     return _STATUS_LINES[status].encode(), _TEXT
-
-
-# Errors about the name, or about the file that it leads to; and errors of a machine that is busy, which pass.
-_NOT_THERE = {
-    getattr(errno, f"E{name}")
-    for name in "NOENT NOTDIR ISDIR LOOP NAMETOOLONG INVAL ILSEQ BADF NXIO NODEV OPNOTSUPP".split()
-}
-_BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
-
-
-def _refuse_file(error: OSError | ValueError) -> None:
-    """Raise the HttpException for a file that cannot be opened; return if it is a failure of the application."""
-    code = error.errno if isinstance(error, OSError) else errno.EINVAL  # ValueError: a NUL, or no text of this locale
-    if code in _NOT_THERE:
-        raise NotFoundException(str(error)) from error
-    if code in _BUSY:
-        raise HttpException(503, str(error)) from error
 
 
 # The web's usual files by extension. The standard library's table differs between its versions, and its global
@@ -2138,28 +2095,22 @@ def _content_type(extension: str) -> str:
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
-# Not every system has all of these flags. open() would wait for a writer if the file has just become a FIFO.
-_READ_ONLY = sum(
-    getattr(os, flag, 0) for flag in ("O_RDONLY", "O_BINARY", "O_CLOEXEC", "O_NOINHERIT", "O_NONBLOCK", "O_NOCTTY")
-)
-
-
 class _FileBody(io.FileIO):
     """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        descriptor = os.open(path, _READ_ONLY)
+    on_close: Callable[[], None] | None = None  # called once
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, opener=lambda path, flags: os.open(path, flags | _UNBLOCKED))
         try:
-            self.info = os.fstat(descriptor)
+            self.info = os.fstat(self.fileno())
             if not stat.S_ISREG(self.info.st_mode):
                 raise NotFoundException(f"no regular file any more: {path!r}")
-            super().__init__(descriptor)
         except BaseException:
-            os.close(descriptor)
+            super().close()
             raise
-        self.path = os.fspath(path)
+        self.path = path
         self.size = self._unread = self.info.st_size  # bytes that are sent, and those of them that are still to be read
-        self.on_close: Callable[[], None] | None = None
 
     @property
     def whole(self) -> bool:
@@ -2181,40 +2132,43 @@ class _FileBody(io.FileIO):
         return data
 
     def __iter__(self) -> Iterator[bytes]:
-        while data := self.read(_PIECE):
-            yield data
+        return iter(functools.partial(self.read, _PIECE), b"")
 
     def close(self) -> None:
-        """Close the file, then call `on_close` once."""
         super().close()
         callback, self.on_close = self.on_close, None
         if callback is not None:
             callback()
 
 
+_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for a writer if the file has just become a FIFO
+# Errors about the name of a file, and errors of a machine that is busy.
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+_BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _WINDOWS = os.name == "nt"
-# Names that are no file's name on Windows: those of devices, which lie in every directory and may keep whoever opens
-# them; names with a character that no name holds, such as the colon of a stream; names that lose their end.
+# No names of files on Windows: those of devices, which may keep whoever opens them; names with a character that stands
+# for something else, such as the colon of a stream; names that lose their end.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
 )  # fmt: skip
 
 
-def _open_file(path: str | os.PathLike[str]) -> _FileBody:
-    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy.
-
-    Other things are not even opened, because that might wait for ever.
-    """
+def _open_file(path: str) -> _FileBody:
+    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy."""
     try:
         if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
-        if stat.S_ISREG(os.stat(path).st_mode):
+        if stat.S_ISREG(os.stat(path).st_mode):  # others are not even opened, because that may wait or do something
             return _FileBody(path)
     except (OSError, ValueError) as error:
-        _refuse_file(error)
+        code = getattr(error, "errno", errno.EINVAL)  # ValueError: a NUL, or no text of this locale
+        if code in _NOT_THERE:
+            raise NotFoundException(str(error)) from error
+        if code in _BUSY:
+            raise HttpException(503, str(error)) from error
         raise
-    raise NotFoundException(f"not a regular file: {os.fspath(path)!r}")
+    raise NotFoundException(f"not a regular file: {path!r}")
 
 
 class _File:
