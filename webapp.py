@@ -1973,12 +1973,12 @@ class Request:
 # What does a response send? A body is bytes, or an object with `begin`: a JSON document, a stream or a file.
 #
 #     _Document({"a": 1}).begin(request, None, handler)     (b'{"a": 1}', {}, None)
-#     _File(file).begin(request, None, handler)             (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
+#     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
 # `begin` runs when the response is sent, and does everything that can fail: it encodes the document, draws the first
 # chunk of the stream, chooses the range of the file. So the error path still answers a failure. It returns the body
 # as the server gets it, header fields, and a status, None if the body asks for none. It is told the status that the
-# application has set, and the function that gave the body, for messages. Names to remember: `_Stream`, `_File`,
+# application has set, and the function that gave the body, for messages. Names to remember: `_Document`, `_Stream`,
 # `_FileBody`. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip the names of files.
 
 _TEXT = "text/plain; charset=UTF-8"
@@ -2098,6 +2098,7 @@ def _content_type(extension: str) -> str:
 class _FileBody(io.FileIO):
     """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
 
+    filename: str | None = None  # of a download
     on_close: Callable[[], None] | None = None  # called once
 
     def __init__(self, path: str) -> None:
@@ -2117,10 +2118,23 @@ class _FileBody(io.FileIO):
         """Whether all of the file is sent."""
         return self.size == self.info.st_size
 
-    def limit(self, start: int, end: int) -> None:
-        """Send only the bytes from `start` up to `end`."""
-        self.seek(start)
-        self.size = self._unread = end - start
+    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
+        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
+        info = self.info
+        etag, modified = _validators(info)
+        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
+        if self.filename is not None:
+            fields["Content-Disposition"] = _attachment(self.filename)
+        if status in (None, 200):
+            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
+                status = 304
+            elif wanted := _parse_range(request, info):
+                start, end = wanted
+                self.seek(start)
+                self.size = self._unread = end - start
+                fields["Content-Range"] = f"bytes {start}-{end - 1}/{info.st_size}"
+                status = 206
+        return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next bytes; raise OSError if the file has become shorter than the response has promised."""
@@ -2171,32 +2185,6 @@ def _open_file(path: str) -> _FileBody:
     raise NotFoundException(f"not a regular file: {path!r}")
 
 
-class _File:
-    """An open file. With a `filename` it is a download."""
-
-    __slots__ = ("_file", "_filename")
-
-    def __init__(self, file: _FileBody, filename: str | None = None) -> None:
-        self._file = file
-        self._filename = filename
-
-    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
-        info = self._file.info
-        etag, modified = _validators(info)
-        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
-        if self._filename is not None:
-            fields["Content-Disposition"] = _attachment(self._filename)
-        if status in (None, 200):
-            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
-                status = 304
-            elif wanted := _parse_range(request, info):
-                self._file.limit(*wanted)
-                fields["Content-Range"] = f"bytes {wanted[0]}-{wanted[1] - 1}/{info.st_size}"
-                status = 206
-        return self._file, {name.lower(): ((name, value),) for name, value in fields.items()}, status
-
-
 def _validators(info: os.stat_result) -> tuple[str, str]:
     """Return a strong ETag and Last-Modified (RFC 9110 section 8.8)."""
     modified = min(info.st_mtime_ns // 10**9, int(time.time()))  # not in the future: section 8.8.2.1
@@ -2233,11 +2221,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 
     A server may ignore several ranges and malformed ones (RFC 9110 section 14.2). This one does.
     """
-    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", ""))
-    if not match or request.method != "GET":
-        return None
-    if_range = request.environ.get("HTTP_IF_RANGE")
-    if if_range is not None and if_range not in _validators(info):
+    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", "")) if request.method == "GET" else None
+    if match is None or request.environ.get("HTTP_IF_RANGE") not in (None, *_validators(info)):
         return None
     size = info.st_size
     first, last, suffix = match.groups()
@@ -2563,7 +2548,7 @@ class Response:
 
     # Bodies.
 
-    def _build(self, body: bytes | _Document | _Stream | _File, content_type: str) -> Response:
+    def _build(self, body: bytes | _Document | _Stream | _FileBody, content_type: str) -> Response:
         self._refuse_if_sent()
         self._body = body
         self._content_type = content_type
@@ -2691,7 +2676,8 @@ class Response:
 
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._close_later(file)
-        return self._build(_File(file, filename), content_type or _content_type(os.path.splitext(file.path)[1]))
+        file.filename = filename
+        return self._build(file, content_type or _content_type(os.path.splitext(file.path)[1]))
 
     # Sending.
 
