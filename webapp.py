@@ -1443,6 +1443,11 @@ class _HtmlFormatter(string.Formatter):
         try:
             return super().vformat(format_string, args, kwargs)
         except Exception as error:
+            name = re.split(r"[.[]", self.field)[0]
+            given = [*map(str, range(len(args))), *kwargs]
+            if type(error) in (IndexError, KeyError) and name not in given:
+                known = ", ".join(given) or "nothing"
+                raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
             _explain(error, f"the value for {{{self.field}}}" if self.field else _BRACES)
             raise
 
@@ -1452,15 +1457,6 @@ class _HtmlFormatter(string.Formatter):
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.field = field_name
         return super().get_field(field_name, args, kwargs)
-
-    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        try:
-            return super().get_value(key, args, kwargs)
-        except HttpException:  # a form without this field
-            raise
-        except LookupError:
-            given = ", ".join(map(str, (*range(len(args)), *kwargs.keys()))) or "nothing"
-            raise _MissingValue(f"no value for {{{key}}}, only for {given}: {_BRACES}") from None
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if hasattr(value, "__html_format__"):
@@ -1506,8 +1502,9 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
         )
     if not values:
         return template
-    page = _HtmlFormatter().vformat(template, (), values)
-    if all(field is None for _, field, _, _ in string.Formatter().parse(template)):
+    formatter = _HtmlFormatter()
+    page = formatter.vformat(template, (), values)
+    if not formatter.field:
         raise ValueError(
             f"html() would ignore its values ({', '.join(values)}): the template has no field such as "
             f"{{{next(iter(values))}}}, and {{{{ stands for a single brace"
@@ -1556,9 +1553,9 @@ def _path_segments(environ: _Environ) -> list[str]:
 
 
 def _raw_path(environ: _Environ) -> str | None:
-    """Return SCRIPT_NAME and PATH_INFO as the client sent them, if only that shows that a %2F is no separator.
+    """Return the path of the raw target: SCRIPT_NAME and PATH_INFO as sent, with each %2F that is no separator.
 
-    None if nothing is to be shown, if the server does not tell the raw target, or if it belongs to another path. Empty
+    None if it has no %2F, if the server does not tell the target, and if the target belongs to another path. Empty
     segments need not agree, because some servers drop them.
     """
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
@@ -1618,13 +1615,15 @@ class _RequestHeaders(Fields[str]):
         return () if value is None or (value == "" and key[:8] == "CONTENT_") else (value,)
 
     def __iter__(self) -> Iterator[str]:
-        keys = dict.fromkeys(["CONTENT_TYPE", "CONTENT_LENGTH"])
-        keys.update(dict.fromkeys(key[5:] for key in self._environ if key.startswith("HTTP_")))
-        return (name for name in (key.replace("_", "-").title() for key in keys) if name in self)
+        keys = [key[5:] for key in self._environ if key.startswith("HTTP_")]
+        names = (key.replace("_", "-").title() for key in ("CONTENT_TYPE", "CONTENT_LENGTH", *keys))
+        return iter(dict.fromkeys(name for name in names if name in self))
 
 
-class _BodyInput(io.RawIOBase):
+class _BodyInput:
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
+
+    __slots__ = ("_left", "_read", "_sized")
 
     def __init__(self, source: Any, length: int | None, limit: int) -> None:
         # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
@@ -1632,15 +1631,7 @@ class _BodyInput(io.RawIOBase):
         self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
         self._left = limit if length is None else length  # bytes that may still come
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def read(self, size: int = _PIECE, /) -> bytes:
+    def read(self, size: int = _PIECE) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
         if self._sized:
             size = min(size, self._left)
@@ -1659,6 +1650,21 @@ class _BodyInput(io.RawIOBase):
         if self._left < 0:
             raise HttpException(413, "the body is larger than the application takes")
         return data
+
+
+class _BodyStream(io.RawIOBase):
+    """The body as the raw file below `Request.stream`."""
+
+    def __init__(self, body: _BodyInput) -> None:
+        self._body = body
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._body.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class _Observer:
@@ -1708,10 +1714,6 @@ class Request:
     def _close_with(self, callback: Callable[[], object]) -> None:
         self._closing.append(callback)
 
-    def _vary_on(self, name: str) -> None:
-        if name not in self._varies:
-            self._varies += (name,)
-
     # Its target.
 
     @_once
@@ -1745,10 +1747,9 @@ class Request:
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        raw = _raw_path(self.environ)
-        if raw is None:
-            raw = (self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")).replace("%", "%25")
-        path = _quote(_STRAY_PERCENT.sub("%25", raw), "%" + _PATH_SAFE, "latin-1", "replace")
+        raw, known = _raw_path(self.environ), self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
+        names = known.split("/") if raw is None else map(_unescape_percent, raw.split("/"))
+        path = "/".join(_quote(name, _PATH_SAFE[1:], "latin-1", "replace") for name in names)  # a slash in one is %2F
         query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
         return f"{self.scheme}://{self.host}{path or '/'}{query}"
 
@@ -1783,7 +1784,7 @@ class Request:
     def _content_parameter(self, name: str, default: str) -> str:
         return _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get(name, default)
 
-    @property
+    @_once
     def content_length(self) -> int | None:
         """Length of the body in bytes, None if none was sent. HttpException 400 if it is no number."""
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
@@ -1798,12 +1799,12 @@ class Request:
         A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
         latin-1. `cookies[name]` without such a cookie is a 400, as it is for a form. The response gets `Vary: Cookie`.
         """
-        self._vary_on("Cookie")
+        self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
-        for sent in self.environ.get("HTTP_COOKIE", "").split(";"):
-            piece = sent
-            with contextlib.suppress(UnicodeError):
-                piece = _wsgi_text(sent)
+        for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
+            if not piece.isascii():
+                with contextlib.suppress(UnicodeError):
+                    piece = _wsgi_text(piece)
             name, value = piece.split("=", 1) if "=" in piece else ("", piece)
             name, value = name.strip(" \t"), value.strip(" \t")
             if len(value) > 1 and value[0] == value[-1] == '"':
@@ -1817,7 +1818,7 @@ class Request:
 
         This decides the form of the default error body. The response gets `Vary: Accept`.
         """
-        self._vary_on("Accept")
+        self._varies += ("Accept",)
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
 
     def accepts(self, *media_types: str) -> str | None:
@@ -1828,7 +1829,7 @@ class Request:
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
-        self._vary_on("Accept")
+        self._varies += ("Accept",)
         ranges = list(_parse_accept(self.environ.get("HTTP_ACCEPT", "").strip(" \t,") or "*/*"))
         weights = {offer: _quality(offer, ranges) for offer in media_types}
         best = max(weights, key=weights.__getitem__, default="")
@@ -1860,10 +1861,10 @@ class Request:
 
         Reading raises HttpException 400 if the body ends early. RuntimeError if a multipart form was read before.
         """
-        return io.BufferedReader(self._input("stream", sys.maxsize), _PIECE)
+        return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
 
     def _input(self, reader: str, limit: int) -> Any:
-        """Return the body as a file for the attribute `reader`; RuntimeError if another attribute has taken it."""
+        """Return the body for the attribute `reader`, with a `read`; RuntimeError if another attribute took it."""
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
         if self._reader not in ("", reader):
@@ -2779,7 +2780,7 @@ class Response:
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
-        names = list(self._request._varies)
+        names = list(dict.fromkeys(self._request._varies))
         if "vary" in self._headers:
             said = [value for _, value in self._headers["vary"]]
             known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
