@@ -91,7 +91,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
 from types import GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, Optional, TextIO, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Optional, TextIO, TypeVar, Union, cast, overload
 from wsgiref.handlers import SimpleHandler
 
 # Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
@@ -1176,31 +1176,26 @@ class Markup(str):
         return f"{type(self).__name__}({super().__repr__()})"
 
     def __add__(self, other: Any) -> Markup:
-        if not (isinstance(other, str) or _is_html(other)):
-            return NotImplemented
-        return type(self)(super().__add__(self.escape(other)))
+        joins = isinstance(other, str) or _is_html(other)
+        return type(self)(super().__add__(self.escape(other))) if joins else NotImplemented
 
     def __radd__(self, other: Any) -> Markup:
-        if not (isinstance(other, str) or _is_html(other)):
-            return NotImplemented
-        return self.escape(other) + self
+        return self.escape(other) + self if isinstance(other, str) or _is_html(other) else NotImplemented
 
     def __mod__(self, values: Any) -> Markup:
-        if isinstance(values, tuple):
-            values = tuple(map(_PercentValue, values))
-        elif hasattr(type(values), "__getitem__") and not isinstance(values, str):
-            values = _PercentValue(values)  # a mapping
+        if hasattr(values, "keys"):
+            values = _PercentValue(values)
         else:
-            values = (_PercentValue(values),)
+            values = tuple(map(_PercentValue, values if isinstance(values, tuple) else (values,)))
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
         """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
-        return type(self)(_format_html(self, args, kwargs))
+        return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
         """Format as `format(**mapping)` does, without a copy of the mapping."""
-        return type(self)(_format_html(self, (), mapping))
+        return type(self)(_HtmlFormatter().vformat(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
@@ -1217,27 +1212,20 @@ class Markup(str):
 
 _TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
 
-# The methods of str whose result is made of the text itself; some put an argument into it, the one at that position.
-_ESCAPED_ARGUMENT = dict.fromkeys(
-    "__getitem__ __mul__ __rmul__ capitalize casefold expandtabs lower lstrip partition removeprefix removesuffix "
-    "rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill".split()
-)
-_ESCAPED_ARGUMENT.update(center=1, ljust=1, replace=1, rjust=1)
+
+def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a method of str whose result is made of the text: the text that it puts in is escaped, its result Markup."""
+    if method.__name__ in ("center", "ljust", "replace", "rjust") and len(args) > 1:
+        args = (args[0], self.escape(args[1]), *args[2:])
+    made = method(self, *args, **kwargs)
+    return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
 
 
-def _keeping_markup(name: str, escaped: int | None) -> Callable[..., Any]:
-    method = getattr(str, name)
-
-    @functools.wraps(method)
-    def keeping(self: Markup, *args: Any, **kwargs: Any) -> Any:
-        made = method(self, *(self.escape(a) if i == escaped else a for i, a in enumerate(args)), **kwargs)
-        return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
-
-    return keeping
-
-
-for _method, _escaped in _ESCAPED_ARGUMENT.items():
-    setattr(Markup, _method, _keeping_markup(_method, _escaped))
+for _method in (
+    "__getitem__ __mul__ __rmul__ capitalize casefold center expandtabs ljust lower lstrip partition removeprefix "
+    "removesuffix replace rjust rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill"
+).split():
+    setattr(Markup, _method, partialmethod(_keep, getattr(str, _method)))
 
 
 class _PercentValue:
@@ -1264,60 +1252,23 @@ class _PercentValue:
         return float(self._value)
 
 
-def _escape(text: str) -> str:
-    """Return plain text as HTML, with the character references that markupsafe writes."""
-    text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace('"', "&#34;").replace("'", "&#39;")
-
-
-def _is_template_string(value: object) -> bool:
-    # By name, as nothing but Python 3.14 (PEP 750) has the module, and only a program that uses it imports it.
-    return type(value).__module__ == "string.templatelib" and type(value).__name__ == "Template"
-
-
 def _is_html(value: object) -> bool:
-    return hasattr(value, "__html__") or _is_template_string(value)
+    # A template string (PEP 750) is known by name, because Python has the module since 3.14.
+    kind = type(value)
+    return hasattr(value, "__html__") or (kind.__module__, kind.__name__) == ("string.templatelib", "Template")
 
 
 def _as_html(value: Any) -> str:
     """Return a value as HTML: HTML as it is, the text of anything else escaped."""
     if hasattr(value, "__html__"):
         return cast(str, value.__html__())
-    if _is_template_string(value):
+    if _is_html(value):
         return "".join(part if isinstance(part, str) else _interpolated(part) for part in value)
-    return _escape(str(value))
+    text = str.replace(str(value), "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&#34;").replace("'", "&#39;")  # the references that markupsafe writes
 
 
-def _formatted(value: Any, format_spec: str) -> str:
-    """Return `format(value, format_spec)` as HTML."""
-    if hasattr(value, "__html_format__"):
-        value = value.__html_format__(format_spec)
-    elif not _is_html(value):
-        value = format(value, format_spec)
-    elif format_spec:
-        raise ValueError(f"{type(value).__name__} takes no format {format_spec!r}, because it has no __html_format__")
-    return _as_html(value)
-
-
-_CONVERSIONS: dict[str, Callable[[object], str]] = {"a": ascii, "r": repr, "s": str}
-
-
-def _interpolated(part: Any) -> str:
-    """Return an interpolation of a template string as HTML."""
-    value = _CONVERSIONS[part.conversion](part.value) if part.conversion else part.value
-    try:
-        return _formatted(value, part.format_spec) if part.format_spec else _joined(value)
-    except Exception as error:
-        _explain(error, f"the value for {{{part.expression}}}")
-        raise
-
-
-def _joined(value: Any) -> str:
-    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
-    listed = isinstance(value, Iterable) and getattr(type(value), "__str__", None) is object.__str__
-    if not listed or isinstance(value, Mapping) or _is_html(value):
-        return _formatted(value, "")
-    return "".join(map(_joined, value))
+_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
 class _MissingValue(KeyError, IndexError):
@@ -1327,52 +1278,60 @@ class _MissingValue(KeyError, IndexError):
 
 
 class _HtmlFormatter(string.Formatter):
-    """Formats one template as str.format does, and makes HTML of each field."""
+    """Formats one template as str.format does, and makes HTML of each field. A failure says which field it was."""
 
     field = ""  # that was looked up last; "" before the first one
+
+    def vformat(self, format_string: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        try:
+            return super().vformat(format_string, args, kwargs)
+        except Exception as error:
+            name = re.split(r"[.[]", self.field)[0]
+            given = [*map(str, range(len(args))), *kwargs]
+            if type(error) in (IndexError, KeyError) and name not in given:
+                known = ", ".join(given) or "nothing"
+                raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+            _explain(error, f"the value for {{{self.field}}}" if self.field else _BRACES)
+            raise
+
+    def parse(self, format_string: str) -> Iterable[Any]:
+        return list(super().parse(format_string))  # a broken template fails here, before its first field
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.field = field_name
         return super().get_field(field_name, args, kwargs)
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if "&" in format_spec:  # a field within it, as in {price:{width}}, was escaped on its way here
-            format_spec = html.unescape(format_spec)
-        return _formatted(value, format_spec)
+        if hasattr(value, "__html_format__"):
+            # A field within the format, as in {price:{width}}, was escaped on its way here.
+            value = value.__html_format__(html.unescape(format_spec))
+        elif not _is_html(value):
+            value = format(value, html.unescape(format_spec))
+        elif format_spec:
+            raise ValueError(f"{_name(type(value))} takes no format {format_spec!r}, because it has no __html_format__")
+        return _as_html(value)
 
 
-_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
-
-
-def _format_html(template: str, args: Sequence[Any], values: Mapping[str, Any], *, all_ignored: str = "") -> str:
-    """Return a template with its fields filled in as HTML; a failure says which field it was.
-
-    ValueError with the text `all_ignored`, if it is given, for a template without any field.
-    """
+def _interpolated(part: Any) -> str:
+    """Return an interpolation of a template string as HTML."""
     formatter = _HtmlFormatter()
+    value = formatter.convert_field(part.value, part.conversion)
     try:
-        text = formatter.vformat(template, args, values)
+        return formatter.format_field(value, part.format_spec) if part.format_spec else _joined(value)
     except Exception as error:
-        field = formatter.field
-        given = [str(name) for name in (*range(len(args)), *(values if isinstance(values, Mapping) else ()))]
-        name = re.split(r"[.[]", field)[0]
-        if type(error) in (IndexError, KeyError) and name not in given:
-            known = ", ".join(given) or "nothing"
-            raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
-        try:
-            list(formatter.parse(template))
-        except ValueError:
-            _explain(error, _BRACES)
-        else:
-            _explain(error, f"the value for {{{field}}}")
+        _explain(error, f"the value for {{{part.expression}}}")
         raise
-    if all_ignored and not formatter.field:
-        raise ValueError(all_ignored)
-    return text
 
 
-# A page consists of more than this.
-_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
+def _joined(value: Any) -> str:
+    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
+    listed = isinstance(value, Iterable) and type(value).__str__ is object.__str__
+    if not listed or isinstance(value, Mapping) or _is_html(value):
+        return _HtmlFormatter().format_field(value, "")
+    return "".join(map(_joined, value))
+
+
+_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")  # a page is more than this
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
@@ -1386,10 +1345,14 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
         )
     if not values:
         return template
-    names = ", ".join(values)
-    example = f"{{{next(iter(values))}}}"
-    told = f"html() would ignore its values ({names}): the template has no field such as {example}"
-    return _format_html(template, (), values, all_ignored=f"{told}, and {{{{ stands for a single brace")
+    formatter = _HtmlFormatter()
+    page = formatter.vformat(template, (), values)
+    if not formatter.field:
+        raise ValueError(
+            f"html() would ignore its values ({', '.join(values)}): the template has no field such as "
+            f"{{{next(iter(values))}}}, and {{{{ stands for a single brace"
+        )
+    return page
 
 
 # ---- the request -----------------------------------------------------------------------------------------------------
@@ -1411,21 +1374,7 @@ _PIECE = 65536  # bytes that are read or sent at a time
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
-_ENCODED_SLASH = re.compile("%2[Ff]")
 _quote = urllib.parse.quote
-
-
-def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
-    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8.
-
-    A server decodes PATH_INFO, so a %2F in it looks like a separator. The segments come from the raw target if the
-    server tells it and it belongs to this path.
-    """
-    if target is not None and "%2" in target:
-        raw = _raw_path(environ, path, target)
-        if raw is not None:
-            return [_wsgi_text(_unescape_percent(segment)) for segment in raw.split("/") if segment]
-    return _named_segments(_wsgi_text(path))
 
 
 def _named_segments(path: str) -> list[str]:
@@ -1437,61 +1386,60 @@ def _as_path(segments: Iterable[str]) -> str:
     return "".join("/" + segment for segment in segments)
 
 
-def _raw_path(environ: _Environ, path: str, target: str) -> str | None:
-    """Return the part of the raw target that became PATH_INFO, None if the target belongs to another path.
+def _path_segments(environ: _Environ) -> list[str]:
+    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8."""
+    raw = _raw_path(environ)
+    if raw is None:
+        return _named_segments(_wsgi_text(environ.get("PATH_INFO", "")))
+    above = len(_named_segments(environ.get("SCRIPT_NAME", "")))
+    return [_wsgi_text(_unescape_percent(segment)) for segment in _named_segments(raw)[above:]]
 
-    Empty segments need not agree, because some servers drop them.
+
+def _raw_path(environ: _Environ) -> str | None:
+    """Return the path of the raw target: SCRIPT_NAME and PATH_INFO as sent, with each %2F that is no separator.
+
+    None if it has no %2F, if the server does not tell the target, and if the target belongs to another path. Empty
+    segments need not agree, because some servers drop them.
     """
-    raw = target.partition("?")[0].encode("latin-1", "replace").decode("latin-1")
+    raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
+    if "%2" not in raw:
+        return None
     if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
         raw = "/" + raw.partition("//")[2].partition("/")[2]
-    for name in _named_segments(environ.get("SCRIPT_NAME", "")):
-        head, slash, tail = raw.lstrip("/").partition("/")
-        if _unescape_percent(head) != name:
-            return None
-        raw = slash + tail
+    names = [_unescape_percent(segment) for segment in _named_segments(raw)]
+    above = _named_segments(environ.get("SCRIPT_NAME", ""))
+    below = names[len(above) :]
     # Servers decode the whole path, or leave %2F as it is (cheroot).
-    whole, partly = _unescape_percent(raw), "%2F".join(map(_unescape_percent, _ENCODED_SLASH.split(raw)))
-    return raw if _named_segments(path) in map(_named_segments, (whole, partly)) else None
+    readings = (_named_segments("/".join(below)), [name.replace("/", "%2F") for name in below])
+    agrees = names[: len(above)] == above and _named_segments(environ.get("PATH_INFO", "")) in readings
+    return raw if agrees else None
 
 
-def _utf8_or_latin1(text: str) -> str:
-    try:
-        return _wsgi_text(text)
-    except UnicodeError:
-        return text
+class _once(Generic[_T]):
+    """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
 
+    A body can be read only once, so a second look at a broken body must get the same failure. functools.cached_property
+    keeps no failure. Before Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
+    """
 
-if TYPE_CHECKING:
-    from functools import cached_property as _once
-else:
+    def __init__(self, compute: Callable[[Any], _T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
 
-    class _once:
-        """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
-
-        A body can be read only once, so whoever reads a broken body again must get the same failure.
-        functools.cached_property keeps no failure. Before Python 3.12 it also holds a lock while it computes, so one
-        slow upload would stop all others.
-        """
-
-        def __init__(self, compute):
-            self._compute = compute
-            self._name = compute.__name__
-            self.__doc__ = compute.__doc__
-
-        def __get__(self, request, owner):
-            if request is None:
-                return self
-            failure = request._failures.get(self._name) if request._failures else None
-            if failure is not None:
-                raise copy.copy(failure)
-            try:
-                value = request.__dict__[self._name] = self._compute(request)
-            except HttpException as error:
-                # A copy has no traceback, which would refer to the request and keep both in memory.
-                request._failures = {**(request._failures or {}), self._name: copy.copy(error)}
-                raise
-            return value
+    def __get__(self, request: Any, owner: object) -> _T:
+        if request is None:
+            return cast(_T, self)
+        if self._name in request._failures:
+            raise copy.copy(request._failures[self._name])
+        try:
+            value: _T = self._compute(request)
+        except HttpException as error:
+            # A copy has no traceback, which would refer to the request and keep both in memory.
+            request._failures = {**request._failures, self._name: copy.copy(error)}
+            raise
+        request.__dict__[self._name] = value
+        return value
 
 
 class _RequestHeaders(Fields[str]):
@@ -1510,25 +1458,25 @@ class _RequestHeaders(Fields[str]):
         return () if value is None or (value == "" and key[:8] == "CONTENT_") else (value,)
 
     def __iter__(self) -> Iterator[str]:
-        keys = dict.fromkeys(["CONTENT_TYPE", "CONTENT_LENGTH"])
-        keys.update(dict.fromkeys(key[5:] for key in self._environ if key.startswith("HTTP_")))
-        return (name for name in (key.replace("_", "-").title() for key in keys) if name in self)
+        keys = [key[5:] for key in self._environ if key.startswith("HTTP_")]
+        names = (key.replace("_", "-").title() for key in ("CONTENT_TYPE", "CONTENT_LENGTH", *keys))
+        return iter(dict.fromkeys(name for name in names if name in self))
 
 
 class _BodyInput:
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
-    __slots__ = ("_left", "_limit", "_read")
+    __slots__ = ("_left", "_read", "_sized")
 
-    def __init__(self, source: Any, length: int | None, limit: int | None) -> None:
+    def __init__(self, source: Any, length: int | None, limit: int) -> None:
         # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
         self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
-        self._left = length  # None: the server ends the input (wsgi.input_terminated)
-        self._limit = limit  # bytes that may still come before it is a 413; None: any number
+        self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
+        self._left = limit if length is None else length  # bytes that may still come
 
     def read(self, size: int = _PIECE) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
-        if self._left is not None:
+        if self._sized:
             size = min(size, self._left)
         if not size:
             return b""
@@ -1539,14 +1487,11 @@ class _BodyInput:
         except Exception as error:  # another server has its own classes for a broken chunk or a closed connection
             stalls = isinstance(error, (TimeoutError, socket.timeout))  # two classes before Python 3.10
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
-        if self._left is not None:
-            if not data:
-                raise HttpException(400, f"the body ended {self._left:,} bytes early")
-            self._left -= len(data)
-        if self._limit is not None:
-            self._limit -= len(data)
-            if self._limit < 0:
-                raise HttpException(413, "the body is larger than the application takes")
+        if self._sized and not data:
+            raise HttpException(400, f"the body ended {self._left:,} bytes early")
+        self._left -= len(data)
+        if self._left < 0:
+            raise HttpException(413, "the body is larger than the application takes")
         return data
 
 
@@ -1571,18 +1516,16 @@ class _Observer:
     It is the only key that this file adds to an environ. Any server may leave it out.
 
         explain(reason)          why the answer has its status: one printable line for an access log, never for a client
-        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type
+        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type; an
+                                 HttpException refuses it
         unanswered(error)        no error hook has answered `error`; False if the observer has heard of it before
     """
 
-    def explain(self, reason: str) -> None:
-        """Take the reason of an answer."""
+    def explain(self, reason: str) -> None: ...
 
-    def begin_stream(self, content_type: str) -> None:
-        """Take the news that a stream begins; raise an HttpException to refuse it."""
+    def begin_stream(self, content_type: str) -> None: ...
 
     def unanswered(self, error: BaseException) -> bool:
-        """Take an exception that no hook has answered."""
         return True
 
 
@@ -1597,37 +1540,22 @@ def _observer(environ: _Environ) -> _Observer:
 class Request:
     """The request of a client. Its attributes are computed when they are first read; do not assign to them.
 
-    The docstring of each attribute says what it raises. Made by the dispatcher.
+    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. The docstring of each other
+    attribute says what it raises. Made by the dispatcher.
     """
 
-    __slots__ = {
-        "environ": "The WSGI environment (PEP 3333).",
-        "method": "The request method as sent.",
-        "_app": "The `WebApp`, for its limits.",
-        "_closing": "Called when the response is closed: temporary files, streams, WebContext.on_close.",
-        "_failures": "The HttpException of each attribute that could not be read.",
-        "_reader": "The attribute that has taken the input: body, form or stream. Others would find it empty.",
-        "_varies": "The header fields that the response depends on, for its Vary.",
-        "__dict__": "The values of `_once`.",
-    }
+    _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
+    _reader = ""  # the attribute that has taken the input: body, form or stream; others would find it empty
+    _varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        self._closing: list[Callable[[], object]] | None = None
-        self._failures: dict[str, HttpException] | None = None
-        self._reader = ""
-        self._varies: tuple[str, ...] = ()
+        self._closing: list[Callable[[], object]] = []  # called when the response is closed, the last one first
 
     def _close_with(self, callback: Callable[[], object]) -> None:
-        if self._closing is None:
-            self._closing = []
         self._closing.append(callback)
-
-    def _vary_on(self, name: str) -> None:
-        if name not in self._varies:
-            self._varies += (name,)
 
     # Its target.
 
@@ -1659,24 +1587,12 @@ class Request:
         hosts = (self._forwarded("HOST"), self.environ.get("HTTP_HOST", ""), own)
         return next(filter(_is_authority, hosts), "localhost")  # at a Unix socket a server may be called by a path
 
-    @property
-    def _target(self) -> str | None:
-        """The raw target, from the servers that tell it."""
-        return self.environ.get("REQUEST_URI") or self.environ.get("RAW_URI")
-
-    def _segments(self) -> list[str]:
-        """Return the segments of the path, as the router gets them."""
-        return _path_segments(self.environ, self.environ.get("PATH_INFO") or "/", self._target)
-
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        script_name, path = self.environ.get("SCRIPT_NAME", ""), self.environ.get("PATH_INFO", "")
-        target = self._target or ""
-        raw = _raw_path(self.environ, path, target) if "%2" in target else None
-        pieces = [path] if raw is None else map(_unescape_percent, _ENCODED_SLASH.split(raw))
-        path = _quote(script_name, _PATH_SAFE, "latin-1", "replace")
-        path += "%2F".join(_quote(piece, _PATH_SAFE, "latin-1", "replace") for piece in pieces)
+        raw, known = _raw_path(self.environ), self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
+        names = known.split("/") if raw is None else map(_unescape_percent, raw.split("/"))
+        path = "/".join(_quote(name, _PATH_SAFE[1:], "latin-1", "replace") for name in names)  # a slash in one is %2F
         query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
         return f"{self.scheme}://{self.host}{path or '/'}{query}"
 
@@ -1711,7 +1627,7 @@ class Request:
     def _content_parameter(self, name: str, default: str) -> str:
         return _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get(name, default)
 
-    @property
+    @_once
     def content_length(self) -> int | None:
         """Length of the body in bytes, None if none was sent. HttpException 400 if it is no number."""
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
@@ -1726,17 +1642,18 @@ class Request:
         A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
         latin-1. `cookies[name]` without such a cookie is a 400, as it is for a form. The response gets `Vary: Cookie`.
         """
-        self._vary_on("Cookie")
+        self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
         for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
-            name, equals, value = piece.partition("=")
-            if not equals:
-                name, value = "", piece
+            if not piece.isascii():
+                with contextlib.suppress(UnicodeError):
+                    piece = _wsgi_text(piece)
+            name, value = piece.split("=", 1) if "=" in piece else ("", piece)
             name, value = name.strip(" \t"), value.strip(" \t")
             if len(value) > 1 and value[0] == value[-1] == '"':
                 value = value[1:-1]
             if name or value:
-                cookies.append((_utf8_or_latin1(name), _utf8_or_latin1(value)))
+                cookies.append((name, value))
         return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
@@ -1744,7 +1661,7 @@ class Request:
 
         This decides the form of the default error body. The response gets `Vary: Accept`.
         """
-        self._vary_on("Accept")
+        self._varies += ("Accept",)
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
 
     def accepts(self, *media_types: str) -> str | None:
@@ -1755,14 +1672,11 @@ class Request:
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
-        self._vary_on("Accept")
-        accept = self.environ.get("HTTP_ACCEPT", "")
-        if not accept.strip(" \t,"):
-            return media_types[0] if media_types else None
-        ranges = list(_parse_accept(accept))
-        weights = [_quality(offer, ranges) for offer in media_types]
-        best = max(weights, default=0.0)
-        return media_types[weights.index(best)] if best > 0 else None
+        self._varies += ("Accept",)
+        ranges = list(_parse_accept(self.environ.get("HTTP_ACCEPT", "").strip(" \t,") or "*/*"))
+        weights = {offer: _quality(offer, ranges) for offer in media_types}
+        best = max(weights, key=weights.__getitem__, default="")
+        return best if weights.get(best, 0) > 0 else None
 
     # Its input.
 
@@ -1790,12 +1704,12 @@ class Request:
 
         Reading raises HttpException 400 if the body ends early. RuntimeError if a multipart form was read before.
         """
+        return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
+
+    def _input(self, reader: str, limit: int) -> Any:
+        """Return the body for the attribute `reader`, with a `read`; RuntimeError if another attribute took it."""
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
-        return io.BufferedReader(_BodyStream(self._input("stream", None)), _PIECE)
-
-    def _input(self, reader: str, limit: int | None) -> _BodyInput:
-        """Return the body for the attribute `reader`; RuntimeError if another attribute has read it."""
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if that failed, it fails again, with the same answer
             raise RuntimeError(f"request.{reader}: the body was already read as request.{self._reader}")
@@ -1803,7 +1717,7 @@ class Request:
         length = self.content_length
         if length is None and not self.environ.get("wsgi.input_terminated"):
             length = 0
-        if length is not None and limit is not None and length > limit:
+        if length is not None and length > limit:
             raise HttpException(413, f"a body of {length:,} bytes, where {limit:,} are taken")
         return _BodyInput(self.environ["wsgi.input"], length, limit)
 
@@ -1855,23 +1769,20 @@ class Request:
 
     @_once
     def _parts(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+        app = self._app
         if self.content_type == "application/x-www-form-urlencoded":
-            return _parse_urlencoded(self._small_body().decode("latin-1"), self._app._max_fields, 413), _NO_FILES
-        if self.content_type == "multipart/form-data":
-            return self._multipart()
-        sent = f"the body is {self.content_type[:80]}" if self.content_type else "there is no body with a Content-Type"
-        nothing: Fields[Any] = Fields(reason=f"{sent}, so no form")
-        return nothing, nothing
-
-    def _multipart(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+            return _parse_urlencoded(self._small_body().decode("latin-1"), app._max_fields, 413), _NO_FILES
+        if self.content_type != "multipart/form-data":
+            sent = self.content_type[:80]
+            reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
+            nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
+            return nothing, nothing
         boundary = self._content_parameter("boundary", "").encode("latin-1", "replace")
         if not boundary:
             raise HttpException(400, "a multipart form without a boundary")
-        app = self._app
-        read = io.BytesIO(self.body).read if "body" in self.__dict__ else self._input("form", app._max_body_size).read
-        fields, files = _parse_multipart(
-            read, boundary, max_fields=app._max_fields, max_form_memory=app._max_form_memory
-        )
+        read = self._input("form", app._max_body_size).read
+        limits = {"max_fields": app._max_fields, "max_form_memory": app._max_form_memory}
+        fields, files = _parse_multipart(read, boundary, **limits)
         for _, upload in files:
             self._close_with(upload.file.close)
         return Fields(fields), Fields(files)
@@ -1890,14 +1801,14 @@ class Request:
         found: dict[str, Any] = _Given({}, "input")
         for part in ("query", "form", "json"):
             with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
-                if part == "json":
-                    members = self.json if self._is_json() else None
-                    found.update(members if isinstance(members, dict) else {})
-                else:
-                    fields: Fields[str] = getattr(self, part)
-                    for name in fields:
-                        values = fields.getall(name)
-                        found[name] = values if len(values) > 1 else values[0]
+                if part == "json" and not self._is_json():
+                    continue
+                given = getattr(self, part)
+                if isinstance(given, dict):
+                    found.update(given)
+                elif isinstance(given, Fields):
+                    lists = ((name, given.getall(name)) for name in given)
+                    found.update((name, values if len(values) > 1 else values[0]) for name, values in lists)
         return found
 
 
@@ -1906,12 +1817,12 @@ class Request:
 # What does a response send? A body is bytes, or an object with `begin`: a JSON document, a stream or a file.
 #
 #     _Document({"a": 1}).begin(request, None, handler)     (b'{"a": 1}', {}, None)
-#     _File(file).begin(request, None, handler)             (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
+#     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
 # `begin` runs when the response is sent, and does everything that can fail: it encodes the document, draws the first
 # chunk of the stream, chooses the range of the file. So the error path still answers a failure. It returns the body
 # as the server gets it, header fields, and a status, None if the body asks for none. It is told the status that the
-# application has set, and the function that gave the body, for messages. Names to remember: `_Stream`, `_File`,
+# application has set, and the function that gave the body, for messages. Names to remember: `_Document`, `_Stream`,
 # `_FileBody`. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip the names of files.
 
 _TEXT = "text/plain; charset=UTF-8"
@@ -1982,13 +1893,8 @@ def _encode_event(event: Any) -> bytes:
     fields = {"data": event} if isinstance(event, str) else event
     if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(_EVENT_FIELDS):
         raise TypeError(f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)}, not {event!r:.80}")
-    return ("".join(_event_lines(fields)) + "\n").encode("utf-8", "replace")
-
-
-def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
-    for name in _EVENT_FIELDS:
-        if name not in fields:
-            continue
+    written = ""
+    for name in filter(fields.__contains__, _EVENT_FIELDS):
         value = fields[name]
         text = value if isinstance(value, str) else _encode_json(value).decode()
         lines = _LINE_END.split(text)
@@ -1997,7 +1903,8 @@ def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
         if name == "retry" and not (text.isascii() and text.isdigit()):
             raise ValueError(f"the retry of an event is a whole number of milliseconds, not {text!r:.80}")
         prefix = "" if name == "comment" else name
-        yield from (f"{prefix}: {line}\n" for line in lines)
+        written += "".join(f"{prefix}: {line}\n" for line in lines)
+    return (written + "\n").encode("utf-8", "replace")
 
 
 def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
@@ -2005,23 +1912,6 @@ def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
     if as_json:
         return _encode_json({"error": {"status": status, "message": _PHRASES[status]}}), _JSON
     return _STATUS_LINES[status].encode(), _TEXT
-
-
-# Errors about the name, or about the file that it leads to; and errors of a machine that is busy, which pass.
-_NOT_THERE = {
-    getattr(errno, f"E{name}")
-    for name in "NOENT NOTDIR ISDIR LOOP NAMETOOLONG INVAL ILSEQ BADF NXIO NODEV OPNOTSUPP".split()
-}
-_BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
-
-
-def _refuse_file(error: OSError | ValueError) -> None:
-    """Raise the HttpException for a file that cannot be opened; return if it is a failure of the application."""
-    code = error.errno if isinstance(error, OSError) else errno.EINVAL  # ValueError: a NUL, or no text of this locale
-    if code in _NOT_THERE:
-        raise NotFoundException(str(error)) from error
-    if code in _BUSY:
-        raise HttpException(503, str(error)) from error
 
 
 # The web's usual files by extension. The standard library's table differs between its versions, and its global
@@ -2049,38 +1939,46 @@ def _content_type(extension: str) -> str:
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
-# Not every system has all of these flags. open() would wait for a writer if the file has just become a FIFO.
-_READ_ONLY = sum(
-    getattr(os, flag, 0) for flag in ("O_RDONLY", "O_BINARY", "O_CLOEXEC", "O_NOINHERIT", "O_NONBLOCK", "O_NOCTTY")
-)
-
-
 class _FileBody(io.FileIO):
     """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        descriptor = os.open(path, _READ_ONLY)
+    filename: str | None = None  # of a download
+    on_close: Callable[[], None] | None = None  # called once
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, opener=lambda path, flags: os.open(path, flags | _UNBLOCKED))
         try:
-            self.info = os.fstat(descriptor)
+            self.info = os.fstat(self.fileno())
             if not stat.S_ISREG(self.info.st_mode):
                 raise NotFoundException(f"no regular file any more: {path!r}")
-            super().__init__(descriptor)
         except BaseException:
-            os.close(descriptor)
+            super().close()
             raise
-        self.path = os.fspath(path)
+        self.path = path
         self.size = self._unread = self.info.st_size  # bytes that are sent, and those of them that are still to be read
-        self.on_close: Callable[[], None] | None = None
 
     @property
     def whole(self) -> bool:
         """Whether all of the file is sent."""
         return self.size == self.info.st_size
 
-    def limit(self, start: int, end: int) -> None:
-        """Send only the bytes from `start` up to `end`."""
-        self.seek(start)
-        self.size = self._unread = end - start
+    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
+        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
+        info = self.info
+        etag, modified = _validators(info)
+        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
+        if self.filename is not None:
+            fields["Content-Disposition"] = _attachment(self.filename)
+        if status in (None, 200):
+            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
+                status = 304
+            elif wanted := _parse_range(request, info):
+                start, end = wanted
+                self.seek(start)
+                self.size = self._unread = end - start
+                fields["Content-Range"] = f"bytes {start}-{end - 1}/{info.st_size}"
+                status = 206
+        return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next bytes; raise OSError if the file has become shorter than the response has promised."""
@@ -2092,66 +1990,43 @@ class _FileBody(io.FileIO):
         return data
 
     def __iter__(self) -> Iterator[bytes]:
-        while data := self.read(_PIECE):
-            yield data
+        return iter(functools.partial(self.read, _PIECE), b"")
 
     def close(self) -> None:
-        """Close the file, then call `on_close` once."""
         super().close()
         callback, self.on_close = self.on_close, None
         if callback is not None:
             callback()
 
 
+_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for a writer if the file has just become a FIFO
+# Errors about the name of a file, and errors of a machine that is busy.
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+_BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _WINDOWS = os.name == "nt"
-# Names that are no file's name on Windows: those of devices, which lie in every directory and may keep whoever opens
-# them; names with a character that no name holds, such as the colon of a stream; names that lose their end.
+# No names of files on Windows: those of devices, which may keep whoever opens them; names with a character that stands
+# for something else, such as the colon of a stream; names that lose their end.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
 )  # fmt: skip
 
 
-def _open_file(path: str | os.PathLike[str]) -> _FileBody:
-    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy.
-
-    Other things are not even opened, because that might wait for ever.
-    """
+def _open_file(path: str) -> _FileBody:
+    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy."""
     try:
         if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
-        if stat.S_ISREG(os.stat(path).st_mode):
+        if stat.S_ISREG(os.stat(path).st_mode):  # others are not even opened, because that may wait or do something
             return _FileBody(path)
     except (OSError, ValueError) as error:
-        _refuse_file(error)
+        code = getattr(error, "errno", errno.EINVAL)  # ValueError: a NUL, or no text of this locale
+        if code in _NOT_THERE:
+            raise NotFoundException(str(error)) from error
+        if code in _BUSY:
+            raise HttpException(503, str(error)) from error
         raise
-    raise NotFoundException(f"not a regular file: {os.fspath(path)!r}")
-
-
-class _File:
-    """An open file. With a `filename` it is a download."""
-
-    __slots__ = ("_file", "_filename")
-
-    def __init__(self, file: _FileBody, filename: str | None = None) -> None:
-        self._file = file
-        self._filename = filename
-
-    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
-        info = self._file.info
-        etag, modified = _validators(info)
-        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
-        if self._filename is not None:
-            fields["Content-Disposition"] = _attachment(self._filename)
-        if status in (None, 200):
-            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
-                status = 304
-            elif wanted := _parse_range(request, info):
-                self._file.limit(*wanted)
-                fields["Content-Range"] = f"bytes {wanted[0]}-{wanted[1] - 1}/{info.st_size}"
-                status = 206
-        return self._file, {name.lower(): ((name, value),) for name, value in fields.items()}, status
+    raise NotFoundException(f"not a regular file: {path!r}")
 
 
 def _validators(info: os.stat_result) -> tuple[str, str]:
@@ -2190,11 +2065,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 
     A server may ignore several ranges and malformed ones (RFC 9110 section 14.2). This one does.
     """
-    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", ""))
-    if not match or request.method != "GET":
-        return None
-    if_range = request.environ.get("HTTP_IF_RANGE")
-    if if_range is not None and if_range not in _validators(info):
+    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", "")) if request.method == "GET" else None
+    if match is None or request.environ.get("HTTP_IF_RANGE") not in (None, *_validators(info)):
         return None
     size = info.st_size
     first, last, suffix = match.groups()
@@ -2520,7 +2392,7 @@ class Response:
 
     # Bodies.
 
-    def _build(self, body: bytes | _Document | _Stream | _File, content_type: str) -> Response:
+    def _build(self, body: bytes | _Document | _Stream | _FileBody, content_type: str) -> Response:
         self._refuse_if_sent()
         self._body = body
         self._content_type = content_type
@@ -2648,7 +2520,8 @@ class Response:
 
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._close_later(file)
-        return self._build(_File(file, filename), content_type or _content_type(os.path.splitext(file.path)[1]))
+        file.filename = filename
+        return self._build(file, content_type or _content_type(os.path.splitext(file.path)[1]))
 
     # Sending.
 
@@ -2750,7 +2623,7 @@ class Response:
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
-        names = list(self._request._varies)
+        names = list(dict.fromkeys(self._request._varies))
         if "vary" in self._headers:
             said = [value for _, value in self._headers["vary"]]
             known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
@@ -3418,7 +3291,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     depth = len(scope._whole(prefix)[0])
 
     def serve_file(context: WebContext) -> Response:
-        request, segments = context.request, context.request._segments()
+        request, segments = context.request, _path_segments(context.request.environ)
         _check_readings(context, depth, segments, is_matched=True)
         names = segments[depth:]
         if any(map(_NOT_SERVED.match, names)):
@@ -3505,7 +3378,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, context.request._segments(), is_matched=True)
+        _check_readings(context, depth, _path_segments(context.request.environ), is_matched=True)
         gateway, response = _Gateway(), context.response
         result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
         response._close_later(result)
@@ -4187,7 +4060,7 @@ class WebApp(Scope):
             context.route, context._values = self._router.look_up(path, method)
         if context.route is None:
             try:
-                segments = _path_segments(environ, path, target)
+                segments = _path_segments(environ)
             except UnicodeError:
                 return HttpException(400, "the path is not UTF-8")
             context.route, context._values, methods = self._router.match(segments, method)
@@ -4301,7 +4174,7 @@ class WebApp(Scope):
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
         try:
-            methods = self._router.match(context.request._segments(), "")[2]
+            methods = self._router.match(_path_segments(context.request.environ), "")[2]
         except UnicodeError:
             methods = ()
         context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
