@@ -2371,34 +2371,29 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. Its key
-# comes from the secret and from the cookie's name, so the signature of one cookie is worth nothing in another. A
+# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. A
 # session ends when its time is over; the server cannot take it back. The name to remember: `_Session`. Read beside it:
-# RFC 2104. A first reading may skip the checks of secrets.
+# RFC 2104. A first reading may skip `_signing_keys`.
 
 _MAX_COOKIE = 4093  # bytes of the whole Set-Cookie value: the smallest limit among browsers
-_NO_SECRET = 5  # bytes: all keys of that length can be tried in minutes with one signed cookie
-_GOOD_SECRET = 16  # bytes: nobody can try all keys of 128 bits
 _MAKE_SECRET = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
 
 
-def _signing_keys(secret_key: str | bytes | Sequence[str | bytes] | None, cookie: str) -> list[bytes]:
-    """Return the keys that sign and verify the cookie of that name; raise ValueError for what cannot be a secret."""
+def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
+    """Return the keys of the cookie of that name, the one that signs first; ValueError for a key that is no secret."""
     if secret_key is None:
         return []
-    secrets = [secret_key] if isinstance(secret_key, (str, bytes)) else secret_key
-    listed = secrets if isinstance(secrets, Iterable) else ()
-    keys = [secret.encode() if isinstance(secret, str) else secret for secret in listed]
+    secrets = secret_key if isinstance(secret_key, (list, tuple)) else [secret_key]
+    keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
     if not keys or not all(isinstance(key, bytes) for key in keys):
         raise ValueError("secret_key is a str or bytes, or a list of them")
     for key in keys:
-        if len(key.strip()) <= _NO_SECRET:
-            raise ValueError(f"secret_key: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
-        if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
-            weak = "a secret_key of %d bytes may be guessed (%s); %s"
-            _LOG.warning(weak, len(key), _place(), _MAKE_SECRET)
-    # RFC 5869 section 2.2. The secret is the message of the hash and not its key: an application that signs texts of a
-    # client with the same secret cannot be made to sign this text.
+        if len(key.strip()) <= 5:  # with one signed cookie, somebody can try all of them in minutes
+            raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {_MAKE_SECRET}")
+        if len(key) < 16 or len(set(key)) <= 5:  # nobody can try all keys of 128 bits
+            _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), _MAKE_SECRET)
+    # The signature of one cookie is worth nothing in another. The secret is the message of this hash and not its key
+    # (RFC 5869 section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
     return [_hmac(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -2408,43 +2403,31 @@ def _hmac(key: bytes, message: bytes) -> bytes:
     return hmac.digest(key, message, "sha256")
 
 
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+def _base64(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-def _session_text(value: object) -> str:
-    """Return `value` as JSON; raise TypeError for what would come back as something else."""
-    _check_keys(value)
-    return _SESSION_ENCODER.encode(value)
-
-
-def _as_session_value(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(
-        f"{type(value).__name__} would not come back as what it is; a session keeps str, int, float, bool, None, "
-        f"and lists and dicts of them: {_value(value)}"
-    )
-
-
-_SESSION_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_as_session_value)
-
-
-def _check_keys(value: object) -> None:
-    members: Iterable[object] = value if isinstance(value, (list, tuple)) else ()
+def _plain(value: Any) -> Any:
+    """Return a deep copy of a session's value; raise TypeError if JSON would bring it back as something else."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"the key {_value(key)} would come back as a str: give str({_value(key)})")
-        members = value.values()
-    for member in members:
-        _check_keys(member)
+        return {key: _plain(member) for key, member in value.items()}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    kept = "a session keeps str, int, float, bool, None, and lists and dicts of them"
+    raise TypeError(f"{type(value).__name__} would not come back as what it is; {kept}: {_value(value)}")
+
+
+def _session_text(values: object) -> str:
+    return json.dumps(_plain(values), separators=(",", ":"), allow_nan=False)
 
 
 class _Session:
     """The session of one request: its values, and the cookie that they come from and go to."""
-
-    __slots__ = ("_keys", "_loaded", "_max_age", "_name", "_secure", "values")
 
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
         """Read the session of a request; RuntimeError without keys, ValueError for a name that needs https."""
@@ -2455,28 +2438,25 @@ class _Session:
         self._max_age = max_age
         self._secure = request.scheme == "https"
         _check_prefix(name, secure=self._secure)  # also for a page that only reads: the author learns it at once
-        self._loaded = self._verified(request.cookies.get(name, ""))
+        self._loaded = self._verified(request.cookies.get(name, "").encode())
         self.values: dict[str, Any] = json.loads(self._loaded)
 
-    def _verified(self, cookie: str) -> str:
+    def _verified(self, cookie: bytes) -> str:
         """Return the JSON in a cookie; "{}" if we did not sign the cookie, or too long ago."""
         from hmac import compare_digest
 
-        signed, _, signature = cookie.rpartition(".")
-        document, _, stamp = signed.rpartition(".")
-        signatures = [_base64(_hmac(key, signed.encode())).encode() for key in self._keys]
-        valid = [compare_digest(own, signature.encode()) for own in signatures]
+        signed, _, signature = cookie.rpartition(b".")
+        document, _, stamp = signed.rpartition(b".")
+        valid = [compare_digest(_base64(_hmac(key, signed)), signature) for key in self._keys]
         if not any(valid) or time.time() - int(stamp) > self._max_age:  # a stamp that we have signed is a number
             return "{}"
-        return base64.urlsafe_b64decode(document + "==").decode()
+        return base64.urlsafe_b64decode(document + b"==").decode()
 
     def copy(self) -> _Session:
-        """Return a session with the values as they are now; the copy is not deep if they cannot be written."""
+        """Return a session with the values as they are now; it shares values that cannot be written."""
         other = copy.copy(self)
-        try:
-            other.values = json.loads(_session_text(self.values))
-        except Exception:  # sending reports it
-            other.values = self.values.copy()
+        with contextlib.suppress(Exception):  # sending reports it
+            other.values = _plain(self.values)
         return other
 
     def headers(self, giver: object) -> _HeaderPairs:
@@ -2491,15 +2471,12 @@ class _Session:
             raise
         if text == self._loaded:
             return _NO_HEADERS
-        line = ""
-        if not self.values:
-            line = _write_cookie(self._name, "", secure=self._secure, max_age=0, expires=0)
-        else:
-            signed = f"{_base64(text.encode())}.{int(time.time())}"
-            value = f"{signed}.{_base64(_hmac(self._keys[0], signed.encode()))}"
-            if len(value) < _MAX_COOKIE:
-                line = _write_cookie(self._name, value, secure=self._secure, max_age=self._max_age)
-        if not 0 < len(line) <= _MAX_COOKIE:
+        line = _write_cookie(self._name, "", secure=self._secure, max_age=self._max_age if self.values else 0)
+        if self.values:
+            signed = _base64(text.encode()) + b".%d" % time.time()
+            value = signed + b"." + _base64(_hmac(self._keys[0], signed))
+            line = line.replace("=", "=" + value.decode(), 1)  # no character of it needs a check
+        if len(line) > _MAX_COOKIE:
             needs = f"needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere"
             raise ValueError(f"the session{_of(giver)} {needs}")
         return {_cookie_key(self._name, None, "/"): (("Set-Cookie", line),)}
