@@ -391,7 +391,6 @@ _YEAR_2000 = 946_684_800  # a time stamp
 def _write_cookie(
     name: str,
     value: str,
-    *,
     secure: bool,
     max_age: int | None = None,
     expires: float | datetime | None = None,
@@ -2489,23 +2488,14 @@ class _Session:
 #     response.code(201).header("X-Mine", "1").json({"id": 7})
 #     start_response("201 Created", [("Content-Type", "application/json"), ("X-Mine", "1"), ("Content-Length", "9")])
 #
-# A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. The dispatcher undoes a
-# failure with `_save` and `_restore`. Sending fixes status and body. Header fields can be added until the hand-over,
-# because after hooks do that. They are a dict from a name in small letters to pairs. The dict is replaced and never
-# changed, so that a reference to it is a copy. Read beside it: RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading
-# may skip `cookie`.
+# A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending fixes status and
+# body. Header fields can be added until the hand-over, because after hooks do that. They are a dict from a name in
+# small letters to pairs. The dict is replaced and never changed, so that a reference to it is a copy. Read beside it:
+# RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
 
 _NOT_GIVEN: Any = object()  # where None is a value
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
-
-
-def _rather(value: object) -> str:
-    """Say what else was meant by a value that is no response, if that can be guessed."""
-    kind = value if isinstance(value, type) else type(value)
-    if issubclass(kind, BaseException):
-        return f"; an exception is raised: raise {_name(kind)}(...)"
-    return f"; or call it: {_name(value)}()" if callable(value) else ""
 
 
 class Response:
@@ -2536,8 +2526,6 @@ class Response:
         self._session: _Session | None = None
         self._state = _OPEN
 
-    # State.
-
     @property
     def status(self) -> int:
         """The status as it stands; 200 until one is set."""
@@ -2565,13 +2553,8 @@ class Response:
     @property
     def headers(self) -> _Headers:
         """The header fields so far, by name in any case; `getall(name)` lists the values of a repeated one."""
-        own = self.has_body and "content-type" not in self._headers
-        return _Headers(self._header_list([("Content-Type", self._content_type)] if own else []))
-
-    def _header_list(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        for fields in self._headers.values():
-            headers += fields
-        return headers
+        own = [("Content-Type", self._content_type)] if self.has_body and "content-type" not in self._headers else []
+        return _Headers(itertools.chain(own, *self._headers.values()))
 
     def _refuse_if_sent(self) -> None:
         if self._state != _OPEN:
@@ -2624,26 +2607,17 @@ class Response:
         """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
-        `secure` follows the request's scheme unless given; `samesite` is Strict, Lax, None as a str, or None for no
-        such attribute. ValueError for what a cookie cannot hold (`;`, control characters), for `expires` with a number
-        of seconds that belongs into `max_age`, and for what browsers do not take: `samesite="None"` or `partitioned`
-        without `secure`, more than 4,096 bytes, or a name that begins with `__Secure-`, `__Host-`, `__Http-` or
-        `__Host-Http-` without the attributes which that promises.
+        `secure` follows the request's scheme unless given; `samesite` is a str or None for no such attribute.
+
+        ValueError for `;` and control characters, for a small `expires` that is meant as `max_age`, and for cookies
+        that browsers refuse: `samesite="None"` or `partitioned` without `secure`, more than 4,096 bytes, or a name
+        beginning with `__Secure-`, `__Host-`, `__Http-` or `__Host-Http-` without the attributes that it promises.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
-        line = _write_cookie(
-            name,
-            value,
-            max_age=max_age,
-            expires=expires,
-            path=path,
-            domain=domain,
-            secure=self._request.scheme == "https" if secure is None else secure,
-            httponly=httponly,
-            samesite=samesite,
-            partitioned=partitioned,
-        )
+        if secure is None:
+            secure = self._request.scheme == "https"
+        line = _write_cookie(name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned)
         return self._replace_header(_cookie_key(name, domain, path), ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
@@ -2668,14 +2642,13 @@ class Response:
     def html(self, template: str | Template, /, **values: Any) -> Response:
         """Build an HTML body.
 
-        With `values`, the template is formatted as by str.format, and every formatted field is escaped, unless its
-        value is a `Markup`. Escaping knows nothing of context: it is right for text and for quoted attributes, and
-        not enough inside <script> or <style>, in an attribute without quotes, or for an href that may begin with
-        "javascript:". A literal brace is written twice. Without `values` the template goes out as it is. KeyError for
-        a value that the template wants and nobody gave.
+        With `values`, the template is formatted as by str.format, and each field is escaped, unless its value is a
+        `Markup`. A literal brace is written twice. KeyError for a missing value. Without `values` the template goes
+        out as it is. A template string of Python 3.14, t"<li>{name}", holds its values itself; an iterable of values
+        is written one after the other.
 
-        On Python 3.14 a template string, t"<li>{name}", holds its values itself: each is escaped, but for Markup and
-        other template strings, and an iterable of values is written one after the other.
+        Escaping is right for text and for quoted attributes. It is not enough inside <script> or <style>, in an
+        attribute without quotes, or for an href that may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -2749,8 +2722,8 @@ class Response:
         # Before anything can fail, because the caller does not close a stream that it has given away.
         self._close_later(iterable)
         # The members, numbers or letters of a single event or chunk would be taken for many.
-        whole: tuple[type, ...] = (Mapping, bytes, bytearray, memoryview, *((str,) if write is _encode_event else ()))
-        if isinstance(iterable, whole) or not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
+        whole = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
+        if whole or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
             call = ": call it" if callable(iterable) else ""
             raise TypeError(f"a stream is an iterable of its chunks or events, not {_value(iterable)}{call}")
         chunks = iter(iterable)
@@ -2799,8 +2772,7 @@ class Response:
     def _send(self, value: Any = None, giver: object = None) -> None:
         """Send `value`, or what was built if it is None or the response; messages name `giver`, which gave it."""
         if self._state != _OPEN:
-            if hasattr(value, "__next__"):
-                self._close_later(value)
+            self._close_later(value)
             self._refuse_if_sent()
         if type(value) is str:  # most handlers return one
             self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
@@ -2845,10 +2817,14 @@ class Response:
         elif hasattr(value, "__next__"):
             self.stream(value)
         else:
+            kind = value if isinstance(value, type) else type(value)
+            hint = f"; or call it: {_name(value)}()" if callable(value) else ""
+            if issubclass(kind, BaseException):
+                hint = f"; an exception is raised: raise {_name(kind)}(...)"
+            other = f"code(404) for a status, json(document) for any other document){hint}"
             raise TypeError(
                 f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, "
-                "Markup or an iterator, or use context.response (code(404) for a status, json(document) for any other "
-                f"document){_rather(value)}"
+                f"Markup or an iterator, or use context.response ({other}"
             )
 
     def _open_session(self) -> dict[str, Any]:
@@ -2884,11 +2860,9 @@ class Response:
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
-        names = list(self._request._varies)
-        if "vary" in self._headers:
-            said = [value for _, value in self._headers["vary"]]
-            known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
-            names = said + [name for name in names if not known & {name.lower(), "*"}]
+        said = [value for _, value in self._headers.get("vary", ())]
+        known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
+        names = said + [name for name in self._request._varies if not known & {name.lower(), "*"}]
         self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
@@ -2901,8 +2875,8 @@ class Response:
         if self._request._varies:
             self._note_variance()
         headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
-        if self._headers:
-            self._header_list(headers)
+        for fields in self._headers.values():
+            headers += fields
         if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
             headers = _without(headers, "content-type", "content-length")
         elif (length := len(body) if isinstance(body, bytes) else getattr(body, "size", None)) is not None:
