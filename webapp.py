@@ -3469,7 +3469,7 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
 # than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
 # the real name of the file that was opened, must lead to the same route. Otherwise the hooks of another route might
 # have to run, and the answer is a 404. `_Gateway` is the server's side of PEP 3333: mounts, the test client and the
-# server share it. A first reading may skip `_fold` and `_shifted`.
+# server share it. A first reading may skip `_fold` and `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
@@ -3479,8 +3479,6 @@ _IGNORABLE = re.compile(
 # A name that begins with a dot, or holds a slash, a backslash or a NUL; on Windows also a name that no file can have.
 _NOT_SERVED = re.compile(r"\.|.*[/\\\0]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
 _SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
-_PATH_SEGMENT = re.compile("[^/]+")
-_ONE_READING = re.compile(r"(?:/[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)+")  # a path that each file system reads in the same way
 
 
 def _fold(name: str) -> str:
@@ -3494,28 +3492,20 @@ def _fold(name: str) -> str:
 
 def _folded(app: WebApp) -> _Router:
     """Return a router that finds the routes of `app` by folded segments; of two routes that became one, the first."""
-    router, is_other = _Router(), False
+    router = _Router()
     for route in app._routes:
         segments = _parse_pattern(route.pattern)
-        folded = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments]
-        is_other |= folded != segments
         with contextlib.suppress(ValueError):
-            router.add(route, folded)
-    return router if is_other else app._router
+            router.add(route, [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments])
+    return router
 
 
-def _check_readings(context: WebContext, depth: int, segments: Sequence[str], is_matched: bool = False) -> None:
-    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`.
-
-    `is_matched`: the router has found the route by just these segments.
-    """
+def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
+    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
     path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
-    if is_matched and app._folded_router is app._router:
-        if _ONE_READING.fullmatch(path) and path.count("/") == len(segments):
-            return
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
@@ -3534,7 +3524,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
     def serve_file(context: WebContext) -> Response:
         request, segments = context.request, context.request._segments()
-        _check_readings(context, depth, segments, is_matched=True)
+        _check_readings(context, depth, segments)
         names = segments[depth:]
         if any(map(_NOT_SERVED.match, names)):
             raise NotFoundException(f"not a name to serve: {names!r}")
@@ -3543,7 +3533,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         except NotFoundException:
             if not os.path.isdir(os.path.join(root, *names)):
                 raise
-        segments = [*segments, "index.html"]
+        segments.append("index.html")
         _check_readings(context, depth, segments)
         response = _build_below(context, depth, root, segments)
         # A browser resolves the links of the page against the path of the request, so it has to end with a slash.
@@ -3578,14 +3568,10 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
 
 
 def _real_path(file: _FileBody) -> str:
-    """Return where an open file lies, with links resolved.
-
-    Linux tells it of the open file. Elsewhere `os.path.realpath` looks at the path once more, so a person who can
-    exchange links in the directory at just that moment can deceive this function there.
-    """
+    """Return where an open file lies, with links resolved."""
     try:
         return os.readlink(f"/proc/self/fd/{file.fileno()}")
-    except OSError:
+    except OSError:  # not on Linux: somebody may exchange a link now, and deceive the second look at the path
         return os.path.realpath(file.path)
 
 
@@ -3602,13 +3588,14 @@ def _mistaken(app: object) -> str:
     if not callable(app):
         return f"{name} is no WSGI application"
     try:
-        if _takes(_signature(app), None, None):
-            return ""
+        signature = _signature(app)
     except TypeError:
         return f"{name} is async, an ASGI application, and this takes WSGI"
+    if _takes(signature, None, None):
+        return ""
     if isinstance(app, type):
         return f"{name} is a class: give an application made of it, {name}()"
-    if _takes(_signature(app)):
+    if _takes(signature):
         return f"{name} takes no arguments: give the application that it makes, {name}()"
     return f"{name} takes no (environ, start_response), as a WSGI application does"
 
@@ -3620,7 +3607,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, context.request._segments(), is_matched=True)
+        _check_readings(context, depth, context.request._segments())
         gateway, response = _Gateway(), context.response
         result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
         response._close_later(result)
@@ -3638,18 +3625,16 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
-
-    The new SCRIPT_NAME never begins with two slashes, because a link made of it would then name a host.
-    """
-    path = environ.get("PATH_INFO", "")
-    end = [0, *(segment.end() for segment in _PATH_SEGMENT.finditer(path))][depth]
-    script_name, path = environ.get("SCRIPT_NAME", "") + path[:end], path[end:]
-    if "//" in script_name or script_name == "/":
-        script_name = _as_path(_named_segments(script_name))
-    if not script_name and path:
+    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME."""
+    names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
+    for _ in range(depth):
+        name, slash, rest = path.lstrip("/").partition("/")
+        names.append(name)
+        path = slash + rest
+    # Neither of them may begin with two slashes, because a link made of it would then name a host.
+    if not names and path:
         path = "/" + path.lstrip("/")
-    return {**environ, "SCRIPT_NAME": script_name, "PATH_INFO": path}
+    return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
 
 
 class _Gateway:
