@@ -4495,22 +4495,18 @@ def same_origin(context: WebContext) -> None:
     host or port. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
-    if request.method in ("GET", "HEAD", "OPTIONS", "TRACE"):
-        return
-    site = request.headers.get("Sec-Fetch-Site")
-    origin = request.headers.get("Origin")
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
     if site is not None:
         foreign = site not in ("same-origin", "none")
-    else:
-        foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
-    if foreign:
+    if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
         raise HttpException(403, f"a {request.method} from another site: {origin!r}")
 
 
 def _origin(url: str) -> str:
-    default_port = {"http": ":80", "https": ":443"}.get(url.partition("://")[0].lower(), "")
+    """Return an origin without the port that its scheme implies."""
     url = url.strip(" \t").lower()
-    return url[: -len(default_port)] if default_port and url.endswith(default_port) else url
+    return url.removesuffix(":443" if url.startswith("https:") else ":80")
 
 
 # ---- the test client -------------------------------------------------------------------------------------------------
@@ -4520,8 +4516,8 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client shows what a browser would get from the server below: it never repairs a response, and a response that
-# the server would cut off is an exception. It opens no socket. `_call` does for one request what PEP 3333 asks of a
-# server; the functions above it turn arguments into an environ. A first reading may skip all of them.
+# the server would cut off is an exception. It opens no socket. `TestClient._exchange` does for one request what
+# PEP 3333 asks of a server. A first reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 _MAX_REDIRECTS = 10  # browsers stop at 20
@@ -4546,13 +4542,8 @@ _SERVER_ENVIRON: _Environ = {
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
     """Return fields as pairs; a value of a type in `repeated` makes one pair for each of its items."""
-    items: Any = fields.items() if isinstance(fields, Mapping) else fields
-    several = ((name, value if isinstance(value, repeated) else (value,)) for name, value in items)
-    return [(name, value) for name, values in several for value in values]
-
-
-def _urlencode(fields: _FieldSource) -> str:
-    return urllib.parse.urlencode(_pairs(fields))
+    pairs: Any = fields.items() if isinstance(fields, Mapping) else fields
+    return [(name, item) for name, value in pairs for item in (value if isinstance(value, repeated) else (value,))]
 
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
@@ -4570,12 +4561,14 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
 
 def _header_entries(headers: _FieldSource) -> dict[str, str]:
     """Return the environment entries of header fields; `UnicodeEncodeError` for what is not latin-1."""
-    values: dict[str, list[str]] = {}
+    entries: dict[str, str] = {}
     for name, value in _pairs(headers):
         key = name.upper().replace("-", "_")
         key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
-        values.setdefault(key, []).append(str(value).encode("latin-1").decode("latin-1"))
-    return {key: ("; " if key == "HTTP_COOKIE" else ", ").join(several) for key, several in values.items()}
+        earlier = [entries[key]] if key in entries else []
+        entries[key] = ("; " if key == "HTTP_COOKIE" else ", ").join([*earlier, str(value)])
+        entries[key].encode("latin-1")
+    return entries
 
 
 def _to_bytes(value: Any) -> bytes:
@@ -4611,7 +4604,7 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
     elif files is not None:
         content, content_type = _encode_multipart(form or (), files)
     elif form is not None:
-        content, content_type = _urlencode(form).encode(), "application/x-www-form-urlencoded"
+        content, content_type = urllib.parse.urlencode(_pairs(form)).encode(), "application/x-www-form-urlencoded"
     elif body is None:
         return b"", {}
     elif isinstance(body, (str, bytes, bytearray, memoryview)):
@@ -4621,14 +4614,6 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
     return content, {"CONTENT_TYPE": content_type, "CONTENT_LENGTH": str(len(content))}
 
 
-def _is_expired(attributes: Mapping[str, str]) -> bool:
-    """Say whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
-    if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):
-        return int(attributes["max-age"]) <= 0
-    expires = _parse_http_date(attributes.get("expires", ""))
-    return expires is not None and expires <= time.time()
-
-
 class _TestObserver(_Observer):
     """Keeps the exceptions that no error hook has answered."""
 
@@ -4636,18 +4621,18 @@ class _TestObserver(_Observer):
         self.errors: list[BaseException] = []
 
     def unanswered(self, error: BaseException) -> bool:
-        is_new = all(error is not known for known in self.errors)
-        if is_new:
-            self.errors.append(error)
-        return is_new
+        if any(error is known for known in self.errors):
+            return False
+        self.errors.append(error)
+        return True
 
 
 class _TestResponse:
     """What a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
 
-    def __init__(self, status_line: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        code, _, self.reason = status_line.partition(" ")
-        self.status = int(code)
+    def __init__(self, gateway: _Gateway, body: bytes) -> None:
+        status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
+        self.status, self.reason = int(status[:3]), status[4:]
         self.headers = _Headers(headers)
         self.body = body
 
@@ -4663,20 +4648,6 @@ class _TestResponse:
 
     def __repr__(self) -> str:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
-
-
-def _call(app: _WSGIApplication, environ: _Environ) -> _TestResponse:
-    """Do for one request what PEP 3333 asks of a server; RuntimeError for a response that a server would cut off."""
-    gateway = _Gateway()
-    result = app(environ, gateway.start_response)
-    try:
-        body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
-    finally:
-        close = getattr(result, "close", None)
-        if close is not None:
-            close()
-    status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
-    return _TestResponse(status, headers, body)
 
 
 class TestClient:
@@ -4698,12 +4669,11 @@ class TestClient:
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
 
     def __init__(self, app: Callable[..., Iterable[bytes]], *, raise_errors: bool = False) -> None:
+        if mistake := _mistaken(app):
+            raise TypeError(f"TestClient(): {mistake}")
         self.cookies: dict[str, str] = {}
         self._app = app
         self._raise_errors = raise_errors
-        mistake = _mistaken(app)
-        if mistake:
-            raise TypeError(f"TestClient(): {mistake}")
 
     def request(
         self,
@@ -4740,7 +4710,7 @@ class TestClient:
         entries = {
             **_SERVER_ENVIRON,
             "REQUEST_METHOD": method,
-            **_target_entries(path, _urlencode(query or ())),
+            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
             "wsgi.input": io.BytesIO(content),
             "wsgi.errors": sys.stderr,
             **described,
@@ -4777,12 +4747,17 @@ class TestClient:
         return response
 
     def _exchange(self, environ: dict[str, Any]) -> _TestResponse:
-        observer = _TestObserver()
+        observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
         environ = {"webapp.server": observer, **environ, **({"HTTP_COOKIE": cookies} if cookies else {})}
         try:
-            response = _call(self._app, environ)
+            result = self._app(environ, gateway.start_response)
+            try:
+                body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
+            finally:
+                getattr(result, "close", lambda: None)()
+            response = _TestResponse(gateway, body)
             for header in response.headers.getall("Set-Cookie"):
                 self._keep_cookie(header)
             if self._raise_errors and observer.errors:
@@ -4800,11 +4775,15 @@ class TestClient:
 
     def _keep_cookie(self, header: str) -> None:
         parts = header.encode("latin-1").decode("utf-8", "surrogateescape").split(";")
-        pair, *attributes = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
-        if _is_expired({name.lower(): value for name, _, value in attributes}):
-            self.cookies.pop(pair[0], None)
-        else:
-            self.cookies[pair[0]] = pair[2]
+        (name, _, value), *rest = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
+        attributes = {attribute.lower(): text for attribute, _, text in rest}
+        expires = _parse_http_date(attributes.get("expires", ""))
+        gone = expires is not None and expires <= time.time()
+        if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):  # it outranks Expires: RFC 6265 section 5.3
+            gone = int(attributes["max-age"]) <= 0
+        self.cookies[name] = value
+        if gone:
+            del self.cookies[name]
 
 
 # ---- the head of a request -------------------------------------------------------------------------------------------
