@@ -2499,31 +2499,22 @@ _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
 class Response:
-    """What the client will get. Every method that builds returns the response, so that calls can be chained.
+    """The answer to the client. Every method that builds returns the response, so that calls can be chained.
 
     A later body replaces an earlier one, except that `json(name, value)` adds a member to the object built so far.
-    After `send`, what would change status or body raises RuntimeError.
+    After `send`, a method that would change status or body raises RuntimeError.
     """
 
-    __slots__ = (
-        "_body",  # None, then bytes or an object with `begin`, and once sent the body as the server gets it
-        "_content_type",  # of the body; a Content-Type that the application sets goes before it
-        "_form",  # members of put_form
-        "_headers",  # replaced, never changed
-        "_request",
-        "_session",  # a _Session once the application asked for it
-        "_state",  # _OPEN, _SENT or _HANDED_OVER
-        "_status",  # None until it is set; then send() decides between 200 and 204
-    )
+    __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._status: int | None = None
+        self._status: int | None = None  # until it is set; else sending decides between 200 and 204
         self._headers = _NO_HEADERS
-        self._body: Any = None
-        self._content_type = _TEXT
-        self._form: dict[str, Any] | None = None
-        self._session: _Session | None = None
+        self._body: Any = None  # then bytes or an object with `begin`, and once sent the body as the server gets it
+        self._content_type = _TEXT  # of the body; a Content-Type that the application sets goes before it
+        self._form: dict[str, Any] | None = None  # the members of put_form
+        self._session: _Session | None = None  # until the application asks for it
         self._state = _OPEN
 
     @property
@@ -2569,10 +2560,9 @@ class Response:
         return self
 
     def header(self, name: str, value: str) -> Response:
-        """Set a header field, in place of those of that name.
+        """Set a header field, in place of those of that name. A Content-Length counts for a stream only.
 
-        ValueError unless `name` is a token and none of the connection's own, and `value` a str of latin-1 without
-        controls. Content-Length is the framework's own; one that is set counts for a stream only.
+        ValueError unless `name` is a token that is not the server's to set, and `value` latin-1 without controls.
         """
         field = _check_header(name, value)
         return self._replace_header(field[0].lower(), field)
@@ -2669,7 +2659,7 @@ class Response:
 
         Encoded when sent, in UTF-8, always valid JSON: NaN is an error, a lone surrogate is escaped. Dates become ISO
         8601, UUID, Decimal and paths strings, dataclasses objects, sets and iterators arrays. An exception becomes
-        its type, its message and its whole stack trace: that is for a developer's eyes, so pass one on purpose only.
+        its type, its message and its whole stack trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
@@ -2680,10 +2670,7 @@ class Response:
         return self._build(_Document(document, self._form), _JSON)
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
-        """Put `members` into the response form: they are kept in `.form`, and join a JSON document that is an object.
-
-        A member that the document has itself goes before one of the form.
-        """
+        """Put `members` into the response form. They join a JSON document that is an object; its own members win."""
         form = {**(self._form or {}), **members}
         self._build(_Document(self._body.document if isinstance(self._body, _Document) else {}, form), _JSON)
         self._form = form
@@ -2704,8 +2691,7 @@ class Response:
         """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
 
         The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
-        breaks the connection off, so that the client can tell. An iterator that has ended or failed is not asked again.
-        `iterable.close()` is called however the stream ends, also if it could not be sent at all.
+        breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
@@ -2729,8 +2715,7 @@ class Response:
         chunks = iter(iterable)
         if chunks is not iterable:
             self._close_later(chunks)
-        content_type = _check_content_type(content_type)
-        return self._build(_Stream(chunks, write, content_type), content_type)
+        return self._build(_Stream(chunks, write, content_type), _check_content_type(content_type))
 
     def _close_later(self, iterable: object) -> None:
         close = getattr(iterable, "close", None)
@@ -2743,19 +2728,18 @@ class Response:
         """Build a body from a file, with a strong ETag and Last-Modified; `filename` makes it a download (RFC 6266).
 
         Conditional requests are answered with 304, a single byte range with 206 or 416 (RFC 9110 sections 13 and 14),
-        while no other status is set. Without `content_type` it is that of the file's extension. NotFoundException if
-        there is no such file, or can be none of that name; PermissionError if it may not be read; HttpException 503
-        without descriptors or memory to open it.
+        while no other status is set. `content_type` is that of the file's extension unless given. NotFoundException if
+        there is no such file, PermissionError if it may not be read, HttpException 503 if the machine cannot open more.
         """
         self._refuse_if_sent()
         if filename is not None:
             _check_text("the filename of a download", filename)
-        checked = _check_content_type(content_type) if content_type else None
-        return self._build_file(_open_file(os.fsdecode(path)), checked, filename)
+        return self._build_file(_open_file(os.fsdecode(path)), content_type, filename)
 
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._close_later(file)
-        return self._build(_File(file, filename), content_type or _content_type(os.path.splitext(file.path)[1]))
+        content_type = content_type or _content_type(os.path.splitext(file.path)[1])
+        return self._build(_File(file, filename), _check_content_type(content_type))
 
     # Sending.
 
@@ -2763,8 +2747,8 @@ class Response:
         """Finish the response: status and body are final then. A second send raises RuntimeError and changes nothing.
 
         `body` may be what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an
-        iterator of chunks, or the response itself; anything else is a TypeError. What fails while encoding, or in a
-        stream's first chunk, fails here. Nothing built and no status set is a 204.
+        iterator of chunks, or the response itself; anything else is a TypeError. A failure to encode, or of a stream's
+        first chunk, is raised here. Nothing built and no status set is a 204.
         """
         self._send(body, self.send)
         return self
@@ -3671,13 +3655,11 @@ class _Gateway:
         `head` is set before the first block is yielded. RuntimeError for a body without a head, and for a body that is
         not as long as its Content-Length says.
         """
-        sent = 0
-        announced: int | None = None
+        sent, announced = 0, None
         for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
-            if not sent:
-                announced = _announced_length(self.head, method)
+            announced = _announced_length(self.head, method)
             self.write(chunk)
             written, self._written = self._written, []
             for block in filter(None, written):
@@ -4577,24 +4559,24 @@ def _to_bytes(value: Any) -> bytes:
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode()
 
 
-def _disposition(name: str, value: str) -> str:
-    # Escaped as the HTML standard says (multipart/form-data encoding algorithm), not as RFC 2231.
-    return f'; {name}="{value.translate({0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"})}"'
+_ESCAPED_NAME = {0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"}  # HTML standard, multipart/form-data encoding algorithm
 
 
 def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, str]:
     """Return a multipart/form-data body (RFC 7578), its fields before its files, and its Content-Type."""
     boundary = "----webapp" + os.urandom(16).hex()
-    parts = [(_disposition("name", name), value) for name, value in _pairs(form)]
+    parts = [(name, "", value) for name, value in _pairs(form)]
     for name, file in _pairs(files, list):
         if not isinstance(file, tuple):
             file = (os.path.basename(str(getattr(file, "name", name))), file)
         filename, content, content_type = (*file, "application/octet-stream")[:3]
-        labels = _disposition("name", name) + _disposition("filename", filename)
-        parts.append((f"{labels}\r\nContent-Type: {content_type}", content))
-    start = f"--{boundary}\r\nContent-Disposition: form-data"
-    encoded = (f"{start}{labels}\r\n\r\n".encode() + _to_bytes(value) + b"\r\n" for labels, value in parts)
-    return b"".join(encoded) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
+        label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
+        parts.append((name, label, content))
+    body = bytearray()
+    for name, label, content in parts:
+        head = f'Content-Disposition: form-data; name="{name.translate(_ESCAPED_NAME)}"{label}'
+        body += f"--{boundary}\r\n{head}\r\n\r\n".encode() + _to_bytes(content) + b"\r\n"
+    return bytes(body) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
 
 
 def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[bytes, dict[str, Any]]:
@@ -4657,13 +4639,12 @@ class TestClient:
     ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
     The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
-    answered, instead of showing the 500 that hides the exception. An exception that escapes from the application is
-    always raised, for example when a stream breaks after its start: a server would cut the connection. A body that is
-    not as long as its Content-Length is a RuntimeError, because a server would cut it or answer 500.
+    answered, instead of showing the 500. An exception that escapes from the application is always raised, for example
+    when a stream breaks after its start. A body that is not as long as its Content-Length is a RuntimeError, because a
+    server would cut the connection or answer 500.
 
-    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response changes it, and
-    deletes from it (Max-Age up to 0, Expires in the past). It holds one value per name and sends them all
-    with every request: Path, Domain and Secure are not looked at, and no cookie expires by waiting.
+    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response adds to it and deletes
+    from it. Each request sends all of them: Path, Domain and Secure do not count, and no cookie expires by waiting.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
