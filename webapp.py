@@ -3520,8 +3520,13 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         segments.append("index.html")
         _check_readings(context, depth, segments)
         response = _build_below(context, depth, root, segments)
-        # A browser resolves the links of the page against the path of the request, so it has to end with a slash.
-        return response if request.path.endswith("/") else response.redirect(_with_slash(request), 301)
+        if request.path.endswith("/"):
+            return response
+        # A browser resolves the links of the page against the path of the request, so it has to end with a slash. The
+        # redirect is relative, so it can name no other host.
+        path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
+        name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
+        return response.redirect(f"./{name}/" + (request.query_string and "?" + request.query_string), 301)
 
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
@@ -3539,7 +3544,11 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
     response = context.response._build_file(file)  # now the request closes the file, even if a check fails
-    start, real = root.rstrip(os.sep) + os.sep, _real_path(file)
+    try:
+        real = os.readlink(f"/proc/self/fd/{file.fileno()}")
+    except OSError:  # not on Linux: somebody may exchange a link now, and deceive this second look at the path
+        real = os.path.realpath(file.path)
+    start = root.rstrip(os.sep) + os.sep
     if not real.startswith(start):
         raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
     below = real[len(start) :].split(os.sep)
@@ -3549,21 +3558,6 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
     if any(map(_SHORT_NAME.fullmatch, names)) and os.path.lexists(os.path.join(root, *map(str.swapcase, names))):
         raise NotFoundException(f"perhaps a short name: {names!r}")
     return response
-
-
-def _real_path(file: _FileBody) -> str:
-    """Return where an open file lies, with links resolved."""
-    try:
-        return os.readlink(f"/proc/self/fd/{file.fileno()}")
-    except OSError:  # not on Linux: somebody may exchange a link now, and deceive the second look at the path
-        return os.path.realpath(file.path)
-
-
-def _with_slash(request: Request) -> str:
-    """Return a reference to the path of the request with a slash behind it; relative, so it can name no other host."""
-    path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
-    name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
-    return f"./{name}/" + (request.query_string and "?" + request.query_string)
 
 
 def _mistaken(app: object) -> str:
@@ -3597,7 +3591,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         response._close_later(result)
         body = gateway.body(result, context.request.method)
         first = next(body, b"")
-        status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
+        status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
         response.code(int(status[:3]))
         for name, value in headers:
             if name.lower() not in _NOT_OURS:  # old applications say Connection: close, which is harmless
@@ -3652,14 +3646,16 @@ class _Gateway:
     def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
         """Yield the blocks that were written and those of `result`, without empty ones; the caller closes `result`.
 
-        `head` is set before the first block is yielded. RuntimeError for a body without a head, and for a body that is
-        not as long as its Content-Length says.
+        RuntimeError for a body without a head, and for one that is not as long as its Content-Length says.
         """
-        sent, announced = 0, None
+        sent, announced = 0, None  # bytes
         for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
-            announced = _announced_length(self.head, method)
+            status, headers = self.head
+            has_body = method != "HEAD" and status[:3] not in ("204", "304")
+            lengths = [value for name, value in headers if has_body and name.lower() == "content-length"]
+            announced = int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
             self.write(chunk)
             written, self._written = self._written, []
             for block in filter(None, written):
@@ -3669,14 +3665,6 @@ class _Gateway:
                 yield block
         if announced is not None and sent < announced:
             raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server cuts the connection")
-
-
-def _announced_length(head: tuple[str, list[tuple[str, str]]], method: str) -> int | None:
-    """Return the length of the body that a head announces, None for none or for a response that has no body."""
-    if method == "HEAD" or head[0][:3] in ("204", "304"):
-        return None
-    lengths = [value for name, value in head[1] if name.lower() == "content-length"]
-    return int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
 
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
@@ -4613,7 +4601,7 @@ class _TestResponse:
     """What a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
 
     def __init__(self, gateway: _Gateway, body: bytes) -> None:
-        status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
+        status, headers = gateway.head or ("", [])
         self.status, self.reason = int(status[:3]), status[4:]
         self.headers = _Headers(headers)
         self.body = body
