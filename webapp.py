@@ -364,7 +364,6 @@ _YEAR_2000 = 946_684_800  # a time stamp
 def _write_cookie(
     name: str,
     value: str,
-    *,
     secure: bool,
     max_age: int | None = None,
     expires: float | datetime | None = None,
@@ -2086,34 +2085,29 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. Its key
-# comes from the secret and from the cookie's name, so the signature of one cookie is worth nothing in another. A
+# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. A
 # session ends when its time is over; the server cannot take it back. The name to remember: `_Session`. Read beside it:
-# RFC 2104. A first reading may skip the checks of secrets.
+# RFC 2104. A first reading may skip `_signing_keys`.
 
 _MAX_COOKIE = 4093  # bytes of the whole Set-Cookie value: the smallest limit among browsers
-_NO_SECRET = 5  # bytes: all keys of that length can be tried in minutes with one signed cookie
-_GOOD_SECRET = 16  # bytes: nobody can try all keys of 128 bits
 _MAKE_SECRET = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
 
 
-def _signing_keys(secret_key: str | bytes | Sequence[str | bytes] | None, cookie: str) -> list[bytes]:
-    """Return the keys that sign and verify the cookie of that name; raise ValueError for what cannot be a secret."""
+def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
+    """Return the keys of the cookie of that name, the one that signs first; ValueError for a key that is no secret."""
     if secret_key is None:
         return []
-    secrets = [secret_key] if isinstance(secret_key, (str, bytes)) else secret_key
-    listed = secrets if isinstance(secrets, Iterable) else ()
-    keys = [secret.encode() if isinstance(secret, str) else secret for secret in listed]
+    secrets = secret_key if isinstance(secret_key, (list, tuple)) else [secret_key]
+    keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
     if not keys or not all(isinstance(key, bytes) for key in keys):
         raise ValueError("secret_key is a str or bytes, or a list of them")
     for key in keys:
-        if len(key.strip()) <= _NO_SECRET:
-            raise ValueError(f"secret_key: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
-        if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
-            weak = "a secret_key of %d bytes may be guessed (%s); %s"
-            _LOG.warning(weak, len(key), _place(), _MAKE_SECRET)
-    # RFC 5869 section 2.2. The secret is the message of the hash and not its key: an application that signs texts of a
-    # client with the same secret cannot be made to sign this text.
+        if len(key.strip()) <= 5:  # with one signed cookie, somebody can try all of them in minutes
+            raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {_MAKE_SECRET}")
+        if len(key) < 16 or len(set(key)) <= 5:  # nobody can try all keys of 128 bits
+            _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), _MAKE_SECRET)
+    # The signature of one cookie is worth nothing in another. The secret is the message of this hash and not its key
+    # (RFC 5869 section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
     return [_hmac(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -2123,43 +2117,31 @@ def _hmac(key: bytes, message: bytes) -> bytes:
     return hmac.digest(key, message, "sha256")
 
 
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+def _base64(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-def _session_text(value: object) -> str:
-    """Return `value` as JSON; raise TypeError for what would come back as something else."""
-    _check_keys(value)
-    return _SESSION_ENCODER.encode(value)
-
-
-def _as_session_value(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(
-        f"{type(value).__name__} would not come back as what it is; a session keeps str, int, float, bool, None, "
-        f"and lists and dicts of them: {_value(value)}"
-    )
-
-
-_SESSION_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_as_session_value)
-
-
-def _check_keys(value: object) -> None:
-    members: Iterable[object] = value if isinstance(value, (list, tuple)) else ()
+def _plain(value: Any) -> Any:
+    """Return a deep copy of a session's value; raise TypeError if JSON would bring it back as something else."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"the key {_value(key)} would come back as a str: give str({_value(key)})")
-        members = value.values()
-    for member in members:
-        _check_keys(member)
+        return {key: _plain(member) for key, member in value.items()}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    kept = "a session keeps str, int, float, bool, None, and lists and dicts of them"
+    raise TypeError(f"{type(value).__name__} would not come back as what it is; {kept}: {_value(value)}")
+
+
+def _session_text(values: object) -> str:
+    return json.dumps(_plain(values), separators=(",", ":"), allow_nan=False)
 
 
 class _Session:
     """The session of one request: its values, and the cookie that they come from and go to."""
-
-    __slots__ = ("_keys", "_loaded", "_max_age", "_name", "_secure", "values")
 
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
         """Read the session of a request; RuntimeError without keys, ValueError for a name that needs https."""
@@ -2170,28 +2152,25 @@ class _Session:
         self._max_age = max_age
         self._secure = request.scheme == "https"
         _check_prefix(name, secure=self._secure)  # also for a page that only reads: the author learns it at once
-        self._loaded = self._verified(request.cookies.get(name, ""))
+        self._loaded = self._verified(request.cookies.get(name, "").encode())
         self.values: dict[str, Any] = json.loads(self._loaded)
 
-    def _verified(self, cookie: str) -> str:
+    def _verified(self, cookie: bytes) -> str:
         """Return the JSON in a cookie; "{}" if we did not sign the cookie, or too long ago."""
         from hmac import compare_digest
 
-        signed, _, signature = cookie.rpartition(".")
-        document, _, stamp = signed.rpartition(".")
-        signatures = [_base64(_hmac(key, signed.encode())).encode() for key in self._keys]
-        valid = [compare_digest(own, signature.encode()) for own in signatures]
+        signed, _, signature = cookie.rpartition(b".")
+        document, _, stamp = signed.rpartition(b".")
+        valid = [compare_digest(_base64(_hmac(key, signed)), signature) for key in self._keys]
         if not any(valid) or time.time() - int(stamp) > self._max_age:  # a stamp that we have signed is a number
             return "{}"
-        return base64.urlsafe_b64decode(document + "==").decode()
+        return base64.urlsafe_b64decode(document + b"==").decode()
 
     def copy(self) -> _Session:
-        """Return a session with the values as they are now; the copy is not deep if they cannot be written."""
+        """Return a session with the values as they are now; it shares values that cannot be written."""
         other = copy.copy(self)
-        try:
-            other.values = json.loads(_session_text(self.values))
-        except Exception:  # sending reports it
-            other.values = self.values.copy()
+        with contextlib.suppress(Exception):  # sending reports it
+            other.values = _plain(self.values)
         return other
 
     def headers(self, giver: object) -> _HeaderPairs:
@@ -2206,15 +2185,12 @@ class _Session:
             raise
         if text == self._loaded:
             return _NO_HEADERS
-        line = ""
-        if not self.values:
-            line = _write_cookie(self._name, "", secure=self._secure, max_age=0, expires=0)
-        else:
-            signed = f"{_base64(text.encode())}.{int(time.time())}"
-            value = f"{signed}.{_base64(_hmac(self._keys[0], signed.encode()))}"
-            if len(value) < _MAX_COOKIE:
-                line = _write_cookie(self._name, value, secure=self._secure, max_age=self._max_age)
-        if not 0 < len(line) <= _MAX_COOKIE:
+        line = _write_cookie(self._name, "", secure=self._secure, max_age=self._max_age if self.values else 0)
+        if self.values:
+            signed = _base64(text.encode()) + b".%d" % time.time()
+            value = signed + b"." + _base64(_hmac(self._keys[0], signed))
+            line = line.replace("=", "=" + value.decode(), 1)  # no character of it needs a check
+        if len(line) > _MAX_COOKIE:
             needs = f"needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere"
             raise ValueError(f"the session{_of(giver)} {needs}")
         return {_cookie_key(self._name, None, "/"): (("Set-Cookie", line),)}
@@ -2227,54 +2203,34 @@ class _Session:
 #     response.code(201).header("X-Mine", "1").json({"id": 7})
 #     start_response("201 Created", [("Content-Type", "application/json"), ("X-Mine", "1"), ("Content-Length", "9")])
 #
-# A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. The dispatcher undoes a
-# failure with `_save` and `_restore`. Sending fixes status and body. Header fields can be added until the hand-over,
-# because after hooks do that. They are a dict from a name in small letters to pairs. The dict is replaced and never
-# changed, so that a reference to it is a copy. Read beside it: RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading
-# may skip `cookie`.
+# A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending fixes status and
+# body. Header fields can be added until the hand-over, because after hooks do that. They are a dict from a name in
+# small letters to pairs. The dict is replaced and never changed, so that a reference to it is a copy. Read beside it:
+# RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
 
 _NOT_GIVEN: Any = object()  # where None is a value
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
-def _rather(value: object) -> str:
-    """Say what else was meant by a value that is no response, if that can be guessed."""
-    kind = value if isinstance(value, type) else type(value)
-    if issubclass(kind, BaseException):
-        return f"; an exception is raised: raise {_name(kind)}(...)"
-    return f"; or call it: {_name(value)}()" if callable(value) else ""
-
-
 class Response:
-    """What the client will get. Every method that builds returns the response, so that calls can be chained.
+    """The answer to the client. Every method that builds returns the response, so that calls can be chained.
 
     A later body replaces an earlier one, except that `json(name, value)` adds a member to the object built so far.
-    After `send`, what would change status or body raises RuntimeError.
+    After `send`, a method that would change status or body raises RuntimeError.
     """
 
-    __slots__ = (
-        "_body",  # None, then bytes or an object with `begin`, and once sent the body as the server gets it
-        "_content_type",  # of the body; a Content-Type that the application sets goes before it
-        "_form",  # members of put_form
-        "_headers",  # replaced, never changed
-        "_request",
-        "_session",  # a _Session once the application asked for it
-        "_state",  # _OPEN, _SENT or _HANDED_OVER
-        "_status",  # None until it is set; then send() decides between 200 and 204
-    )
+    __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._status: int | None = None
+        self._status: int | None = None  # until it is set; else sending decides between 200 and 204
         self._headers = _NO_HEADERS
-        self._body: Any = None
-        self._content_type = _TEXT
-        self._form: dict[str, Any] | None = None
-        self._session: _Session | None = None
+        self._body: Any = None  # then bytes or an object with `begin`, and once sent the body as the server gets it
+        self._content_type = _TEXT  # of the body; a Content-Type that the application sets goes before it
+        self._form: dict[str, Any] | None = None  # the members of put_form
+        self._session: _Session | None = None  # until the application asks for it
         self._state = _OPEN
-
-    # State.
 
     @property
     def status(self) -> int:
@@ -2303,13 +2259,8 @@ class Response:
     @property
     def headers(self) -> _Headers:
         """The header fields so far, by name in any case; `getall(name)` lists the values of a repeated one."""
-        own = self.has_body and "content-type" not in self._headers
-        return _Headers(self._header_list([("Content-Type", self._content_type)] if own else []))
-
-    def _header_list(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        for fields in self._headers.values():
-            headers += fields
-        return headers
+        own = [("Content-Type", self._content_type)] if self.has_body and "content-type" not in self._headers else []
+        return _Headers(itertools.chain(own, *self._headers.values()))
 
     def _refuse_if_sent(self) -> None:
         if self._state != _OPEN:
@@ -2324,10 +2275,9 @@ class Response:
         return self
 
     def header(self, name: str, value: str) -> Response:
-        """Set a header field, in place of those of that name.
+        """Set a header field, in place of those of that name. A Content-Length counts for a stream only.
 
-        ValueError unless `name` is a token and none of the connection's own, and `value` a str of latin-1 without
-        controls. Content-Length is the framework's own; one that is set counts for a stream only.
+        ValueError unless `name` is a token that is not the server's to set, and `value` latin-1 without controls.
         """
         field = _check_header(name, value)
         return self._replace_header(field[0].lower(), field)
@@ -2362,26 +2312,17 @@ class Response:
         """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
-        `secure` follows the request's scheme unless given; `samesite` is Strict, Lax, None as a str, or None for no
-        such attribute. ValueError for what a cookie cannot hold (`;`, control characters), for `expires` with a number
-        of seconds that belongs into `max_age`, and for what browsers do not take: `samesite="None"` or `partitioned`
-        without `secure`, more than 4,096 bytes, or a name that begins with `__Secure-`, `__Host-`, `__Http-` or
-        `__Host-Http-` without the attributes which that promises.
+        `secure` follows the request's scheme unless given; `samesite` is a str or None for no such attribute.
+
+        ValueError for `;` and control characters, for a small `expires` that is meant as `max_age`, and for cookies
+        that browsers refuse: `samesite="None"` or `partitioned` without `secure`, more than 4,096 bytes, or a name
+        beginning with `__Secure-`, `__Host-`, `__Http-` or `__Host-Http-` without the attributes that it promises.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
-        line = _write_cookie(
-            name,
-            value,
-            max_age=max_age,
-            expires=expires,
-            path=path,
-            domain=domain,
-            secure=self._request.scheme == "https" if secure is None else secure,
-            httponly=httponly,
-            samesite=samesite,
-            partitioned=partitioned,
-        )
+        if secure is None:
+            secure = self._request.scheme == "https"
+        line = _write_cookie(name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned)
         return self._replace_header(_cookie_key(name, domain, path), ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
@@ -2406,14 +2347,13 @@ class Response:
     def html(self, template: str | Template, /, **values: Any) -> Response:
         """Build an HTML body.
 
-        With `values`, the template is formatted as by str.format, and every formatted field is escaped, unless its
-        value is a `Markup`. Escaping knows nothing of context: it is right for text and for quoted attributes, and
-        not enough inside <script> or <style>, in an attribute without quotes, or for an href that may begin with
-        "javascript:". A literal brace is written twice. Without `values` the template goes out as it is. KeyError for
-        a value that the template wants and nobody gave.
+        With `values`, the template is formatted as by str.format, and each field is escaped, unless its value is a
+        `Markup`. A literal brace is written twice. KeyError for a missing value. Without `values` the template goes
+        out as it is. A template string of Python 3.14, t"<li>{name}", holds its values itself; an iterable of values
+        is written one after the other.
 
-        On Python 3.14 a template string, t"<li>{name}", holds its values itself: each is escaped, but for Markup and
-        other template strings, and an iterable of values is written one after the other.
+        Escaping is right for text and for quoted attributes. It is not enough inside <script> or <style>, in an
+        attribute without quotes, or for an href that may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -2434,7 +2374,7 @@ class Response:
 
         Encoded when sent, in UTF-8, always valid JSON: NaN is an error, a lone surrogate is escaped. Dates become ISO
         8601, UUID, Decimal and paths strings, dataclasses objects, sets and iterators arrays. An exception becomes
-        its type, its message and its whole stack trace: that is for a developer's eyes, so pass one on purpose only.
+        its type, its message and its whole stack trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
@@ -2445,10 +2385,7 @@ class Response:
         return self._build(_Document(document, self._form), _JSON)
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
-        """Put `members` into the response form: they are kept in `.form`, and join a JSON document that is an object.
-
-        A member that the document has itself goes before one of the form.
-        """
+        """Put `members` into the response form. They join a JSON document that is an object; its own members win."""
         form = {**(self._form or {}), **members}
         self._build(_Document(self._body.document if isinstance(self._body, _Document) else {}, form), _JSON)
         self._form = form
@@ -2469,8 +2406,7 @@ class Response:
         """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
 
         The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
-        breaks the connection off, so that the client can tell. An iterator that has ended or failed is not asked again.
-        `iterable.close()` is called however the stream ends, also if it could not be sent at all.
+        breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
@@ -2487,8 +2423,8 @@ class Response:
         # Before anything can fail, because the caller does not close a stream that it has given away.
         self._close_later(iterable)
         # The members, numbers or letters of a single event or chunk would be taken for many.
-        whole: tuple[type, ...] = (Mapping, bytes, bytearray, memoryview, *((str,) if write is _encode_event else ()))
-        if isinstance(iterable, whole) or not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
+        whole = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
+        if whole or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
             call = ": call it" if callable(iterable) else ""
             raise TypeError(f"a stream is an iterable of its chunks or events, not {_value(iterable)}{call}")
         chunks = iter(iterable)
@@ -2508,20 +2444,19 @@ class Response:
         """Build a body from a file, with a strong ETag and Last-Modified; `filename` makes it a download (RFC 6266).
 
         Conditional requests are answered with 304, a single byte range with 206 or 416 (RFC 9110 sections 13 and 14),
-        while no other status is set. Without `content_type` it is that of the file's extension. NotFoundException if
-        there is no such file, or can be none of that name; PermissionError if it may not be read; HttpException 503
-        without descriptors or memory to open it.
+        while no other status is set. `content_type` is that of the file's extension unless given. NotFoundException if
+        there is no such file, PermissionError if it may not be read, HttpException 503 if the machine cannot open more.
         """
         self._refuse_if_sent()
         if filename is not None:
             _check_text("the filename of a download", filename)
-        checked = _check_header("Content-Type", content_type)[1] if content_type else None
-        return self._build_file(_open_file(os.fsdecode(path)), checked, filename)
+        return self._build_file(_open_file(os.fsdecode(path)), content_type, filename)
 
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._close_later(file)
         file.filename = filename
-        return self._build(file, content_type or _content_type(os.path.splitext(file.path)[1]))
+        content_type = content_type or _content_type(os.path.splitext(file.path)[1])
+        return self._build(file, _check_header("Content-Type", content_type)[1])
 
     # Sending.
 
@@ -2529,8 +2464,8 @@ class Response:
         """Finish the response: status and body are final then. A second send raises RuntimeError and changes nothing.
 
         `body` may be what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an
-        iterator of chunks, or the response itself; anything else is a TypeError. What fails while encoding, or in a
-        stream's first chunk, fails here. Nothing built and no status set is a 204.
+        iterator of chunks, or the response itself; anything else is a TypeError. A failure to encode, or of a stream's
+        first chunk, is raised here. Nothing built and no status set is a 204.
         """
         self._send(body, self.send)
         return self
@@ -2538,8 +2473,7 @@ class Response:
     def _send(self, value: Any = None, giver: object = None) -> None:
         """Send `value`, or what was built if it is None or the response; messages name `giver`, which gave it."""
         if self._state != _OPEN:
-            if hasattr(value, "__next__"):
-                self._close_later(value)
+            self._close_later(value)
             self._refuse_if_sent()
         if type(value) is str:  # most handlers return one
             self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
@@ -2584,10 +2518,14 @@ class Response:
         elif hasattr(value, "__next__"):
             self.stream(value)
         else:
+            kind = value if isinstance(value, type) else type(value)
+            hint = f"; or call it: {_name(value)}()" if callable(value) else ""
+            if issubclass(kind, BaseException):
+                hint = f"; an exception is raised: raise {_name(kind)}(...)"
+            other = f"code(404) for a status, json(document) for any other document){hint}"
             raise TypeError(
                 f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, "
-                "Markup or an iterator, or use context.response (code(404) for a status, json(document) for any other "
-                f"document){_rather(value)}"
+                f"Markup or an iterator, or use context.response ({other}"
             )
 
     def _open_session(self) -> dict[str, Any]:
@@ -2623,11 +2561,9 @@ class Response:
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
-        names = list(dict.fromkeys(self._request._varies))
-        if "vary" in self._headers:
-            said = [value for _, value in self._headers["vary"]]
-            known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
-            names = said + [name for name in names if not known & {name.lower(), "*"}]
+        said = [value for _, value in self._headers.get("vary", ())]
+        known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
+        names = said + [name for name in dict.fromkeys(self._request._varies) if not known & {name.lower(), "*"}]
         self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
@@ -2640,8 +2576,8 @@ class Response:
         if self._request._varies:
             self._note_variance()
         headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
-        if self._headers:
-            self._header_list(headers)
+        for fields in self._headers.values():
+            headers += fields
         if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
             headers = _without(headers, "content-type", "content-length")
         elif (length := len(body) if isinstance(body, bytes) else getattr(body, "size", None)) is not None:
@@ -3227,7 +3163,7 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
 # than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
 # the real name of the file that was opened, must lead to the same route. Otherwise the hooks of another route might
 # have to run, and the answer is a 404. `_Gateway` is the server's side of PEP 3333: mounts, the test client and the
-# server share it. A first reading may skip `_fold` and `_shifted`.
+# server share it. A first reading may skip `_fold` and `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
@@ -3237,8 +3173,6 @@ _IGNORABLE = re.compile(
 # A name that begins with a dot, or holds a slash, a backslash or a NUL; on Windows also a name that no file can have.
 _NOT_SERVED = re.compile(r"\.|.*[/\\\0]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
 _SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
-_PATH_SEGMENT = re.compile("[^/]+")
-_ONE_READING = re.compile(r"(?:/[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)+")  # a path that each file system reads in the same way
 
 
 def _fold(name: str) -> str:
@@ -3252,28 +3186,20 @@ def _fold(name: str) -> str:
 
 def _folded(app: WebApp) -> _Router:
     """Return a router that finds the routes of `app` by folded segments; of two routes that became one, the first."""
-    router, is_other = _Router(), False
+    router = _Router()
     for route in app._routes:
         segments = _parse_pattern(route.pattern)
-        folded = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments]
-        is_other |= folded != segments
         with contextlib.suppress(ValueError):
-            router.add(route, folded)
-    return router if is_other else app._router
+            router.add(route, [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments])
+    return router
 
 
-def _check_readings(context: WebContext, depth: int, segments: Sequence[str], is_matched: bool = False) -> None:
-    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`.
-
-    `is_matched`: the router has found the route by just these segments.
-    """
+def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
+    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
     path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
-    if is_matched and app._folded_router is app._router:
-        if _ONE_READING.fullmatch(path) and path.count("/") == len(segments):
-            return
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
@@ -3292,7 +3218,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
     def serve_file(context: WebContext) -> Response:
         request, segments = context.request, _path_segments(context.request.environ)
-        _check_readings(context, depth, segments, is_matched=True)
+        _check_readings(context, depth, segments)
         names = segments[depth:]
         if any(map(_NOT_SERVED.match, names)):
             raise NotFoundException(f"not a name to serve: {names!r}")
@@ -3301,11 +3227,16 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         except NotFoundException:
             if not os.path.isdir(os.path.join(root, *names)):
                 raise
-        segments = [*segments, "index.html"]
+        segments.append("index.html")
         _check_readings(context, depth, segments)
         response = _build_below(context, depth, root, segments)
-        # A browser resolves the links of the page against the path of the request, so it has to end with a slash.
-        return response if request.path.endswith("/") else response.redirect(_with_slash(request), 301)
+        if request.path.endswith("/"):
+            return response
+        # A browser resolves the links of the page against the path of the request, so it has to end with a slash. The
+        # redirect is relative, so it can name no other host.
+        path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
+        name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
+        return response.redirect(f"./{name}/" + (request.query_string and "?" + request.query_string), 301)
 
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
@@ -3323,7 +3254,11 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
     response = context.response._build_file(file)  # now the request closes the file, even if a check fails
-    start, real = root.rstrip(os.sep) + os.sep, _real_path(file)
+    try:
+        real = os.readlink(f"/proc/self/fd/{file.fileno()}")
+    except OSError:  # not on Linux: somebody may exchange a link now, and deceive this second look at the path
+        real = os.path.realpath(file.path)
+    start = root.rstrip(os.sep) + os.sep
     if not real.startswith(start):
         raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
     below = real[len(start) :].split(os.sep)
@@ -3335,38 +3270,20 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
     return response
 
 
-def _real_path(file: _FileBody) -> str:
-    """Return where an open file lies, with links resolved.
-
-    Linux tells it of the open file. Elsewhere `os.path.realpath` looks at the path once more, so a person who can
-    exchange links in the directory at just that moment can deceive this function there.
-    """
-    try:
-        return os.readlink(f"/proc/self/fd/{file.fileno()}")
-    except OSError:
-        return os.path.realpath(file.path)
-
-
-def _with_slash(request: Request) -> str:
-    """Return a reference to the path of the request with a slash behind it; relative, so it can name no other host."""
-    path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
-    name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
-    return f"./{name}/" + (request.query_string and "?" + request.query_string)
-
-
 def _mistaken(app: object) -> str:
     """Return why `app` is no WSGI application (PEP 3333) and what to give; "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
     try:
-        if _takes(_signature(app), None, None):
-            return ""
+        signature = _signature(app)
     except TypeError:
         return f"{name} is async, an ASGI application, and this takes WSGI"
+    if _takes(signature, None, None):
+        return ""
     if isinstance(app, type):
         return f"{name} is a class: give an application made of it, {name}()"
-    if _takes(_signature(app)):
+    if _takes(signature):
         return f"{name} takes no arguments: give the application that it makes, {name}()"
     return f"{name} takes no (environ, start_response), as a WSGI application does"
 
@@ -3378,13 +3295,13 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, _path_segments(context.request.environ), is_matched=True)
+        _check_readings(context, depth, _path_segments(context.request.environ))
         gateway, response = _Gateway(), context.response
         result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
         response._close_later(result)
         body = gateway.body(result, context.request.method)
         first = next(body, b"")
-        status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
+        status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
         response.code(int(status[:3]))
         for name, value in headers:
             if name.lower() not in _NOT_OURS:  # old applications say Connection: close, which is harmless
@@ -3396,18 +3313,16 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
-
-    The new SCRIPT_NAME never begins with two slashes, because a link made of it would then name a host.
-    """
-    path = environ.get("PATH_INFO", "")
-    end = [0, *(segment.end() for segment in _PATH_SEGMENT.finditer(path))][depth]
-    script_name, path = environ.get("SCRIPT_NAME", "") + path[:end], path[end:]
-    if "//" in script_name or script_name == "/":
-        script_name = _as_path(_named_segments(script_name))
-    if not script_name and path:
+    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME."""
+    names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
+    for _ in range(depth):
+        name, slash, rest = path.lstrip("/").partition("/")
+        names.append(name)
+        path = slash + rest
+    # Neither of them may begin with two slashes, because a link made of it would then name a host.
+    if not names and path:
         path = "/" + path.lstrip("/")
-    return {**environ, "SCRIPT_NAME": script_name, "PATH_INFO": path}
+    return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
 
 
 class _Gateway:
@@ -3441,16 +3356,16 @@ class _Gateway:
     def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
         """Yield the blocks that were written and those of `result`, without empty ones; the caller closes `result`.
 
-        `head` is set before the first block is yielded. RuntimeError for a body without a head, and for a body that is
-        not as long as its Content-Length says.
+        RuntimeError for a body without a head, and for one that is not as long as its Content-Length says.
         """
-        sent = 0
-        announced: int | None = None
+        sent, announced = 0, None  # bytes
         for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
-            if not sent:
-                announced = _announced_length(self.head, method)
+            status, headers = self.head
+            has_body = method != "HEAD" and status[:3] not in ("204", "304")
+            lengths = [value for name, value in headers if has_body and name.lower() == "content-length"]
+            announced = int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
             self.write(chunk)
             written, self._written = self._written, []
             for block in filter(None, written):
@@ -3460,14 +3375,6 @@ class _Gateway:
                 yield block
         if announced is not None and sent < announced:
             raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server cuts the connection")
-
-
-def _announced_length(head: tuple[str, list[tuple[str, str]]], method: str) -> int | None:
-    """Return the length of the body that a head announces, None for none or for a response that has no body."""
-    if method == "HEAD" or head[0][:3] in ("204", "304"):
-        return None
-    lengths = [value for name, value in head[1] if name.lower() == "content-length"]
-    return int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
 
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
@@ -4189,7 +4096,7 @@ class WebApp(Scope):
         return _SentStream(context, body, self._complete)
 
     def _complete(self, context: WebContext) -> None:
-        """Close files and streams, the last opened first, then call on_complete: the last that happens to a request."""
+        """Close files and streams, the last opened first, then call on_complete, which ends a request."""
         closing = context.request._closing = [functools.partial(self.on_complete, context), *(context.request._closing or ())]
         interrupt = None
         while closing:
@@ -4247,22 +4154,18 @@ def same_origin(context: WebContext) -> None:
     host or port. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
-    if request.method in ("GET", "HEAD", "OPTIONS", "TRACE"):
-        return
-    site = request.headers.get("Sec-Fetch-Site")
-    origin = request.headers.get("Origin")
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
     if site is not None:
         foreign = site not in ("same-origin", "none")
-    else:
-        foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
-    if foreign:
+    if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
         raise HttpException(403, f"a {request.method} from another site: {origin!r}")
 
 
 def _origin(url: str) -> str:
-    default_port = {"http": ":80", "https": ":443"}.get(url.partition("://")[0].lower(), "")
+    """Return an origin without the port that its scheme implies."""
     url = url.strip(" \t").lower()
-    return url[: -len(default_port)] if default_port and url.endswith(default_port) else url
+    return url.removesuffix(":443" if url.startswith("https:") else ":80")
 
 
 # ---- the test client -------------------------------------------------------------------------------------------------
@@ -4272,8 +4175,8 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client shows what a browser would get from the server below: it never repairs a response, and a response that
-# the server would cut off is an exception. It opens no socket. `_call` does for one request what PEP 3333 asks of a
-# server; the functions above it turn arguments into an environ. A first reading may skip all of them.
+# the server would cut off is an exception. It opens no socket. `TestClient._exchange` does for one request what
+# PEP 3333 asks of a server. A first reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 _MAX_REDIRECTS = 10  # browsers stop at 20
@@ -4298,13 +4201,8 @@ _SERVER_ENVIRON: _Environ = {
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
     """Return fields as pairs; a value of a type in `repeated` makes one pair for each of its items."""
-    items: Any = fields.items() if isinstance(fields, Mapping) else fields
-    several = ((name, value if isinstance(value, repeated) else (value,)) for name, value in items)
-    return [(name, value) for name, values in several for value in values]
-
-
-def _urlencode(fields: _FieldSource) -> str:
-    return urllib.parse.urlencode(_pairs(fields))
+    pairs: Any = fields.items() if isinstance(fields, Mapping) else fields
+    return [(name, item) for name, value in pairs for item in (value if isinstance(value, repeated) else (value,))]
 
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
@@ -4322,12 +4220,14 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
 
 def _header_entries(headers: _FieldSource) -> dict[str, str]:
     """Return the environment entries of header fields; `UnicodeEncodeError` for what is not latin-1."""
-    values: dict[str, list[str]] = {}
+    entries: dict[str, str] = {}
     for name, value in _pairs(headers):
         key = name.upper().replace("-", "_")
         key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
-        values.setdefault(key, []).append(str(value).encode("latin-1").decode("latin-1"))
-    return {key: ("; " if key == "HTTP_COOKIE" else ", ").join(several) for key, several in values.items()}
+        earlier = [entries[key]] if key in entries else []
+        entries[key] = ("; " if key == "HTTP_COOKIE" else ", ").join([*earlier, str(value)])
+        entries[key].encode("latin-1")
+    return entries
 
 
 def _to_bytes(value: Any) -> bytes:
@@ -4336,24 +4236,24 @@ def _to_bytes(value: Any) -> bytes:
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode()
 
 
-def _disposition(name: str, value: str) -> str:
-    # Escaped as the HTML standard says (multipart/form-data encoding algorithm), not as RFC 2231.
-    return f'; {name}="{value.translate({0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"})}"'
+_ESCAPED_NAME = {0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"}  # HTML standard, multipart/form-data encoding algorithm
 
 
 def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, str]:
     """Return a multipart/form-data body (RFC 7578), its fields before its files, and its Content-Type."""
     boundary = "----webapp" + os.urandom(16).hex()
-    parts = [(_disposition("name", name), value) for name, value in _pairs(form)]
+    parts = [(name, "", value) for name, value in _pairs(form)]
     for name, file in _pairs(files, list):
         if not isinstance(file, tuple):
             file = (os.path.basename(str(getattr(file, "name", name))), file)
         filename, content, content_type = (*file, "application/octet-stream")[:3]
-        labels = _disposition("name", name) + _disposition("filename", filename)
-        parts.append((f"{labels}\r\nContent-Type: {content_type}", content))
-    start = f"--{boundary}\r\nContent-Disposition: form-data"
-    encoded = (f"{start}{labels}\r\n\r\n".encode() + _to_bytes(value) + b"\r\n" for labels, value in parts)
-    return b"".join(encoded) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
+        label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
+        parts.append((name, label, content))
+    body = bytearray()
+    for name, label, content in parts:
+        head = f'Content-Disposition: form-data; name="{name.translate(_ESCAPED_NAME)}"{label}'
+        body += f"--{boundary}\r\n{head}\r\n\r\n".encode() + _to_bytes(content) + b"\r\n"
+    return bytes(body) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
 
 
 def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[bytes, dict[str, Any]]:
@@ -4363,7 +4263,7 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
     elif files is not None:
         content, content_type = _encode_multipart(form or (), files)
     elif form is not None:
-        content, content_type = _urlencode(form).encode(), "application/x-www-form-urlencoded"
+        content, content_type = urllib.parse.urlencode(_pairs(form)).encode(), "application/x-www-form-urlencoded"
     elif body is None:
         return b"", {}
     elif isinstance(body, (str, bytes, bytearray, memoryview)):
@@ -4373,14 +4273,6 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
     return content, {"CONTENT_TYPE": content_type, "CONTENT_LENGTH": str(len(content))}
 
 
-def _is_expired(attributes: Mapping[str, str]) -> bool:
-    """Say whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
-    if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):
-        return int(attributes["max-age"]) <= 0
-    expires = _parse_http_date(attributes.get("expires", ""))
-    return expires is not None and expires <= time.time()
-
-
 class _TestObserver(_Observer):
     """Keeps the exceptions that no error hook has answered."""
 
@@ -4388,18 +4280,18 @@ class _TestObserver(_Observer):
         self.errors: list[BaseException] = []
 
     def unanswered(self, error: BaseException) -> bool:
-        is_new = all(error is not known for known in self.errors)
-        if is_new:
-            self.errors.append(error)
-        return is_new
+        if any(error is known for known in self.errors):
+            return False
+        self.errors.append(error)
+        return True
 
 
 class _TestResponse:
     """What a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
 
-    def __init__(self, status_line: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        code, _, self.reason = status_line.partition(" ")
-        self.status = int(code)
+    def __init__(self, gateway: _Gateway, body: bytes) -> None:
+        status, headers = gateway.head or ("", [])
+        self.status, self.reason = int(status[:3]), status[4:]
         self.headers = _Headers(headers)
         self.body = body
 
@@ -4417,20 +4309,6 @@ class _TestResponse:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
 
 
-def _call(app: _WSGIApplication, environ: _Environ) -> _TestResponse:
-    """Do for one request what PEP 3333 asks of a server; RuntimeError for a response that a server would cut off."""
-    gateway = _Gateway()
-    result = app(environ, gateway.start_response)
-    try:
-        body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
-    finally:
-        close = getattr(result, "close", None)
-        if close is not None:
-            close()
-    status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
-    return _TestResponse(status, headers, body)
-
-
 class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
@@ -4438,24 +4316,22 @@ class TestClient:
     ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
     The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
-    answered, instead of showing the 500 that hides the exception. An exception that escapes from the application is
-    always raised, for example when a stream breaks after its start: a server would cut the connection. A body that is
-    not as long as its Content-Length is a RuntimeError, because a server would cut it or answer 500.
+    answered, instead of showing the 500. An exception that escapes from the application is always raised, for example
+    when a stream breaks after its start. A body that is not as long as its Content-Length is a RuntimeError, because a
+    server would cut the connection or answer 500.
 
-    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response changes it, and
-    deletes from it (Max-Age up to 0, Expires in the past). It holds one value per name and sends them all
-    with every request: Path, Domain and Secure are not looked at, and no cookie expires by waiting.
+    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response adds to it and deletes
+    from it. Each request sends all of them: Path, Domain and Secure do not count, and no cookie expires by waiting.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
 
     def __init__(self, app: Callable[..., Iterable[bytes]], *, raise_errors: bool = False) -> None:
+        if mistake := _mistaken(app):
+            raise TypeError(f"TestClient(): {mistake}")
         self.cookies: dict[str, str] = {}
         self._app = app
         self._raise_errors = raise_errors
-        mistake = _mistaken(app)
-        if mistake:
-            raise TypeError(f"TestClient(): {mistake}")
 
     def request(
         self,
@@ -4492,7 +4368,7 @@ class TestClient:
         entries = {
             **_SERVER_ENVIRON,
             "REQUEST_METHOD": method,
-            **_target_entries(path, _urlencode(query or ())),
+            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
             "wsgi.input": io.BytesIO(content),
             "wsgi.errors": sys.stderr,
             **described,
@@ -4529,12 +4405,17 @@ class TestClient:
         return response
 
     def _exchange(self, environ: dict[str, Any]) -> _TestResponse:
-        observer = _TestObserver()
+        observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
         environ = {"webapp.server": observer, **environ, **({"HTTP_COOKIE": cookies} if cookies else {})}
         try:
-            response = _call(self._app, environ)
+            result = self._app(environ, gateway.start_response)
+            try:
+                body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
+            finally:
+                getattr(result, "close", lambda: None)()
+            response = _TestResponse(gateway, body)
             for header in response.headers.getall("Set-Cookie"):
                 self._keep_cookie(header)
             if self._raise_errors and observer.errors:
@@ -4552,11 +4433,15 @@ class TestClient:
 
     def _keep_cookie(self, header: str) -> None:
         parts = header.encode("latin-1").decode("utf-8", "surrogateescape").split(";")
-        pair, *attributes = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
-        if _is_expired({name.lower(): value for name, _, value in attributes}):
-            self.cookies.pop(pair[0], None)
-        else:
-            self.cookies[pair[0]] = pair[2]
+        (name, _, value), *rest = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
+        attributes = {attribute.lower(): text for attribute, _, text in rest}
+        expires = _parse_http_date(attributes.get("expires", ""))
+        gone = expires is not None and expires <= time.time()
+        if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):  # it outranks Expires: RFC 6265 section 5.3
+            gone = int(attributes["max-age"]) <= 0
+        self.cookies[name] = value
+        if gone:
+            del self.cookies[name]
 
 
 # ---- the head of a request -------------------------------------------------------------------------------------------
