@@ -2995,7 +2995,7 @@ WORST = {
         "one long fraction": lambda: filled(b"9", b"0."), "one long exponent": lambda: filled(b"9", b"1e-"),
         "escaped surrogates": lambda: filled(b"\\ud83d\\ude00", b'"', b'"'),
         "a text that widens at its end": lambda: filled(b"x", b'"', EMOJI + b'"'),
-        "brackets 400": lambda: b"[" * MOST_VALUES, "too many brackets 413": lambda: b"[" * MEBIBYTE,
+        "brackets 400": lambda: b"[" * (MOST_VALUES - 1), "too many brackets 413": lambda: b"[" * MEBIBYTE,
         "too many members 413": lambda: filled(b'{"":'), "too many texts 413": lambda: filled(b'"",', b"[", b"0]"),
     },
     URLENCODED: {

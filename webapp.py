@@ -286,12 +286,8 @@ def _media_type(value: str) -> str:
 
 
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
-    """Split a header value into its main part and its parameters, as `_media_type` and `_parameters` read them.
-
-    The first of two parameters of one name wins; a part that cannot be understood is skipped.
-    """
-    parameters = _parameters(value, strict=strict) if ";" in value else []
-    return _media_type(value), {name: text for name, text, _ in reversed(parameters)}
+    """Split a header value into its main part and its parameters; the first of two parameters of one name wins."""
+    return _media_type(value), {name: text for name, text, _ in reversed(_parameters(value, strict=strict))}
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -358,7 +354,6 @@ _LONGEST_COOKIE = 4096  # bytes of name and value
 _LONGEST_ATTRIBUTE = 1024
 _SECURE_NAMES = ("__secure-", "__host-", "__http-")  # a cookie with such a name is kept only if it is Secure
 _DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
-_YEAR_2000 = 946_684_800  # a time stamp
 
 
 def _write_cookie(
@@ -386,6 +381,10 @@ def _write_cookie(
         raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
     if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
         raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    try:
+        max_age = None if max_age is None else int(max_age)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
         value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
     pair = f"{name}={_cookie_text(value)}"
@@ -393,7 +392,7 @@ def _write_cookie(
         raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
     attributes = (
         pair,
-        max_age is not None and f"Max-Age={_seconds(max_age)}",
+        max_age is not None and f"Max-Age={max_age}",
         expires is not None and f"Expires={_http_date(_time_stamp(expires))}",
         domain and f"Domain={domain}",
         path and f"Path={path}",
@@ -427,20 +426,13 @@ def _check_prefix(
         raise ValueError(f"cookie {name!r}: its name needs httponly=True")
 
 
-def _seconds(max_age: Any) -> int:
-    try:
-        return int(max_age)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
-
-
 def _time_stamp(moment: float | datetime) -> float:
     """Return the time stamp of `expires`; a datetime that names no zone is local time.
 
     ValueError for a number of seconds from now: browsers would delete the cookie, because they read 1970.
     """
     if isinstance(moment, (int, float)):
-        if 0 < moment < _YEAR_2000:
+        if 0 < moment < 946_684_800:  # the year 2000
             raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
         return moment
     if not hasattr(moment, "timestamp"):
@@ -806,12 +798,9 @@ class UploadedFile:
 
 
 _SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
-# As much as servers grant a single header field; real headers of parts take 200 bytes.
-_MAX_PART_HEADER = 8 * 2**10
-# For each part that may come: a thousand headers of 8 KiB would take seconds.
-_MEAN_PART_HEADER = 2**10
-# Nobody chooses a boundary that a file repeats so often, and each occurrence costs time.
-_MAX_LOOKALIKES = 2**16
+_MAX_PART_HEADER = 8 * 2**10  # as much as servers grant a single header field; real headers of parts take 200 bytes
+_MEAN_PART_HEADER = 2**10  # for each part that may come, because a thousand headers of 8 KiB would take seconds
+_MAX_LOOKALIKES = 2**16  # each one costs time, and nobody chooses a boundary that a file repeats so often
 _READ_SIZE = 512 * 2**10
 
 
@@ -844,8 +833,7 @@ def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
     return b"".join(joined)
 
 
-# RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
-_BOUNDARY = re.compile(rb"[ -~]{1,70}")
+_BOUNDARY = re.compile(rb"[ -~]{1,70}")  # RFC 2046, 5.1.1 allows fewer characters, but not all clients care
 _Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it goes on
 _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
 # Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in others.
@@ -926,8 +914,7 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
     name, filename = _form_text(disposition, "name"), _form_text(disposition, "filename")
     if name is None:
         raise HttpException(400, "A part of the form has no name")
-    if filename is not None:
-        # Old browsers send the whole path.
+    if filename is not None:  # old browsers send the whole path
         filename = _CONTROLS.sub("", filename).replace("\\", "/").rpartition("/")[2]
     return name, filename, content_type, parameters.get("charset", "")
 
