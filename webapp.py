@@ -74,6 +74,7 @@ import io
 import itertools
 import json
 import logging
+import math
 import os
 import re
 import selectors
@@ -90,7 +91,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
 from types import GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, Optional, TextIO, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Optional, TextIO, TypeVar, Union, cast, overload
 from wsgiref.handlers import SimpleHandler
 
 # Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
@@ -107,25 +108,10 @@ if TYPE_CHECKING:
 __version__ = "1.0.0"
 
 __all__ = [
-    "CodeException",
-    "Executor",
-    "Fields",
-    "HttpException",
-    "Markup",
-    "MethodNotAllowedException",
-    "NotFoundException",
-    "Request",
-    "Response",
-    "Route",
-    "Scope",
-    "Server",
-    "TestClient",
-    "UploadedFile",
-    "ValidationExecutor",
-    "WebApp",
-    "WebContext",
-    "same_origin",
-]
+    "CodeException", "Executor", "Fields", "HttpException", "Markup", "MethodNotAllowedException", "NotFoundException",
+    "Request", "Response", "Route", "Scope", "Server", "TestClient", "UploadedFile", "ValidationExecutor", "WebApp",
+    "WebContext", "same_origin",
+]  # fmt: skip
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
@@ -220,17 +206,18 @@ def _explain(error: Exception, what: str) -> None:
 #     _http_date(0)                                    "Thu, 01 Jan 1970 00:00:00 GMT"
 #
 # Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for a value that would
-# break the response apart. Nothing here knows of a request or a response. Read beside it: RFC 9110 sections 5.6, 12.5.1
-# and, for cookies, RFC 6265bis section 4.1. A first reading may skip the cookies.
+# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1, and RFC 6265bis section 4.1 for cookies,
+# which a first reading may skip.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
 # PEP 3333 admits latin-1 without controls, so no tab either.
 _NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
-_AUTHORITY = re.compile(
+# A Host field: the name or address of a host, and perhaps a port (RFC 3986 section 3.2).
+_is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
-)
+).fullmatch
 # Proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
 _ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
@@ -255,8 +242,7 @@ def _check_header(name: str, value: str) -> tuple[str, str]:
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
     name = _check_header_name(name)
-    # Nearly every value is plain ASCII, and str knows that without the expression.
-    if not (value.isascii() and value.isprintable()) and _NOT_IN_VALUE.search(value):
+    if _NOT_IN_VALUE.search(value):
         raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
     value = str.strip(value, " ")
     if name.lower() == "content-length" and not (value.isascii() and value.isdigit()):
@@ -264,22 +250,14 @@ def _check_header(name: str, value: str) -> tuple[str, str]:
     return name, value
 
 
-def _check_content_type(value: str) -> str:
-    return _check_header("Content-Type", value)[1]
-
-
 def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if name.lower() not in names]
-
-
-def _is_authority(text: str) -> bool:
-    """Tell whether a Host field may be so: the name or address of a host, and perhaps a port (RFC 3986 section 3.2)."""
-    return _AUTHORITY.fullmatch(text) is not None
 
 
 # The inside of a quoted string (RFC 9110 section 5.6.4). A string that is never closed reaches to the end of the text.
 # No two branches of these expressions begin alike, so a search is linear.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
+_ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
 # A piece of a list between commas.
 _ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)
 # A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string.
@@ -294,14 +272,12 @@ def _parameters(value: str, *, strict: bool = True) -> list[tuple[str, str, bool
     A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
     because browsers do not escape the backslashes of a path (`C:\dir\file`).
     """
-    escape = ("\\", "") if strict else ('\\"', '"')
-    found = []
-    for name, quoted, plain in _PARAMETER.findall(value):
-        if name:
-            if "\\" in quoted:  # between pairs of backslashes no backslash is escaped itself
-                quoted = "\\".join(piece.replace(*escape) for piece in quoted.split("\\\\"))
-            found.append((name.lower(), quoted or plain.strip(), not plain))
-    return found
+    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
+    return [
+        (name.lower(), "".join(escape.split(quoted)) or plain.strip(), not plain)
+        for name, quoted, plain in _PARAMETER.findall(value)
+        if name
+    ]
 
 
 def _media_type(value: str) -> str:
@@ -350,8 +326,6 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
     return best[2]
 
 
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # An IMF-fixdate has a year of four digits, so it can tell these times.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
 
@@ -361,11 +335,10 @@ def _http_date(seconds: float) -> str:
 
     A time before the year 1 or after 9999 becomes the nearest second within them.
     """
-    # Not with strftime's names, which follow the locale, nor with time.gmtime, which ends in 2038 on some systems.
     whole = int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1)
-    then = datetime(1970, 1, 1) + timedelta(seconds=whole)
-    day = f"{_DAYS[then.weekday()]}, {then.day:02} {_MONTHS[then.month - 1]} {then.year:04}"
-    return f"{day} {then.hour:02}:{then.minute:02}:{then.second:02} GMT"
+    then = datetime(1970, 1, 1) + timedelta(seconds=whole)  # time.gmtime ends in 2038 on some systems
+    weekday, month, day, clock, year = then.ctime().split()  # English in every locale, unlike strftime's names
+    return f"{weekday}, {day:0>2} {month} {year} {clock} GMT"
 
 
 def _parse_http_date(value: str) -> float | None:
@@ -379,11 +352,11 @@ def _parse_http_date(value: str) -> float | None:
         return None
 
 
-# Browsers would cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7) without a word, so they
-# are refused.
+# Browsers silently cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7), so they are refused.
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
 _LONGEST_COOKIE = 4096  # bytes of name and value
 _LONGEST_ATTRIBUTE = 1024
+_SECURE_NAMES = ("__secure-", "__host-", "__http-")  # a cookie with such a name is kept only if it is Secure
 _DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
 _YEAR_2000 = 946_684_800  # a time stamp
 
@@ -401,7 +374,9 @@ def _write_cookie(
     partitioned: bool = False,
 ) -> str:
     """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
-    if samesite is not None and samesite not in ("Strict", "Lax", "None"):
+    if not _TOKEN.fullmatch(name):
+        raise ValueError(f"a cookie's name is a token, not {name!r}")
+    if samesite not in (None, "Strict", "Lax", "None"):
         raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
     if not secure and (samesite == "None" or partitioned):
         raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
@@ -411,8 +386,13 @@ def _write_cookie(
         raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
     if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
         raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
+        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
+    pair = f"{name}={_cookie_text(value)}"
+    if len(pair) > _LONGEST_COOKIE + 1:
+        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
     attributes = (
-        _cookie_pair(name, value),
+        pair,
         max_age is not None and f"Max-Age={_seconds(max_age)}",
         expires is not None and f"Expires={_http_date(_time_stamp(expires))}",
         domain and f"Domain={domain}",
@@ -432,26 +412,11 @@ def _cookie_text(text: str) -> str:
     return text.encode().decode("latin-1")
 
 
-def _cookie_pair(name: str, value: str) -> str:
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"a cookie's name is a token, not {name!r}")
-    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
-    pair = f"{name}={_cookie_text(value)}"
-    if len(pair) > _LONGEST_COOKIE + 1:
-        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
-    return pair
-
-
-def _needs_secure(name: str) -> bool:
-    return name.lower().startswith(("__secure-", "__host-", "__http-"))
-
-
 def _check_prefix(
     name: str, *, secure: bool, httponly: bool = True, path: str = "/", domain: str | None = None
 ) -> None:
     """Raise ValueError for a cookie that does not keep the promise of its name (RFC 6265bis section 4.1.3)."""
-    if not secure and _needs_secure(name):
+    if not secure and name.lower().startswith(_SECURE_NAMES):
         raise ValueError(
             f"cookie {name!r}: its name needs secure=True, or https; "
             "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
@@ -500,31 +465,22 @@ def _cookie_key(name: str, domain: str | None, path: str) -> str:
 #     HttpException(499).phrase                        "Client Error"
 #
 # Phrases are those of RFC 9110 (section 15), or of IANA's registry for the codes of other documents. http.HTTPStatus
-# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning.
+# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning. A code
+# that nobody registered has the name of its class.
 
-_PHRASES = {int(status): status.phrase for status in HTTPStatus if status != 418}
-_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
-_PHRASES.update({422: "Unprocessable Content"})
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
-
-
-def _reason(status: int) -> str:
-    """Return the reason phrase of `status`; for a code that nobody registered, the name of its class."""
-    return _PHRASES.get(status) or _CLASSES[status // 100]
-
-
+_PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
+_PHRASES.update((int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418)
+_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
+_PHRASES[422] = "Unprocessable Content"
 # Also the body of the default error response in its text form.
-_STATUS_LINES = {status: f"{status} {_reason(status)}" for status in range(200, 600)}
+_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
 
 
 def _check_status(status: object) -> int:
     """Return `status` as a plain int if a response may have it, else raise ValueError."""
-    if type(status) is int and 200 <= status <= 599:
-        return status
-    if isinstance(status, int) and not isinstance(status, bool):
-        number = int(status)  # of an HTTPStatus
-        if 200 <= number <= 599:
-            return number
+    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
+        return int(status)  # of an HTTPStatus
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
 
@@ -557,16 +513,10 @@ class HttpException(Exception):
 
         For a status that nobody registered, it is the name of its class, as in the default answer.
         """
-        return _reason(self.status_code)
+        return _PHRASES[self.status_code]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.status_code}, {self.message!r})"
-
-
-def _untraced(error: HttpException) -> HttpException:
-    """Let go of the frames that an exception has come from, so that what one of them holds can keep it; return it."""
-    error.__traceback__ = error.__context__ = error.__cause__ = None
-    return error
 
 
 class NotFoundException(HttpException):
@@ -617,7 +567,7 @@ class CodeException(Exception):
 # `Fields` also serves headers and cookies: a missing value is a 400. Nothing here knows of WSGI: the parsers take text
 # or a function that reads. For any input they raise nothing but HttpException with a 4xx (503 if the disk is full),
 # and they need linear time. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first
-# reading may skip the charsets and `_Spool`.
+# reading may skip the charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -664,20 +614,9 @@ class Fields(Mapping[str, _T]):
 
     def __getitem__(self, name: str) -> _T:
         values = self._find(name)
-        if values:
-            return values[0]
-        raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
-
-    @overload
-    def get(self, name: str) -> _T | None: ...
-
-    @overload
-    def get(self, name: str, default: _T | _Default) -> _T | _Default: ...
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the first value of `name`, or `default`."""
-        values = self._find(name)
-        return values[0] if values else default
+        if not values:
+            raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
+        return values[0]
 
     def getall(self, name: str) -> list[_T]:
         """Return all values of `name` in order, `[]` if there is none."""
@@ -723,9 +662,6 @@ class Fields(Mapping[str, _T]):
                 words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
             raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and bool(self._find(name))
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
@@ -743,23 +679,20 @@ class Fields(Mapping[str, _T]):
 class _Headers(Fields[str]):
     """The header fields of a response, by name in any case. A missing one is an ordinary KeyError."""
 
-    __slots__ = ("_names",)  # in small letters, to the first spelling of each
+    __slots__ = ("_spelling",)  # the first one of each name, by the name in small letters
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        pairs = list(pairs)
-        super().__init__(((name.lower(), value) for name, value in pairs), noun="header")
-        self._names = {name.lower(): name for name, _ in reversed(pairs)}
+        self._spelling: dict[str, str] = {}
+        super().__init__((self._spelling.setdefault(name.lower(), name), value) for name, value in pairs)
+        self._noun = "header"
 
     def _find(self, name: str) -> Sequence[str]:
-        return self._values.get(name.lower(), ())
+        return self._values.get(self._spelling.get(name.lower(), ""), ())
 
     def __getitem__(self, name: str) -> str:
-        if name in self:
-            return self._find(name)[0]
+        if values := self._find(name):
+            return values[0]
         raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (self._names[key] for key in self._values)
 
 
 class _Given(dict[str, Any]):
@@ -790,18 +723,12 @@ _CHARACTERS = {digits: chr(int(digits, 16)) for digits in map("".join, itertools
 
 def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
+    if "%" not in text:
+        return text
     # Not urllib.parse.unquote_to_bytes, which takes too much memory and time for a form of nothing but percent signs.
     pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
     pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
     return "".join(pieces)
-
-
-def _unquote_field(text: str) -> str:
-    """Decode percent escapes and then UTF-8 in text of one byte per character; HttpException 400 if it is no UTF-8."""
-    try:
-        return _wsgi_text(_unescape_percent(text) if "%" in text else text)
-    except UnicodeError:
-        raise HttpException(400, "Text in the request is not UTF-8") from None
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
@@ -813,13 +740,16 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     pieces = [piece for piece in text.replace("+", " ").split("&") if piece]
     if len(pieces) > max_fields:
         raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
-    pairs = []
-    for piece in pieces:
-        name, _, value = piece.partition("=")
-        if "%" in piece or not piece.isascii():
-            name, value = _unquote_field(name), _unquote_field(value)
-        pairs.append((name, value))
-    return Fields(pairs)
+    fields: Fields[str] = Fields()
+    try:
+        for piece in pieces:
+            name, _, value = piece.partition("=")
+            if "%" in piece or not piece.isascii():
+                name, value = _wsgi_text(_unescape_percent(name)), _wsgi_text(_unescape_percent(value))
+            fields._values.setdefault(name, []).append(value)
+    except UnicodeError:
+        raise HttpException(400, "Text in the request is not UTF-8") from None
+    return fields
 
 
 # A body or a part of a form (RFC 7578, 4.5) may be in these charsets of the web, which Python decodes in linear time.
@@ -875,85 +805,51 @@ class UploadedFile:
                 self.file.seek(position)
 
 
-class _Spool:
-    """Bytes in the order in which they came: in memory up to `limit`, then all of them in a temporary file.
-
-        add(data)    append bytes
-        size         the number of bytes so far
-        in_memory    the same while they are in memory, else 0
-        file()       a binary file of all bytes, at its start; nothing is added then
-        close()      let go of the bytes, and delete the temporary file
-
-    add() and file() raise HttpException 503 if the disk is full. Not a tempfile.SpooledTemporaryFile: before Python
-    3.11 neither zipfile nor io can read one.
-    """
-
-    __slots__ = ("_file", "in_memory", "limit", "size")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.size = self.in_memory = 0
-        self._file: BinaryIO = io.BytesIO()
-
-    def add(self, data: bytes) -> None:
-        """Append bytes."""
-        self.size += len(data)
-        with _needing_disk():
-            if self.size > self.limit and isinstance(self._file, io.BytesIO):
-                import tempfile
-
-                so_far, self._file = self._file, cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-                self._file.write(so_far.getbuffer())
-            self._file.write(data)
-        self.in_memory = self.size if isinstance(self._file, io.BytesIO) else 0
-
-    def file(self) -> BinaryIO:
-        """Return a binary file of all bytes, at its start."""
-        with _needing_disk():
-            self._file.seek(0)  # writes the rest of its buffer
-        return self._file
-
-    def close(self) -> None:
-        """Let go of the bytes, and delete the temporary file if there is one."""
-        with contextlib.suppress(OSError):  # of bytes for which the disk has no room
-            self._file.close()
-
-
-@contextlib.contextmanager
-def _needing_disk() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise HttpException(503, f"an upload cannot be kept: {error}") from error
-
-
-# A larger file goes to disk.
-_SPOOL_SIZE = 256 * 2**10
+_SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
 # As much as servers grant a single header field; real headers of parts take 200 bytes.
 _MAX_PART_HEADER = 8 * 2**10
 # For each part that may come: a thousand headers of 8 KiB would take seconds.
 _MEAN_PART_HEADER = 2**10
 # Nobody chooses a boundary that a file repeats so often, and each occurrence costs time.
-_MAX_LOOKALIKES = 2**12
+_MAX_LOOKALIKES = 2**16
 _READ_SIZE = 512 * 2**10
 
 
-def _join(pieces: Iterable[bytes], limit: int) -> bytes | None:
-    """Return all pieces as one, None if they have more than `limit` bytes."""
+def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
+    """Return a file of all pieces, at its start, and its size; raise OSError if the disk is full."""
+    # Not a tempfile.SpooledTemporaryFile: before Python 3.11 neither zipfile nor io can read one.
+    file: BinaryIO = io.BytesIO()
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > _SPOOL_SIZE and isinstance(file, io.BytesIO):
+            import tempfile
+
+            disk = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
+            so_far, file = file, temporary_files.enter_context(disk)
+            file.write(so_far.getbuffer())
+        file.write(piece)
+    file.seek(0)  # writes the rest of its buffer
+    return file, size
+
+
+def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
+    """Return all pieces as one; HttpException 413 if they have more than `limit` bytes."""
     joined = []
     for piece in pieces:
         limit -= len(piece)
         if limit < 0:
-            return None
+            raise HttpException(413, too_long)
         joined.append(piece)
     return b"".join(joined)
 
 
 # RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
 _BOUNDARY = re.compile(rb"[ -~]{1,70}")
-# A boundary is followed by two hyphens in the last delimiter, else by the end of the line after some padding.
+_Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it goes on
+_BLANK_LINE = b"\r\n\r\n", re.compile(b"")
+# Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
-_LONGEST_DELIMITER_END = 72
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
 # A NUL may stand in a file name only, where it is removed.
 _PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
@@ -967,7 +863,7 @@ class _PartReader:
     __slots__ = (
         "at_end",  # whether the last delimiter was passed
         "buffer",  # bytes that were read last
-        "delimiter",  # CR LF, two hyphens and the boundary: the mark at which a content ends
+        "delimiter",  # the mark at which the preamble and each content end
         "lookalikes",  # the number of further delimiters that may turn out to be part of a content
         "position",  # where in the buffer the next header or content begins
         "read",  # gives the next bytes of the body
@@ -977,77 +873,40 @@ class _PartReader:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
-        self.delimiter = b"\r\n--" + boundary
+        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
+        self.lookalikes = _MAX_LOOKALIKES
         self.buffer = b"\r\n"  # the first delimiter may lack its own
         self.position = 0
         self.at_end = False
-        self.lookalikes = _MAX_LOOKALIKES
 
-    def skip_preamble(self) -> None:
-        """Step over the first delimiter; HttpException 400 if there is text but no delimiter except the last one."""
-        blank = True
-        for piece in self.content():  # to its end
-            blank = blank and not piece.strip()
-        if self.at_end and not blank:
-            # Not an empty form: a first delimiter was mistyped, and a part would be lost.
-            raise HttpException(400, "multipart/form-data without a first delimiter")
+    def before(self, mark: _Mark) -> Iterator[bytes]:
+        """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
+        longest = len(mark[0]) + 72
+        while not (found := self.find(*mark)):
+            # The end of the buffer may be the beginning of a mark.
+            start, end = self.position, max(self.position, len(self.buffer) - longest)
+            yield self.buffer[start:end]
+            more = self.read(_READ_SIZE)
+            if not more:
+                raise HttpException(400, "multipart/form-data without its last delimiter")
+            kept = max(end - 2, 0)
+            self.buffer, self.position = self.buffer[kept:] + more, end - kept
+        yield self.buffer[self.position : found.start() - len(mark[0])]
+        self.position = found.end()
+        self.at_end = found[0] == b"--"
 
-    def header(self) -> bytes:
-        """Return the lines of a part's header."""
-        lines = _join(self.before(b"\r\n\r\n"), _MAX_PART_HEADER)
-        if lines is None:
-            raise HttpException(413, f"The header of a part has more than {_MAX_PART_HEADER:,} bytes")
-        # If the content is missing, the second CR LF is that of a delimiter.
-        self.position -= 2
-        if not self.delimiter_end():
-            self.position += 2
-        return lines
-
-    def content(self) -> Iterator[bytes]:
-        """Yield the content of a part in pieces, and step over the delimiter."""
-        while True:
-            yield from self.before(self.delimiter)
-            self.position -= len(self.delimiter)
-            end = self.delimiter_end()
-            if end:
-                self.position = end.end()
-                self.at_end = end[0] == b"--"
-                return
+    def find(self, begin: bytes, rest: re.Pattern[bytes]) -> re.Match[bytes] | None:
+        """Return the rest of the next mark in the buffer, None if there is none."""
+        # If a header has no content behind it, the second CR LF of its end is that of the delimiter.
+        end = max(self.position - 2, 0)
+        while (start := self.buffer.find(begin, end)) >= 0:
+            end = start + len(begin)
+            if found := rest.match(self.buffer, end):
+                return found
             self.lookalikes -= 1
             if self.lookalikes < 0:
                 raise HttpException(400, "The boundary of the form occurs too often in its parts")
-            self.position += len(self.delimiter)
-            yield self.delimiter
-
-    def before(self, mark: bytes) -> Iterator[bytes]:
-        """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
-        while (end := self.buffer.find(mark, self.position)) < 0:
-            # The end of the buffer may be the beginning of a mark.
-            start, self.position = self.position, max(self.position, len(self.buffer) - len(mark) + 1)
-            yield self.buffer[start : self.position]
-            if not self.read_more():
-                raise HttpException(400, "multipart/form-data without its last delimiter")
-        yield self.buffer[self.position : end]
-        self.position = end + len(mark)
-
-    def delimiter_end(self) -> re.Match[bytes] | None:
-        """Return the end of the delimiter at the position, None if no delimiter stands there."""
-        after = self.position + len(self.delimiter)
-        if len(self.buffer) < after + _LONGEST_DELIMITER_END:
-            self.read_more()
-            after = self.position + len(self.delimiter)
-        if self.buffer.startswith(self.delimiter, self.position):
-            return _DELIMITER_END.match(self.buffer, after)
         return None
-
-    def read_more(self) -> bool:
-        """Add one large piece to the rest of the buffer, however small the pieces are that come in."""
-        pieces, missing = [self.buffer[self.position :]], _READ_SIZE
-        while missing > 0 and (piece := self.read(missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-        self.buffer, self.position = b"".join(pieces), 0
-        return len(pieces) > 1
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
@@ -1100,35 +959,35 @@ def _parse_multipart(
     fields: list[tuple[str, str]] = []
     files: list[tuple[str, UploadedFile]] = []
     form_charset = "utf-8"
+    too_long = f"is too long for the {max_form_memory:,} bytes of all fields (max_form_memory)"
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
-    with contextlib.ExitStack() as temporary_files:
-        parts.skip_preamble()
-        while not parts.at_end:
-            if len(fields) + len(files) == max_fields:
-                raise HttpException(413, f"More than {max_fields:,} parts in the form (max_fields)")
-            header = parts.header()
-            header_bytes -= len(header)
-            if header_bytes < 0:
-                raise HttpException(413, "The headers of all parts together are too long")
-            name, filename, content_type, charset = _describe_part(header)
-            if filename is None:
-                data = _join(parts.content(), form_memory - len(name))
-                if data is None:
-                    limit = f"the {max_form_memory:,} bytes of all fields (max_form_memory)"
-                    raise HttpException(413, f"Field {name!r:.80} is too long for {limit}")
+    try:
+        with contextlib.ExitStack() as temporary_files:
+            preamble = [bool(piece.strip()) for piece in parts.before(parts.delimiter)]
+            if parts.at_end and any(preamble):
+                # Not an empty form: a first delimiter was mistyped, and a part would be lost.
+                raise HttpException(400, "multipart/form-data without a first delimiter")
+            while not parts.at_end:
+                if len(fields) + len(files) == max_fields:
+                    raise HttpException(413, f"More than {max_fields:,} parts in the form (max_fields)")
+                limit = min(_MAX_PART_HEADER, header_bytes)
+                header = _join(parts.before(_BLANK_LINE), limit, "The headers of one part or all parts are too long")
+                header_bytes -= len(header)
+                name, filename, content_type, charset = _describe_part(header)
+                content = parts.before(parts.delimiter)
+                if filename is not None:
+                    files.append((name, UploadedFile(filename, content_type, *_spool(content, temporary_files))))
+                    continue
+                data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
                 form_memory -= len(name) + len(data)
                 fields.append((name, _decode(data, charset or form_charset)))
                 if name == "_charset_":  # RFC 7578, 4.6
                     form_charset = fields[-1][1]
-            else:
-                spool = _Spool(_SPOOL_SIZE)
-                temporary_files.callback(spool.close)
-                for piece in parts.content():
-                    spool.add(piece)
-                files.append((name, UploadedFile(filename, content_type, spool.file(), spool.size)))
-        while read(_READ_SIZE):
-            pass  # the epilogue means nothing, but it counts for the limits that `read` watches
-        temporary_files.pop_all()  # closed only if the body turned out to be broken
+            while read(_READ_SIZE):
+                pass  # the epilogue means nothing, but it counts for the limits that `read` watches
+            temporary_files.pop_all()  # closed only if the body turned out to be broken
+    except OSError as error:
+        raise HttpException(503, f"an upload cannot be kept: {error}") from error
     return fields, files
 
 
@@ -1141,8 +1000,7 @@ def _parse_multipart(
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
 # Limits of our own keep a body from costing much: a document that fits them can always be encoded again. A failure to
-# write names the member: document["user"]["joined"]. Content types are not looked at here. A first reading may skip how
-# values are counted.
+# write names the member: document["user"]["joined"]. A first reading may skip how values are counted.
 
 # Each number, string, array... of a document takes up to 230 bytes of memory, and the collector looks at it more than
 # once. A program that takes larger bodies than usual (max_form_memory) takes more values too.
@@ -1152,41 +1010,26 @@ _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends 
 _MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
 
 
-_INFINITY = float("inf")
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _parse_int(digits: str) -> int:
     if len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
         raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
     return int(digits)
 
 
-def _parse_float(digits: str) -> float:
-    value = float(digits)
-    if not -_INFINITY < value < _INFINITY:
-        raise ValueError("a number too large for a float")
+def _parse_float(text: str) -> float:
+    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and what a float cannot hold."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:40]} is not a finite number")
     return value
 
 
 # A short document cannot hold a long integer, so nothing is called for each integer in it.
 _DECODER, _LONG_DECODER = (
-    json.JSONDecoder(parse_constant=_refuse_constant, parse_int=convert, parse_float=_parse_float)
+    json.JSONDecoder(parse_constant=_parse_float, parse_int=convert, parse_float=_parse_float)
     for convert in (int, _parse_int)
 )
-_JSON_TEXT = re.compile(rf'"{_QUOTED}"?', re.DOTALL)
-
-
-def _count_values(text: str) -> int:
-    """Return the number of values in a JSON document (names of members are none), without making any of them."""
-    plain = _JSON_TEXT.sub('"', text)  # because a text may hold commas and brackets
-    for space in " \t\r\n":
-        plain = plain.replace(space, "")
-    empty = plain.count("[]") + plain.count("{}")
-    return 1 + sum(map(plain.count, ",[{")) - empty  # each value but the first follows one of these
+# A text, which may hold commas and brackets, or an array or object without members.
+_JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
 def _deeper_than(document: object, limit: int) -> bool:
@@ -1207,9 +1050,10 @@ def _parse_json(body: bytes, max_values: int) -> Any:
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
-        many = len(text) > max_values and brackets + text.count(",") >= max_values  # commas within texts too
-        if many and _count_values(text) > max_values:
-            raise HttpException(413, f"a JSON document of more than {max_values:,} values")
+        if brackets + text.count(",") >= max_values:  # perhaps they stand within texts
+            plain = _JSON_LEAF.sub("0", text)
+            if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
+                raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
@@ -1265,17 +1109,16 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    outer: list[object] = []  # a document may hold itself
+    outer: list[object] = []
+    # A document may hold itself.
     while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
         outer.append(document)
-        if not isinstance(document, (dict, list, tuple)):
-            try:
-                document = _as_json_value(document)
-            except Exception:
-                break
-        if isinstance(document, (list, tuple)):
-            document = dict(enumerate(document))
-        for key, member in document.items() if isinstance(document, dict) else ():
+        try:
+            plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
+            members = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
+        except Exception:
+            break
+        for key, member in members:
             try:
                 write(member)
             except Exception:
@@ -1332,31 +1175,26 @@ class Markup(str):
         return f"{type(self).__name__}({super().__repr__()})"
 
     def __add__(self, other: Any) -> Markup:
-        if not (isinstance(other, str) or _is_html(other)):
-            return NotImplemented
-        return type(self)(super().__add__(self.escape(other)))
+        joins = isinstance(other, str) or _is_html(other)
+        return type(self)(super().__add__(self.escape(other))) if joins else NotImplemented
 
     def __radd__(self, other: Any) -> Markup:
-        if not (isinstance(other, str) or _is_html(other)):
-            return NotImplemented
-        return self.escape(other) + self
+        return self.escape(other) + self if isinstance(other, str) or _is_html(other) else NotImplemented
 
     def __mod__(self, values: Any) -> Markup:
-        if isinstance(values, tuple):
-            values = tuple(map(_PercentValue, values))
-        elif hasattr(type(values), "__getitem__") and not isinstance(values, str):
-            values = _PercentValue(values)  # a mapping
+        if hasattr(values, "keys"):
+            values = _PercentValue(values)
         else:
-            values = (_PercentValue(values),)
+            values = tuple(map(_PercentValue, values if isinstance(values, tuple) else (values,)))
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
         """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
-        return type(self)(_format_html(self, args, kwargs))
+        return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
         """Format as `format(**mapping)` does, without a copy of the mapping."""
-        return type(self)(_format_html(self, (), mapping))
+        return type(self)(_HtmlFormatter().vformat(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
@@ -1373,27 +1211,20 @@ class Markup(str):
 
 _TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
 
-# The methods of str whose result is made of the text itself; some put an argument into it, the one at that position.
-_ESCAPED_ARGUMENT = dict.fromkeys(
-    "__getitem__ __mul__ __rmul__ capitalize casefold expandtabs lower lstrip partition removeprefix removesuffix "
-    "rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill".split()
-)
-_ESCAPED_ARGUMENT.update(center=1, ljust=1, replace=1, rjust=1)
+
+def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a method of str whose result is made of the text: the text that it puts in is escaped, its result Markup."""
+    if method.__name__ in ("center", "ljust", "replace", "rjust") and len(args) > 1:
+        args = (args[0], self.escape(args[1]), *args[2:])
+    made = method(self, *args, **kwargs)
+    return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
 
 
-def _keeping_markup(name: str, escaped: int | None) -> Callable[..., Any]:
-    method = getattr(str, name)
-
-    @functools.wraps(method)
-    def keeping(self: Markup, *args: Any, **kwargs: Any) -> Any:
-        made = method(self, *(self.escape(a) if i == escaped else a for i, a in enumerate(args)), **kwargs)
-        return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
-
-    return keeping
-
-
-for _method, _escaped in _ESCAPED_ARGUMENT.items():
-    setattr(Markup, _method, _keeping_markup(_method, _escaped))
+for _method in (
+    "__getitem__ __mul__ __rmul__ capitalize casefold center expandtabs ljust lower lstrip partition removeprefix "
+    "removesuffix replace rjust rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill"
+).split():
+    setattr(Markup, _method, partialmethod(_keep, getattr(str, _method)))
 
 
 class _PercentValue:
@@ -1420,60 +1251,23 @@ class _PercentValue:
         return float(self._value)
 
 
-def _escape(text: str) -> str:
-    """Return plain text as HTML, with the character references that markupsafe writes."""
-    text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace('"', "&#34;").replace("'", "&#39;")
-
-
-def _is_template_string(value: object) -> bool:
-    # By name, as nothing but Python 3.14 (PEP 750) has the module, and only a program that uses it imports it.
-    return type(value).__module__ == "string.templatelib" and type(value).__name__ == "Template"
-
-
 def _is_html(value: object) -> bool:
-    return hasattr(value, "__html__") or _is_template_string(value)
+    # A template string (PEP 750) is known by name, because Python has the module since 3.14.
+    kind = type(value)
+    return hasattr(value, "__html__") or (kind.__module__, kind.__name__) == ("string.templatelib", "Template")
 
 
 def _as_html(value: Any) -> str:
     """Return a value as HTML: HTML as it is, the text of anything else escaped."""
     if hasattr(value, "__html__"):
         return cast(str, value.__html__())
-    if _is_template_string(value):
+    if _is_html(value):
         return "".join(part if isinstance(part, str) else _interpolated(part) for part in value)
-    return _escape(str(value))
+    text = str.replace(str(value), "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&#34;").replace("'", "&#39;")  # the references that markupsafe writes
 
 
-def _formatted(value: Any, format_spec: str) -> str:
-    """Return `format(value, format_spec)` as HTML."""
-    if hasattr(value, "__html_format__"):
-        value = value.__html_format__(format_spec)
-    elif not _is_html(value):
-        value = format(value, format_spec)
-    elif format_spec:
-        raise ValueError(f"{type(value).__name__} takes no format {format_spec!r}, because it has no __html_format__")
-    return _as_html(value)
-
-
-_CONVERSIONS: dict[str, Callable[[object], str]] = {"a": ascii, "r": repr, "s": str}
-
-
-def _interpolated(part: Any) -> str:
-    """Return an interpolation of a template string as HTML."""
-    value = _CONVERSIONS[part.conversion](part.value) if part.conversion else part.value
-    try:
-        return _formatted(value, part.format_spec) if part.format_spec else _joined(value)
-    except Exception as error:
-        _explain(error, f"the value for {{{part.expression}}}")
-        raise
-
-
-def _joined(value: Any) -> str:
-    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
-    listed = isinstance(value, Iterable) and getattr(type(value), "__str__", None) is object.__str__
-    if not listed or isinstance(value, Mapping) or _is_html(value):
-        return _formatted(value, "")
-    return "".join(map(_joined, value))
+_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
 class _MissingValue(KeyError, IndexError):
@@ -1483,52 +1277,60 @@ class _MissingValue(KeyError, IndexError):
 
 
 class _HtmlFormatter(string.Formatter):
-    """Formats one template as str.format does, and makes HTML of each field."""
+    """Formats one template as str.format does, and makes HTML of each field. A failure says which field it was."""
 
     field = ""  # that was looked up last; "" before the first one
+
+    def vformat(self, format_string: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        try:
+            return super().vformat(format_string, args, kwargs)
+        except Exception as error:
+            name = re.split(r"[.[]", self.field)[0]
+            given = [*map(str, range(len(args))), *kwargs]
+            if type(error) in (IndexError, KeyError) and name not in given:
+                known = ", ".join(given) or "nothing"
+                raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+            _explain(error, f"the value for {{{self.field}}}" if self.field else _BRACES)
+            raise
+
+    def parse(self, format_string: str) -> Iterable[Any]:
+        return list(super().parse(format_string))  # a broken template fails here, before its first field
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.field = field_name
         return super().get_field(field_name, args, kwargs)
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if "&" in format_spec:  # a field within it, as in {price:{width}}, was escaped on its way here
-            format_spec = html.unescape(format_spec)
-        return _formatted(value, format_spec)
+        if hasattr(value, "__html_format__"):
+            # A field within the format, as in {price:{width}}, was escaped on its way here.
+            value = value.__html_format__(html.unescape(format_spec))
+        elif not _is_html(value):
+            value = format(value, html.unescape(format_spec))
+        elif format_spec:
+            raise ValueError(f"{_name(type(value))} takes no format {format_spec!r}, because it has no __html_format__")
+        return _as_html(value)
 
 
-_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
-
-
-def _format_html(template: str, args: Sequence[Any], values: Mapping[str, Any], *, all_ignored: str = "") -> str:
-    """Return a template with its fields filled in as HTML; a failure says which field it was.
-
-    ValueError with the text `all_ignored`, if it is given, for a template without any field.
-    """
+def _interpolated(part: Any) -> str:
+    """Return an interpolation of a template string as HTML."""
     formatter = _HtmlFormatter()
+    value = formatter.convert_field(part.value, part.conversion)
     try:
-        text = formatter.vformat(template, args, values)
+        return formatter.format_field(value, part.format_spec) if part.format_spec else _joined(value)
     except Exception as error:
-        field = formatter.field
-        given = [str(name) for name in (*range(len(args)), *(values if isinstance(values, Mapping) else ()))]
-        name = re.split(r"[.[]", field)[0]
-        if type(error) in (IndexError, KeyError) and name not in given:
-            known = ", ".join(given) or "nothing"
-            raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
-        try:
-            list(formatter.parse(template))
-        except ValueError:
-            _explain(error, _BRACES)
-        else:
-            _explain(error, f"the value for {{{field}}}")
+        _explain(error, f"the value for {{{part.expression}}}")
         raise
-    if all_ignored and not formatter.field:
-        raise ValueError(all_ignored)
-    return text
 
 
-# A page consists of more than this.
-_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
+def _joined(value: Any) -> str:
+    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
+    listed = isinstance(value, Iterable) and type(value).__str__ is object.__str__
+    if not listed or isinstance(value, Mapping) or _is_html(value):
+        return _HtmlFormatter().format_field(value, "")
+    return "".join(map(_joined, value))
+
+
+_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")  # a page is more than this
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
@@ -1542,10 +1344,14 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
         )
     if not values:
         return template
-    names = ", ".join(values)
-    example = f"{{{next(iter(values))}}}"
-    told = f"html() would ignore its values ({names}): the template has no field such as {example}"
-    return _format_html(template, (), values, all_ignored=f"{told}, and {{{{ stands for a single brace")
+    formatter = _HtmlFormatter()
+    page = formatter.vformat(template, (), values)
+    if not formatter.field:
+        raise ValueError(
+            f"html() would ignore its values ({', '.join(values)}): the template has no field such as "
+            f"{{{next(iter(values))}}}, and {{{{ stands for a single brace"
+        )
+    return page
 
 
 # ---- the request -----------------------------------------------------------------------------------------------------
@@ -1567,21 +1373,7 @@ _PIECE = 65536  # bytes that are read or sent at a time
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
-_ENCODED_SLASH = re.compile("%2[Ff]")
 _quote = urllib.parse.quote
-
-
-def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
-    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8.
-
-    A server decodes PATH_INFO, so a %2F in it looks like a separator. The segments come from the raw target if the
-    server tells it and it belongs to this path.
-    """
-    if target is not None and "%2" in target:
-        raw = _raw_path(environ, path, target)
-        if raw is not None:
-            return [_wsgi_text(_unescape_percent(segment)) for segment in raw.split("/") if segment]
-    return _named_segments(_wsgi_text(path))
 
 
 def _named_segments(path: str) -> list[str]:
@@ -1593,61 +1385,60 @@ def _as_path(segments: Iterable[str]) -> str:
     return "".join("/" + segment for segment in segments)
 
 
-def _raw_path(environ: _Environ, path: str, target: str) -> str | None:
-    """Return the part of the raw target that became PATH_INFO, None if the target belongs to another path.
+def _path_segments(environ: _Environ) -> list[str]:
+    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8."""
+    raw = _raw_path(environ)
+    if raw is None:
+        return _named_segments(_wsgi_text(environ.get("PATH_INFO", "")))
+    above = len(_named_segments(environ.get("SCRIPT_NAME", "")))
+    return [_wsgi_text(_unescape_percent(segment)) for segment in _named_segments(raw)[above:]]
 
-    Empty segments need not agree, because some servers drop them.
+
+def _raw_path(environ: _Environ) -> str | None:
+    """Return the path of the raw target: SCRIPT_NAME and PATH_INFO as sent, with each %2F that is no separator.
+
+    None if it has no %2F, if the server does not tell the target, and if the target belongs to another path. Empty
+    segments need not agree, because some servers drop them.
     """
-    raw = target.partition("?")[0].encode("latin-1", "replace").decode("latin-1")
+    raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
+    if "%2" not in raw:
+        return None
     if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
         raw = "/" + raw.partition("//")[2].partition("/")[2]
-    for name in _named_segments(environ.get("SCRIPT_NAME", "")):
-        head, slash, tail = raw.lstrip("/").partition("/")
-        if _unescape_percent(head) != name:
-            return None
-        raw = slash + tail
+    names = [_unescape_percent(segment) for segment in _named_segments(raw)]
+    above = _named_segments(environ.get("SCRIPT_NAME", ""))
+    below = names[len(above) :]
     # Servers decode the whole path, or leave %2F as it is (cheroot).
-    whole, partly = _unescape_percent(raw), "%2F".join(map(_unescape_percent, _ENCODED_SLASH.split(raw)))
-    return raw if _named_segments(path) in map(_named_segments, (whole, partly)) else None
+    readings = (_named_segments("/".join(below)), [name.replace("/", "%2F") for name in below])
+    agrees = names[: len(above)] == above and _named_segments(environ.get("PATH_INFO", "")) in readings
+    return raw if agrees else None
 
 
-def _utf8_or_latin1(text: str) -> str:
-    try:
-        return _wsgi_text(text)
-    except UnicodeError:
-        return text
+class _once(Generic[_T]):
+    """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
 
+    A body can be read only once, so a second look at a broken body must get the same failure. functools.cached_property
+    keeps no failure. Before Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
+    """
 
-if TYPE_CHECKING:
-    from functools import cached_property as _once
-else:
+    def __init__(self, compute: Callable[[Any], _T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
 
-    class _once:
-        """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
-
-        A body can be read only once, so whoever reads a broken body again must get the same failure.
-        functools.cached_property keeps no failure. Before Python 3.12 it also holds a lock while it computes, so one
-        slow upload would stop all others.
-        """
-
-        def __init__(self, compute):
-            self._compute = compute
-            self._name = compute.__name__
-            self.__doc__ = compute.__doc__
-
-        def __get__(self, request, owner):
-            if request is None:
-                return self
-            failure = request._failures.get(self._name) if request._failures else None
-            if failure is not None:
-                raise copy.copy(failure)
-            try:
-                value = request.__dict__[self._name] = self._compute(request)
-            except HttpException as error:
-                # A copy has no traceback, which would refer to the request and keep both in memory.
-                request._failures = {**(request._failures or {}), self._name: copy.copy(error)}
-                raise
-            return value
+    def __get__(self, request: Any, owner: object) -> _T:
+        if request is None:
+            return cast(_T, self)
+        if self._name in request._failures:
+            raise copy.copy(request._failures[self._name])
+        try:
+            value: _T = self._compute(request)
+        except HttpException as error:
+            # A copy has no traceback, which would refer to the request and keep both in memory.
+            request._failures = {**request._failures, self._name: copy.copy(error)}
+            raise
+        request.__dict__[self._name] = value
+        return value
 
 
 class _RequestHeaders(Fields[str]):
@@ -1666,25 +1457,25 @@ class _RequestHeaders(Fields[str]):
         return () if value is None or (value == "" and key[:8] == "CONTENT_") else (value,)
 
     def __iter__(self) -> Iterator[str]:
-        keys = dict.fromkeys(["CONTENT_TYPE", "CONTENT_LENGTH"])
-        keys.update(dict.fromkeys(key[5:] for key in self._environ if key.startswith("HTTP_")))
-        return (name for name in (key.replace("_", "-").title() for key in keys) if name in self)
+        keys = [key[5:] for key in self._environ if key.startswith("HTTP_")]
+        names = (key.replace("_", "-").title() for key in ("CONTENT_TYPE", "CONTENT_LENGTH", *keys))
+        return iter(dict.fromkeys(name for name in names if name in self))
 
 
 class _BodyInput:
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
-    __slots__ = ("_left", "_limit", "_read")
+    __slots__ = ("_left", "_read", "_sized")
 
-    def __init__(self, source: Any, length: int | None, limit: int | None) -> None:
+    def __init__(self, source: Any, length: int | None, limit: int) -> None:
         # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
         self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
-        self._left = length  # None: the server ends the input (wsgi.input_terminated)
-        self._limit = limit  # bytes that may still come before it is a 413; None: any number
+        self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
+        self._left = limit if length is None else length  # bytes that may still come
 
     def read(self, size: int = _PIECE) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
-        if self._left is not None:
+        if self._sized:
             size = min(size, self._left)
         if not size:
             return b""
@@ -1695,14 +1486,11 @@ class _BodyInput:
         except Exception as error:  # another server has its own classes for a broken chunk or a closed connection
             stalls = isinstance(error, (TimeoutError, socket.timeout))  # two classes before Python 3.10
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
-        if self._left is not None:
-            if not data:
-                raise HttpException(400, f"the body ended {self._left:,} bytes early")
-            self._left -= len(data)
-        if self._limit is not None:
-            self._limit -= len(data)
-            if self._limit < 0:
-                raise HttpException(413, "the body is larger than the application takes")
+        if self._sized and not data:
+            raise HttpException(400, f"the body ended {self._left:,} bytes early")
+        self._left -= len(data)
+        if self._left < 0:
+            raise HttpException(413, "the body is larger than the application takes")
         return data
 
 
@@ -1727,18 +1515,16 @@ class _Observer:
     It is the only key that this file adds to an environ. Any server may leave it out.
 
         explain(reason)          why the answer has its status: one printable line for an access log, never for a client
-        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type
+        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type; an
+                                 HttpException refuses it
         unanswered(error)        no error hook has answered `error`; False if the observer has heard of it before
     """
 
-    def explain(self, reason: str) -> None:
-        """Take the reason of an answer."""
+    def explain(self, reason: str) -> None: ...
 
-    def begin_stream(self, content_type: str) -> None:
-        """Take the news that a stream begins; raise an HttpException to refuse it."""
+    def begin_stream(self, content_type: str) -> None: ...
 
     def unanswered(self, error: BaseException) -> bool:
-        """Take an exception that no hook has answered."""
         return True
 
 
@@ -1753,37 +1539,22 @@ def _observer(environ: _Environ) -> _Observer:
 class Request:
     """The request of a client. Its attributes are computed when they are first read; do not assign to them.
 
-    The docstring of each attribute says what it raises. Made by the dispatcher.
+    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. The docstring of each other
+    attribute says what it raises. Made by the dispatcher.
     """
 
-    __slots__ = {
-        "environ": "The WSGI environment (PEP 3333).",
-        "method": "The request method as sent.",
-        "_app": "The `WebApp`, for its limits.",
-        "_closing": "Called when the response is closed: temporary files, streams, WebContext.on_close.",
-        "_failures": "The HttpException of each attribute that could not be read.",
-        "_reader": "The attribute that has taken the input: body, form or stream. Others would find it empty.",
-        "_varies": "The header fields that the response depends on, for its Vary.",
-        "__dict__": "The values of `_once`.",
-    }
+    _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
+    _reader = ""  # the attribute that has taken the input: body, form or stream; others would find it empty
+    _varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        self._closing: list[Callable[[], object]] | None = None
-        self._failures: dict[str, HttpException] | None = None
-        self._reader = ""
-        self._varies: tuple[str, ...] = ()
+        self._closing: list[Callable[[], object]] = []  # called when the response is closed, the last one first
 
     def _close_with(self, callback: Callable[[], object]) -> None:
-        if self._closing is None:
-            self._closing = []
         self._closing.append(callback)
-
-    def _vary_on(self, name: str) -> None:
-        if name not in self._varies:
-            self._varies += (name,)
 
     # Its target.
 
@@ -1815,24 +1586,12 @@ class Request:
         hosts = (self._forwarded("HOST"), self.environ.get("HTTP_HOST", ""), own)
         return next(filter(_is_authority, hosts), "localhost")  # at a Unix socket a server may be called by a path
 
-    @property
-    def _target(self) -> str | None:
-        """The raw target, from the servers that tell it."""
-        return self.environ.get("REQUEST_URI") or self.environ.get("RAW_URI")
-
-    def _segments(self) -> list[str]:
-        """Return the segments of the path, as the router gets them."""
-        return _path_segments(self.environ, self.environ.get("PATH_INFO") or "/", self._target)
-
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        script_name, path = self.environ.get("SCRIPT_NAME", ""), self.environ.get("PATH_INFO", "")
-        target = self._target or ""
-        raw = _raw_path(self.environ, path, target) if "%2" in target else None
-        pieces = [path] if raw is None else map(_unescape_percent, _ENCODED_SLASH.split(raw))
-        path = _quote(script_name, _PATH_SAFE, "latin-1", "replace")
-        path += "%2F".join(_quote(piece, _PATH_SAFE, "latin-1", "replace") for piece in pieces)
+        raw, known = _raw_path(self.environ), self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
+        names = known.split("/") if raw is None else map(_unescape_percent, raw.split("/"))
+        path = "/".join(_quote(name, _PATH_SAFE[1:], "latin-1", "replace") for name in names)  # a slash in one is %2F
         query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
         return f"{self.scheme}://{self.host}{path or '/'}{query}"
 
@@ -1867,7 +1626,7 @@ class Request:
     def _content_parameter(self, name: str, default: str) -> str:
         return _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get(name, default)
 
-    @property
+    @_once
     def content_length(self) -> int | None:
         """Length of the body in bytes, None if none was sent. HttpException 400 if it is no number."""
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
@@ -1882,17 +1641,18 @@ class Request:
         A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
         latin-1. `cookies[name]` without such a cookie is a 400, as it is for a form. The response gets `Vary: Cookie`.
         """
-        self._vary_on("Cookie")
+        self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
         for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
-            name, equals, value = piece.partition("=")
-            if not equals:
-                name, value = "", piece
+            if not piece.isascii():
+                with contextlib.suppress(UnicodeError):
+                    piece = _wsgi_text(piece)
+            name, value = piece.split("=", 1) if "=" in piece else ("", piece)
             name, value = name.strip(" \t"), value.strip(" \t")
             if len(value) > 1 and value[0] == value[-1] == '"':
                 value = value[1:-1]
             if name or value:
-                cookies.append((_utf8_or_latin1(name), _utf8_or_latin1(value)))
+                cookies.append((name, value))
         return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
@@ -1900,7 +1660,7 @@ class Request:
 
         This decides the form of the default error body. The response gets `Vary: Accept`.
         """
-        self._vary_on("Accept")
+        self._varies += ("Accept",)
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
 
     def accepts(self, *media_types: str) -> str | None:
@@ -1911,14 +1671,11 @@ class Request:
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
-        self._vary_on("Accept")
-        accept = self.environ.get("HTTP_ACCEPT", "")
-        if not accept.strip(" \t,"):
-            return media_types[0] if media_types else None
-        ranges = list(_parse_accept(accept))
-        weights = [_quality(offer, ranges) for offer in media_types]
-        best = max(weights, default=0.0)
-        return media_types[weights.index(best)] if best > 0 else None
+        self._varies += ("Accept",)
+        ranges = list(_parse_accept(self.environ.get("HTTP_ACCEPT", "").strip(" \t,") or "*/*"))
+        weights = {offer: _quality(offer, ranges) for offer in media_types}
+        best = max(weights, key=weights.__getitem__, default="")
+        return best if weights.get(best, 0) > 0 else None
 
     # Its input.
 
@@ -1946,12 +1703,12 @@ class Request:
 
         Reading raises HttpException 400 if the body ends early. RuntimeError if a multipart form was read before.
         """
+        return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
+
+    def _input(self, reader: str, limit: int) -> Any:
+        """Return the body for the attribute `reader`, with a `read`; RuntimeError if another attribute took it."""
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
-        return io.BufferedReader(_BodyStream(self._input("stream", None)), _PIECE)
-
-    def _input(self, reader: str, limit: int | None) -> _BodyInput:
-        """Return the body for the attribute `reader`; RuntimeError if another attribute has read it."""
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if that failed, it fails again, with the same answer
             raise RuntimeError(f"request.{reader}: the body was already read as request.{self._reader}")
@@ -1959,7 +1716,7 @@ class Request:
         length = self.content_length
         if length is None and not self.environ.get("wsgi.input_terminated"):
             length = 0
-        if length is not None and limit is not None and length > limit:
+        if length is not None and length > limit:
             raise HttpException(413, f"a body of {length:,} bytes, where {limit:,} are taken")
         return _BodyInput(self.environ["wsgi.input"], length, limit)
 
@@ -2011,23 +1768,20 @@ class Request:
 
     @_once
     def _parts(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+        app = self._app
         if self.content_type == "application/x-www-form-urlencoded":
-            return _parse_urlencoded(self._small_body().decode("latin-1"), self._app._max_fields, 413), _NO_FILES
-        if self.content_type == "multipart/form-data":
-            return self._multipart()
-        sent = f"the body is {self.content_type[:80]}" if self.content_type else "there is no body with a Content-Type"
-        nothing: Fields[Any] = Fields(reason=f"{sent}, so no form")
-        return nothing, nothing
-
-    def _multipart(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+            return _parse_urlencoded(self._small_body().decode("latin-1"), app._max_fields, 413), _NO_FILES
+        if self.content_type != "multipart/form-data":
+            sent = self.content_type[:80]
+            reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
+            nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
+            return nothing, nothing
         boundary = self._content_parameter("boundary", "").encode("latin-1", "replace")
         if not boundary:
             raise HttpException(400, "a multipart form without a boundary")
-        app = self._app
-        read = io.BytesIO(self.body).read if "body" in self.__dict__ else self._input("form", app._max_body_size).read
-        fields, files = _parse_multipart(
-            read, boundary, max_fields=app._max_fields, max_form_memory=app._max_form_memory
-        )
+        read = self._input("form", app._max_body_size).read
+        limits = {"max_fields": app._max_fields, "max_form_memory": app._max_form_memory}
+        fields, files = _parse_multipart(read, boundary, **limits)
         for _, upload in files:
             self._close_with(upload.file.close)
         return Fields(fields), Fields(files)
@@ -2046,14 +1800,14 @@ class Request:
         found: dict[str, Any] = _Given({}, "input")
         for part in ("query", "form", "json"):
             with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
-                if part == "json":
-                    members = self.json if self._is_json() else None
-                    found.update(members if isinstance(members, dict) else {})
-                else:
-                    fields: Fields[str] = getattr(self, part)
-                    for name in fields:
-                        values = fields.getall(name)
-                        found[name] = values if len(values) > 1 else values[0]
+                if part == "json" and not self._is_json():
+                    continue
+                given = getattr(self, part)
+                if isinstance(given, dict):
+                    found.update(given)
+                elif isinstance(given, Fields):
+                    lists = ((name, given.getall(name)) for name in given)
+                    found.update((name, values if len(values) > 1 else values[0]) for name, values in lists)
         return found
 
 
@@ -2062,12 +1816,12 @@ class Request:
 # What does a response send? A body is bytes, or an object with `begin`: a JSON document, a stream or a file.
 #
 #     _Document({"a": 1}).begin(request, None, handler)     (b'{"a": 1}', {}, None)
-#     _File(file).begin(request, None, handler)             (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
+#     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
 # `begin` runs when the response is sent, and does everything that can fail: it encodes the document, draws the first
 # chunk of the stream, chooses the range of the file. So the error path still answers a failure. It returns the body
 # as the server gets it, header fields, and a status, None if the body asks for none. It is told the status that the
-# application has set, and the function that gave the body, for messages. Names to remember: `_Stream`, `_File`,
+# application has set, and the function that gave the body, for messages. Names to remember: `_Document`, `_Stream`,
 # `_FileBody`. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip the names of files.
 
 _TEXT = "text/plain; charset=UTF-8"
@@ -2138,13 +1892,8 @@ def _encode_event(event: Any) -> bytes:
     fields = {"data": event} if isinstance(event, str) else event
     if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(_EVENT_FIELDS):
         raise TypeError(f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)}, not {event!r:.80}")
-    return ("".join(_event_lines(fields)) + "\n").encode("utf-8", "replace")
-
-
-def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
-    for name in _EVENT_FIELDS:
-        if name not in fields:
-            continue
+    written = ""
+    for name in filter(fields.__contains__, _EVENT_FIELDS):
         value = fields[name]
         text = value if isinstance(value, str) else _encode_json(value).decode()
         lines = _LINE_END.split(text)
@@ -2153,31 +1902,15 @@ def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
         if name == "retry" and not (text.isascii() and text.isdigit()):
             raise ValueError(f"the retry of an event is a whole number of milliseconds, not {text!r:.80}")
         prefix = "" if name == "comment" else name
-        yield from (f"{prefix}: {line}\n" for line in lines)
+        written += "".join(f"{prefix}: {line}\n" for line in lines)
+    return (written + "\n").encode("utf-8", "replace")
 
 
 def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
     """Return the body of an error response that no hook built, and its type: the status and its phrase, no more."""
     if as_json:
-        return _encode_json({"error": {"status": status, "message": _reason(status)}}), _JSON
+        return _encode_json({"error": {"status": status, "message": _PHRASES[status]}}), _JSON
     return _STATUS_LINES[status].encode(), _TEXT
-
-
-# Errors about the name, or about the file that it leads to; and errors of a machine that is busy, which pass.
-_NOT_THERE = {
-    getattr(errno, f"E{name}")
-    for name in "NOENT NOTDIR ISDIR LOOP NAMETOOLONG INVAL ILSEQ BADF NXIO NODEV OPNOTSUPP".split()
-}
-_BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
-
-
-def _refuse_file(error: OSError | ValueError) -> None:
-    """Raise the HttpException for a file that cannot be opened; return if it is a failure of the application."""
-    code = error.errno if isinstance(error, OSError) else errno.EINVAL  # ValueError: a NUL, or no text of this locale
-    if code in _NOT_THERE:
-        raise NotFoundException(str(error)) from error
-    if code in _BUSY:
-        raise HttpException(503, str(error)) from error
 
 
 # The web's usual files by extension. The standard library's table differs between its versions, and its global
@@ -2205,38 +1938,46 @@ def _content_type(extension: str) -> str:
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
-# Not every system has all of these flags. open() would wait for a writer if the file has just become a FIFO.
-_READ_ONLY = sum(
-    getattr(os, flag, 0) for flag in ("O_RDONLY", "O_BINARY", "O_CLOEXEC", "O_NOINHERIT", "O_NONBLOCK", "O_NOCTTY")
-)
-
-
 class _FileBody(io.FileIO):
     """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        descriptor = os.open(path, _READ_ONLY)
+    filename: str | None = None  # of a download
+    on_close: Callable[[], None] | None = None  # called once
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, opener=lambda path, flags: os.open(path, flags | _UNBLOCKED))
         try:
-            self.info = os.fstat(descriptor)
+            self.info = os.fstat(self.fileno())
             if not stat.S_ISREG(self.info.st_mode):
                 raise NotFoundException(f"no regular file any more: {path!r}")
-            super().__init__(descriptor)
         except BaseException:
-            os.close(descriptor)
+            super().close()
             raise
-        self.path = os.fspath(path)
+        self.path = path
         self.size = self._unread = self.info.st_size  # bytes that are sent, and those of them that are still to be read
-        self.on_close: Callable[[], None] | None = None
 
     @property
     def whole(self) -> bool:
         """Whether all of the file is sent."""
         return self.size == self.info.st_size
 
-    def limit(self, start: int, end: int) -> None:
-        """Send only the bytes from `start` up to `end`."""
-        self.seek(start)
-        self.size = self._unread = end - start
+    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
+        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
+        info = self.info
+        etag, modified = _validators(info)
+        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
+        if self.filename is not None:
+            fields["Content-Disposition"] = _attachment(self.filename)
+        if status in (None, 200):
+            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
+                status = 304
+            elif wanted := _parse_range(request, info):
+                start, end = wanted
+                self.seek(start)
+                self.size = self._unread = end - start
+                fields["Content-Range"] = f"bytes {start}-{end - 1}/{info.st_size}"
+                status = 206
+        return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next bytes; raise OSError if the file has become shorter than the response has promised."""
@@ -2248,66 +1989,43 @@ class _FileBody(io.FileIO):
         return data
 
     def __iter__(self) -> Iterator[bytes]:
-        while data := self.read(_PIECE):
-            yield data
+        return iter(functools.partial(self.read, _PIECE), b"")
 
     def close(self) -> None:
-        """Close the file, then call `on_close` once."""
         super().close()
         callback, self.on_close = self.on_close, None
         if callback is not None:
             callback()
 
 
+_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for a writer if the file has just become a FIFO
+# Errors about the name of a file, and errors of a machine that is busy.
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+_BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _WINDOWS = os.name == "nt"
-# Names that are no file's name on Windows: those of devices, which lie in every directory and may keep whoever opens
-# them; names with a character that no name holds, such as the colon of a stream; names that lose their end.
+# No names of files on Windows: those of devices, which may keep whoever opens them; names with a character that stands
+# for something else, such as the colon of a stream; names that lose their end.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
 )  # fmt: skip
 
 
-def _open_file(path: str | os.PathLike[str]) -> _FileBody:
-    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy.
-
-    Other things are not even opened, because that might wait for ever.
-    """
+def _open_file(path: str) -> _FileBody:
+    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy."""
     try:
         if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
-        if stat.S_ISREG(os.stat(path).st_mode):
+        if stat.S_ISREG(os.stat(path).st_mode):  # others are not even opened, because that may wait or do something
             return _FileBody(path)
     except (OSError, ValueError) as error:
-        _refuse_file(error)
+        code = getattr(error, "errno", errno.EINVAL)  # ValueError: a NUL, or no text of this locale
+        if code in _NOT_THERE:
+            raise NotFoundException(str(error)) from error
+        if code in _BUSY:
+            raise HttpException(503, str(error)) from error
         raise
-    raise NotFoundException(f"not a regular file: {os.fspath(path)!r}")
-
-
-class _File:
-    """An open file. With a `filename` it is a download."""
-
-    __slots__ = ("_file", "_filename")
-
-    def __init__(self, file: _FileBody, filename: str | None = None) -> None:
-        self._file = file
-        self._filename = filename
-
-    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
-        info = self._file.info
-        etag, modified = _validators(info)
-        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
-        if self._filename is not None:
-            fields["Content-Disposition"] = _attachment(self._filename)
-        if status in (None, 200):
-            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
-                status = 304
-            elif wanted := _parse_range(request, info):
-                self._file.limit(*wanted)
-                fields["Content-Range"] = f"bytes {wanted[0]}-{wanted[1] - 1}/{info.st_size}"
-                status = 206
-        return self._file, {name.lower(): ((name, value),) for name, value in fields.items()}, status
+    raise NotFoundException(f"not a regular file: {path!r}")
 
 
 def _validators(info: os.stat_result) -> tuple[str, str]:
@@ -2346,11 +2064,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 
     A server may ignore several ranges and malformed ones (RFC 9110 section 14.2). This one does.
     """
-    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", ""))
-    if not match or request.method != "GET":
-        return None
-    if_range = request.environ.get("HTTP_IF_RANGE")
-    if if_range is not None and if_range not in _validators(info):
+    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", "")) if request.method == "GET" else None
+    if match is None or request.environ.get("HTTP_IF_RANGE") not in (None, *_validators(info)):
         return None
     size = info.st_size
     first, last, suffix = match.groups()
@@ -2613,12 +2328,12 @@ class Response:
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
         """Tell the browser to forget a cookie; `path` and `domain` must be those it was set with."""
         # Behind a proxy that the application was not told of, https looks like http.
-        secure = True if _needs_secure(name) else None
+        secure = True if name.lower().startswith(_SECURE_NAMES) else None
         return self.cookie(name, "", max_age=0, expires=0, path=path, domain=domain, secure=secure)
 
     # Bodies.
 
-    def _build(self, body: bytes | _Document | _Stream | _File, content_type: str) -> Response:
+    def _build(self, body: bytes | _Document | _Stream | _FileBody, content_type: str) -> Response:
         self._refuse_if_sent()
         self._body = body
         self._content_type = content_type
@@ -2652,7 +2367,7 @@ class Response:
         """Build a body of bytes. TypeError for anything else, a str too."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"a body is bytes, not {type(data).__name__}; text() and html() take a str")
-        return self._build(bytes(data), _check_content_type(content_type))
+        return self._build(bytes(data), _check_header("Content-Type", content_type)[1])
 
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
@@ -2715,7 +2430,8 @@ class Response:
         chunks = iter(iterable)
         if chunks is not iterable:
             self._close_later(chunks)
-        return self._build(_Stream(chunks, write, content_type), _check_content_type(content_type))
+        content_type = _check_header("Content-Type", content_type)[1]
+        return self._build(_Stream(chunks, write, content_type), content_type)
 
     def _close_later(self, iterable: object) -> None:
         close = getattr(iterable, "close", None)
@@ -2738,8 +2454,9 @@ class Response:
 
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._close_later(file)
+        file.filename = filename
         content_type = content_type or _content_type(os.path.splitext(file.path)[1])
-        return self._build(_File(file, filename), _check_content_type(content_type))
+        return self._build(file, _check_header("Content-Type", content_type)[1])
 
     # Sending.
 
@@ -2846,7 +2563,7 @@ class Response:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
         said = [value for _, value in self._headers.get("vary", ())]
         known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
-        names = said + [name for name in self._request._varies if not known & {name.lower(), "*"}]
+        names = said + [name for name in dict.fromkeys(self._request._varies) if not known & {name.lower(), "*"}]
         self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
@@ -2874,13 +2591,12 @@ class Response:
 # ---- executors -------------------------------------------------------------------------------------------------------
 #
 # What runs for a route? Its executors, one after the other, then its handler. A route names Executor classes, factories
-# or functions, never instances: an instance would carry one request's errors into the next request. A function is
-# called a handler.
+# or functions, never instances: an instance would carry one request's errors into the next request.
 #
-# `_make_call(executor, names)` makes a call of each of them: a function that takes the context alone.
-# For the pattern "/users/{id:int}" and `def user(context, id)`, the call is `lambda context: user(context, 7)`.
-# A function that the dispatcher could not call is refused when it is declared. Nothing here catches an exception.
-# A first reading may skip `_handler_call`.
+#     _make_call(user, ["id"])      for `def user(context, id)`: lambda context: user(context, 7)
+#
+# A call takes the context alone. A function that the dispatcher could not call is refused when it is declared.
+# Nothing here catches an exception. A first reading may skip `_handler_call`.
 
 _Call = Callable[["WebContext"], object]
 
@@ -2991,14 +2707,13 @@ class ValidationExecutor(Executor):
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
-        if self._errors and not self.canceled:  # the application has put one into the dict by hand
-            self.cancel()
-        if self.canceled or value is None or value is context.response:
-            return value
-        raise TypeError(
-            f"{_name(type(self).validate)} returned {type(value).__name__}: tell mistakes in the input to "
-            "add_error(field, message) or add_errors(mapping), and return None"
-        )
+        self.canceled = self.canceled or bool(self._errors)  # an application may put errors into the dict by hand
+        if not self.canceled and value is not None and value is not context.response:
+            raise TypeError(
+                f"{_name(type(self).validate)} returned {type(value).__name__}: tell mistakes in the input to "
+                "add_error(field, message) or add_errors(mapping), and return None"
+            )
+        return value
 
     def on_cancel(self, context: WebContext) -> object:
         """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
@@ -3043,24 +2758,17 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
             f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
             f"give the class, or a function that makes one ({_place()})"
         )
-    if isinstance(executor, type):
-        if not issubclass(executor, Executor):
-            raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
-        if not _takes(_signature(executor)):
-            raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
-    elif not callable(executor):
-        raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_place()})")
-    elif decorated or _needs_argument(executor):
+    is_class = isinstance(executor, type)
+    if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
+        raise TypeError(f"{_value(executor)} is no executor: give an Executor class, factory or handler ({_place()})")
+    signature = _signature(executor)
+    # A function that takes `*args` is a handler in a decorator without functools.wraps.
+    takes_any = signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    if not is_class and (decorated or takes_any or not _takes(signature)):
         return _handler_call(executor, names)
-    return _named(functools.partial(_run_made, executor), executor)
-
-
-def _needs_argument(function: Callable[..., object]) -> bool:
-    """Tell a handler from a factory. A function that takes `*args` is a handler in a decorator without wraps."""
-    signature = _signature(function)
-    if signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
-        return True
-    return not _takes(signature)
+    if not _takes(signature):
+        raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
+    return functools.update_wrapper(functools.partial(_run_made, executor), executor, updated=())
 
 
 def _run_made(factory: Callable[[], object], context: WebContext) -> object:
@@ -3069,10 +2777,6 @@ def _run_made(factory: Callable[[], object], context: WebContext) -> object:
         made = f"the factory {_place(factory)} made {_name(type(executor))}"
         raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
     return _run_executor(executor, context)
-
-
-def _named(call: _Call, executor: Callable[..., object]) -> _Call:
-    return functools.update_wrapper(call, executor, updated=())
 
 
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
@@ -3093,11 +2797,11 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
             )
     in_order = [p.name for p in own][: len(names)] in ([], list(names))
     if names and in_order and all(_takes(side, None, *names) for side in sides):
-        if len(names) == 1:
-            return _named(lambda context: handler(context, context._values[0]), handler)
-        return _named(lambda context: handler(context, *context._values), handler)
+        call: _Call = lambda context: handler(context, *context._values)  # noqa: E731
+        return functools.update_wrapper(call, handler, updated=())
     if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
-        return _named(lambda context: handler(context, **context.params), handler)
+        call = lambda context: handler(context, **context.params)  # noqa: E731
+        return functools.update_wrapper(call, handler, updated=())
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
     if not forgotten and not any(p.name in names for p in own) and all(_takes(side, None) for side in sides):
@@ -3198,13 +2902,13 @@ class WebContext:
 
 # ---- patterns and routes ---------------------------------------------------------------------------------------------
 #
-# Which route answers a path and a method? A route is a method and a pattern with its executors. Patterns live in a
-# tree, one node for each segment: "/users/{id:int}" is the node "users" and behind it the node of an integer.
+# Which route answers a path and a method? Patterns live in a tree with one node for each segment: "/users/{id:int}" is
+# the node "users" and behind it the node of an integer.
 #
 #     router.match(["users", "7"], "GET")     the Route of /users/{id:int}, its values [7], and no methods
 #     router.match(["users", "7"], "PUT")     None, no values, and the methods that the path has: GET, HEAD
 #
-# Nothing here knows of requests or responses: paths and methods are text. A first reading may skip `look_up`.
+# Paths and methods are text here. A first reading may skip `look_up`.
 
 
 class Route:
@@ -3246,16 +2950,20 @@ class _Hooks:
 
     __slots__ = ("after", "before", "error")
 
-    def __init__(self, scopes: Sequence[Scope]) -> None:
-        """Collect the hooks of `scopes`, which stand innermost first."""
+    def __init__(self, innermost: Scope | None = None) -> None:
+        """Collect the hooks of a scope and of the scopes around it."""
+        scopes: list[Scope] = []
+        while innermost is not None:
+            scopes.append(innermost)
+            innermost = innermost._parent
         # Before hooks go in, from the outermost block to the innermost; after and error hooks come back out. Within a
-        # block each kind keeps the order of writing, whichever direction the blocks are taken in.
+        # block each kind keeps the order of writing.
         self.before = tuple(hook for scope in reversed(scopes) for hook in scope._before)
         self.after = tuple(hook for scope in scopes for hook in scope._after)
         self.error = tuple(hook for scope in scopes for hook in scope._error)
 
 
-_NO_HOOKS = _Hooks(())
+_NO_HOOKS = _Hooks()
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
@@ -3268,36 +2976,38 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     """Split a pattern into (kind, text) of its segments; raise ValueError for one that can match no path."""
-    found = _NO_PATH.search(pattern)
-    if found:
-        raise ValueError(
-            f"{pattern!r}: a pattern is a path without {found[0]}: segments are text or {{name}}, {{name:int}}, "
-            f"{{name:path}}; the query is context.request.query ({_place()})"
-        )
     segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
-    if any(kind == _REST for kind, _ in segments[:-1]):
-        raise ValueError(f"{pattern!r}: a path parameter must come last ({_place()})")
     names = [text for kind, text in segments if kind != _LITERAL]
-    if len(names) != len(set(names)):
-        raise ValueError(f"{pattern!r}: two parameters of one name ({_place()})")
+    found = _NO_PATH.search(pattern)
+    mistake = ""
+    if found:
+        mistake = f"a pattern is a path without {found[0]}, and the query is context.request.query"
+    elif any(kind == _REST for kind, _ in segments[:-1]):
+        mistake = "a path parameter must come last"
+    elif len(names) != len(set(names)):
+        mistake = "two parameters of one name"
+    if mistake:
+        raise ValueError(f"{pattern!r}: {mistake} ({_place()})")
     return segments
 
 
 def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
+    match = _SEGMENT.fullmatch(text)
+    name, converter = match.groups() if match else ("", None)
     if _FOREIGN_PARAMETER.fullmatch(text):
         wanted = "{name:path}" if text[0] == "*" else "{name}"
-        raise ValueError(f"{pattern!r}: a parameter is written {wanted}, not {text} ({_place()})")
-    if "{" not in text and "}" not in text:
+        mistake = f"a parameter is written {wanted}, not {text}"
+    elif not match and "{" not in text and "}" not in text:
         return _LITERAL, text
-    match = _SEGMENT.fullmatch(text)
-    if not match:
-        raise ValueError(f"{pattern!r}: the segment {text!r} is neither a literal nor {{name}} ({_place()})")
-    name, converter = match.groups()
-    if not name.isidentifier():
-        raise ValueError(f"{pattern!r}: {name!r} is no name for a parameter ({_place()})")
-    if converter not in (None, ":int", ":path"):
-        raise ValueError(f"{pattern!r}: there is no converter {converter[1:]!r}, only int and path ({_place()})")
-    return (_NAME if converter is None else converter[1:]), name
+    elif not match:
+        mistake = f"the segment {text!r} is neither a literal nor {{name}}"
+    elif not name.isidentifier():
+        mistake = f"{name!r} is no name for a parameter"
+    elif converter not in (None, ":int", ":path"):
+        mistake = f"there is no converter {converter[1:]!r}, only int and path"
+    else:
+        return (_NAME if converter is None else converter[1:]), name
+    raise ValueError(f"{pattern!r}: {mistake} ({_place()})")
 
 
 class _Node:
@@ -3507,7 +3217,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     depth = len(scope._whole(prefix)[0])
 
     def serve_file(context: WebContext) -> Response:
-        request, segments = context.request, context.request._segments()
+        request, segments = context.request, _path_segments(context.request.environ)
         _check_readings(context, depth, segments)
         names = segments[depth:]
         if any(map(_NOT_SERVED.match, names)):
@@ -3585,7 +3295,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, context.request._segments())
+        _check_readings(context, depth, _path_segments(context.request.environ))
         gateway, response = _Gateway(), context.response
         result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
         response._close_later(result)
@@ -3773,7 +3483,7 @@ class Scope:
         app._routes += routes
 
         def append(handler: _Handler) -> _Handler:
-            app._refuse_if_sealed()
+            self._begin_declaration()
             for route in routes:
                 route._append(handler, decorated=True)
             return handler
@@ -3781,7 +3491,8 @@ class Scope:
         return append
 
     def _begin_declaration(self) -> None:
-        self._app._refuse_if_sealed()
+        if self._app._sealed:
+            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
         self._is_empty = False
 
     def _whole(self, pattern: str) -> tuple[list[tuple[str, str]], str]:
@@ -3866,10 +3577,6 @@ class Scope:
         if not _takes(_signature(hook), *arguments.split(", ")):
             raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
         hooks.append(hook)
-
-    def _inside_out(self) -> list[Scope]:
-        """Return this scope and those around it, innermost first."""
-        return [self, *(() if self._parent is None else self._parent._inside_out())]
 
     # Routes whose handlers are not the application's own.
 
@@ -4035,21 +3742,18 @@ def _note_nothing(request: Request, route: Route) -> None:
 #
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
-#     match       find the route; on_request may answer            _match
-#     before      outermost block first; a guard may answer        _respond
-#     executors   then the handler                                 _respond
-#     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_hook
-#     hand over   status, headers and body go to the server        Response._hand_over
-#     complete    close files and streams, then on_complete        _complete
+#     _match             find the route; then on_request may answer
+#     _respond           before hooks, outermost block first; a guard may answer; executors; handler
+#     _answer_failure    resolve, log, undo, error hooks, default body
+#     _run_hook          after hooks, innermost block first; then the server gets status, headers and body
+#     _complete          close files and streams, then on_complete
 #
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
-# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. Of its server the
+# dispatcher knows only PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
 
-# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
-# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
+# "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
+# on_close callback or on_complete has failed; traceback and `extra` tell which of them.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
-_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
 
 
 class _SentStream:
@@ -4134,8 +3838,7 @@ class WebApp(Scope):
         self._sealing = threading.Lock()
         self._sealed = False
         self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
-        self._overrides_on_request = type(self).on_request is not WebApp.on_request
-        self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
+        self._overrides_on_request = self._overrides_on_complete = False  # set when sealing
 
     # The three methods that an application may override.
 
@@ -4201,10 +3904,6 @@ class WebApp(Scope):
         self._seal()
         _run(self, host, port, quiet=quiet, reload=reload, **options)
 
-    def _refuse_if_sealed(self) -> None:
-        if self._sealed:
-            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
-
     def _seal(self) -> None:
         """Collect the hooks of each route once, and end the declarations."""
         with self._sealing:
@@ -4213,8 +3912,10 @@ class WebApp(Scope):
             for route in self._routes:
                 if not route.handlers:
                     raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
-                route._hooks = _Hooks(route.scope._inside_out())
-            self._own_hooks = _Hooks((self,))
+                route._hooks = _Hooks(route.scope)
+            self._own_hooks = _Hooks(self)
+            self._overrides_on_request = type(self).on_request is not WebApp.on_request
+            self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
             self._sealed = True
 
     # The dispatcher.
@@ -4266,7 +3967,7 @@ class WebApp(Scope):
             context.route, context._values = self._router.look_up(path, method)
         if context.route is None:
             try:
-                segments = _path_segments(environ, path, target)
+                segments = _path_segments(environ)
             except UnicodeError:
                 return HttpException(400, "the path is not UTF-8")
             context.route, context._values, methods = self._router.match(segments, method)
@@ -4372,7 +4073,7 @@ class WebApp(Scope):
         """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
-        named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
+        named = "the response that the error hooks built" if hook is None else f"{stage} hook {_place(hook)}"
         extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
         extra.update(method=_printable(method), path=_printable(path))
         _report(logging.ERROR, _HOOK_FAILED, error=error, where=f"{named} failed for {method!r} {path!r}:", **extra)
@@ -4380,7 +4081,7 @@ class WebApp(Scope):
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
         try:
-            methods = self._router.match(context.request._segments(), "")[2]
+            methods = self._router.match(_path_segments(context.request.environ), "")[2]
         except UnicodeError:
             methods = ()
         context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
@@ -4395,36 +4096,24 @@ class WebApp(Scope):
         return _SentStream(context, body, self._complete)
 
     def _complete(self, context: WebContext) -> None:
-        """Close files and streams, then call on_complete: the last thing that happens to a request."""
-        try:
-            self._close(context)
-        finally:  # also when KeyboardInterrupt passes through
-            try:
-                self._call_safely(context, "on_complete", self.on_complete, context)
-            finally:
-                self._close(context)  # on_complete may have opened something
-
-    def _close(self, context: WebContext) -> None:
-        """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
-        closing, interrupt = context.request._closing, None
+        """Close files and streams, the last opened first, then call on_complete, which ends a request."""
+        closing = context.request._closing = [functools.partial(self.on_complete, context), *(context.request._closing or ())]
+        interrupt = None
         while closing:
+            callback = closing.pop()
+            # A server that stops closes streams from another thread, and nobody can close a generator that is running.
+            generator = getattr(callback, "__self__", None)
+            if isinstance(generator, GeneratorType) and generator.gi_running:
+                continue
             try:
-                self._call_safely(context, "on_close", closing.pop())
-            except BaseException as error:
+                callback()
+            except Exception as error:
+                stage, hook = ("on_close", callback) if closing else ("on_complete", self.on_complete)
+                self._report_hook(context, stage, error, hook)
+            except BaseException as error:  # KeyboardInterrupt and its like wait for the rest
                 interrupt = error
         if interrupt is not None:
             raise interrupt
-
-    def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function; its failure is logged and changes nothing."""
-        # A server that stops closes streams from another thread, and nobody can close a generator that is running.
-        generator = getattr(call, "__self__", None)
-        if isinstance(generator, GeneratorType) and generator.gi_running:
-            return
-        try:
-            call(*arguments)
-        except Exception as error:
-            self._report_hook(context, stage, error, call)
 
 
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
@@ -5179,7 +4868,7 @@ class _Body:
                 self.paused = True
             self._keep(b"".join(pieces))
         except HttpException as failure:
-            self.failure = _untraced(failure)
+            self.failure = copy.copy(failure)  # without the frames that it came from
         return data[start:]
 
     def _keep(self, data: bytes) -> None:
@@ -5905,13 +5594,11 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         """Run the application; whatever it raises ends here."""
         try:
             if self.connection.refusal is not None:
-                raise self.connection.refusal
+                raise copy.copy(self.connection.refusal)
             self.result = application(self.environ, self.start_response)
             self.finish_response()
         except BaseException:
             self.handle_error()
-        if self.connection.refusal is not None:
-            _untraced(self.connection.refusal)
         self._over = True
         self.logged.clear()  # their frames refer to the environment, which refers to this list
 
@@ -6087,7 +5774,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     def log_exception(self, exc_info: Any) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
         error = exc_info[1]
-        refused = isinstance(error, HttpException) and (error is self.connection.refusal or error.status_code < 500)
+        refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
         if not (refused or self.connection.lost or any(error is logged for logged in self.logged)):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
@@ -6097,7 +5784,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         error = sys.exc_info()[1]
         status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
         fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
-        start_response(_STATUS_LINES.get(status) or f"{status} {_reason(status)}", list(fields.items()), sys.exc_info())
+        start_response(_STATUS_LINES[status], list(fields.items()), sys.exc_info())
         return [_STATUS_LINES[status].encode()]
 
     # What is done when the answer was sent, or given up.
@@ -7001,7 +6688,7 @@ class Server:
             match = _REQUEST_LINE.fullmatch(line)
             method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
             connection.request = _RequestHead.refused(method, target)
-        connection.refusal = _untraced(refusal)
+        connection.refusal = copy.copy(refusal)  # without the frames that it came from
         self._give_to_crew(connection)
 
     def _give_to_crew(self, connection: _Connection) -> None:
