@@ -4213,7 +4213,7 @@ def _header_entries(headers: _FieldSource) -> dict[str, str]:
         key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
         earlier = [entries[key]] if key in entries else []
         entries[key] = ("; " if key == "HTTP_COOKIE" else ", ").join([*earlier, str(value)])
-        entries[key].encode("latin-1")
+        entries[key].encode("latin-1")  # nothing else fits into a header field
     return entries
 
 
@@ -4274,7 +4274,7 @@ class _TestObserver(_Observer):
 
 
 class _TestResponse:
-    """What a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
+    """An answer that a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
 
     def __init__(self, gateway: _Gateway, body: bytes) -> None:
         status, headers = gateway.head or ("", [])
