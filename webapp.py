@@ -610,6 +610,17 @@ class Fields(Mapping[str, _T]):
             raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
         return values[0]
 
+    @overload
+    def get(self, name: str) -> _T | None: ...
+
+    @overload
+    def get(self, name: str, default: _T | _Default) -> _T | _Default: ...
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the first value of `name`, or `default`."""
+        values = self._find(name)
+        return values[0] if values else default
+
     def getall(self, name: str) -> list[_T]:
         """Return all values of `name` in order, `[]` if there is none."""
         return list(self._find(name))
@@ -4084,7 +4095,9 @@ class WebApp(Scope):
 
     def _complete(self, context: WebContext) -> None:
         """Close files and streams, the last opened first, then call on_complete, which ends a request."""
-        closing = context.request._closing = [functools.partial(self.on_complete, context), *(context.request._closing or ())]
+        closing: list[Callable[[], object]] = [functools.partial(self.on_complete, context)]
+        closing += context.request._closing or ()
+        context.request._closing = closing
         interrupt = None
         while closing:
             callback = closing.pop()
