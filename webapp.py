@@ -1907,7 +1907,7 @@ def _encode_event(event: Any) -> bytes:
 def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
     """Return the body of an error response that no hook built, and its type: the status and its phrase, no more."""
     if as_json:
-        return _encode_json({"error": {"status": status, "message": _PHRASES[status]}}), _JSON
+        return f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON
     return _STATUS_LINES[status].encode(), _TEXT
 
 
@@ -2559,9 +2559,11 @@ class Response:
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
-        said = [value for _, value in self._headers.get("vary", ())]
-        known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
-        names = said + [name for name in dict.fromkeys(self._request._varies) if not known & {name.lower(), "*"}]
+        names = list(dict.fromkeys(self._request._varies))
+        if "vary" in self._headers:
+            said = [value for _, value in self._headers["vary"]]
+            known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
+            names = said + [name for name in names if not known & {name.lower(), "*"}]
         self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
@@ -3944,7 +3946,7 @@ class WebApp(Scope):
                 self._answer_failure(context, hooks, cause)
             for hook in () if ended else hooks.after:
                 self._run_hook(context, "after", response._save(), hook)
-            if response.status == 405 and "Allow" not in response.headers:
+            if response.status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -4007,7 +4009,8 @@ class WebApp(Scope):
         status = self._resolve(cause)
         _log_failure(context, cause, status)
         observer = _observer(request.environ)
-        observer.explain(_why(cause))
+        if observer is not _NO_OBSERVER:
+            observer.explain(_why(cause))
         if not response.sent:
             response._undo_step(context._headers, status)
             if isinstance(cause, HttpException):
