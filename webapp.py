@@ -1388,12 +1388,11 @@ def _path_segments(environ: _Environ) -> list[str]:
     raw = _raw_path(environ)
     if raw is None:
         return _named_segments(_wsgi_text(environ.get("PATH_INFO", "")))
-    above = len(_named_segments(environ.get("SCRIPT_NAME", "")))
-    return [_wsgi_text(_unescape_percent(segment)) for segment in _named_segments(raw)[above:]]
+    return [_wsgi_text(_unescape_percent(segment)) for segment in _named_segments(raw)]
 
 
 def _raw_path(environ: _Environ) -> str | None:
-    """Return the path of the raw target: SCRIPT_NAME and PATH_INFO as sent, with each %2F that is no separator.
+    """Return the part of the raw target that became PATH_INFO, with each %2F that is no separator.
 
     None if it has no %2F, if the server does not tell the target, and if the target belongs to another path. Empty
     segments need not agree, because some servers drop them.
@@ -1408,8 +1407,12 @@ def _raw_path(environ: _Environ) -> str | None:
     below = names[len(above) :]
     # Servers decode the whole path, or leave %2F as it is (cheroot).
     readings = (_named_segments("/".join(below)), [name.replace("/", "%2F") for name in below])
-    agrees = names[: len(above)] == above and _named_segments(environ.get("PATH_INFO", "")) in readings
-    return raw if agrees else None
+    if names[: len(above)] != above or _named_segments(environ.get("PATH_INFO", "")) not in readings:
+        return None
+    for _ in above:
+        _, slash, tail = raw.lstrip("/").partition("/")
+        raw = slash + tail
+    return raw
 
 
 class _once(Generic[_T]):
@@ -1587,9 +1590,10 @@ class Request:
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        raw, known = _raw_path(self.environ), self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
-        names = known.split("/") if raw is None else map(_unescape_percent, raw.split("/"))
-        path = "/".join(_quote(name, _PATH_SAFE[1:], "latin-1", "replace") for name in names)  # a slash in one is %2F
+        raw, path = _raw_path(self.environ), self.environ.get("PATH_INFO", "")
+        below = path.split("/") if raw is None else map(_unescape_percent, raw.split("/"))
+        names = (_quote(name, _PATH_SAFE[1:], "latin-1", "replace") for name in below)  # a slash in one is %2F
+        path = _quote(self.environ.get("SCRIPT_NAME", ""), _PATH_SAFE, "latin-1", "replace") + "/".join(names)
         query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
         return f"{self.scheme}://{self.host}{path or '/'}{query}"
 
