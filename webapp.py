@@ -2488,8 +2488,9 @@ class Response:
                 begun = body.begin(self._request, status, giver)
             saved = {} if self._session is None else self._session.headers(giver)
             # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
-            body, described, status = begun
-            self._headers, self._body = {**self._headers, **described, **saved}, body
+            self._body, described, status = begun
+            if described or saved:
+                self._headers = {**self._headers, **described, **saved}
         self._status = status or self._status or (204 if body is None else 200)
         self._state = _SENT
 
@@ -3965,13 +3966,13 @@ class WebApp(Scope):
         """Set the context's route and parameters; return the exception that answers a miss, None for a match."""
         # The exception is not raised: its traceback would refer to a frame that refers to the exception.
         path, method = environ.get("PATH_INFO") or "/", context.request.method
-        target = environ.get("REQUEST_URI") or environ.get("RAW_URI")
         # A %2F in the raw target may make another path of PATH_INFO.
-        if target is None or "%2" not in target:
+        encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
+        if not encoded:
             context.route, context._values = self._router.look_up(path, method)
         if context.route is None:
             try:
-                segments = _path_segments(environ)
+                segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
             except UnicodeError:
                 return HttpException(400, "the path is not UTF-8")
             context.route, context._values, methods = self._router.match(segments, method)
