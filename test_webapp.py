@@ -7810,7 +7810,7 @@ def shown(environ):
 def fail(environ, start_response, logged=False):
     error = RuntimeError("secret")
     if logged:
-        environ["webapp.errors"].append(error)
+        environ["webapp.server"].unanswered(error)
     raise error
 
 
@@ -7845,7 +7845,7 @@ def empty(environ, start_response):
 
 def late(environ, start_response):
     """The framework tells the server that it draws the first chunk of a stream, which may take any time."""
-    environ["webapp.stream"]("text/event-stream")
+    environ["webapp.server"].begin_stream("text/event-stream")
     silence()
     start_response("200 OK", [])
     return []
