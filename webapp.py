@@ -72,6 +72,7 @@ import operator
 import os
 import re
 import selectors
+import signal
 import socket
 import stat
 import string
@@ -86,7 +87,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
 from types import BuiltinMethodType, GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar, Union, cast, overload
 from wsgiref.handlers import SimpleHandler
 from wsgiref.util import FileWrapper
 
@@ -5439,35 +5440,26 @@ _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024  # bytes of all header fields
-_MAX_REMEMBERED = 2 * 1024  # bytes of a head whose names of header fields are remembered
+_MAX_REMEMBERED = 1024  # bytes of a head whose names of header fields are remembered
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)")
-_EMPTY_LINES = re.compile(rb"(?:\r\n)*")
+_EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # bytes that may stand in a line: tab, but no other control character
 
 
 class _Head:
     """The head of one request, understood."""
 
-    __slots__ = (
-        "method",
-        "target",  # as it was sent, for the log; REQUEST_URI may be shorter
-        "modern",  # HTTP/1.1 or a later 1.x: the client understands chunks
-        "environ",  # a WSGI environment with all that the head says
-        "length",  # of the body, as Content-Length says; 0 without one
-        "chunked",  # Transfer-Encoding says so
-        "expects",  # the client may wait for "100 Continue" before it sends the body
-        "keep_alive",  # the client wants the connection to stay
-    )
-
     def __init__(self, method: str, target: str, modern: bool, environ: _Environ) -> None:
         self.method = method
-        self.target = target
-        self.modern = modern
-        self.environ = environ
-        self.length = 0
-        self.chunked = self.expects = self.keep_alive = False
+        self.target = target  # as it was sent, for the log; REQUEST_URI may be shorter
+        self.modern = modern  # HTTP/1.1 or a later 1.x: the client understands chunks
+        self.environ = environ  # a WSGI environment with all that the head says
+        self.length = 0  # of the body, as Content-Length says
+        self.chunked = False  # Transfer-Encoding says so
+        self.expects = False  # the client may wait for "100 Continue" before it sends the body
+        self.keep_alive = modern  # the client wants the connection to stay
 
 
 def _parse_head(data: bytes, template: _Environ) -> _Head:
@@ -5494,8 +5486,8 @@ def _parse_head(data: bytes, template: _Environ) -> _Head:
         raise HttpException(505, f"HTTP/{major}.{minor}")
     head = _Head(method, target, minor != "0", template.copy())
     _add_fields(head.environ, lines, _environ_key if len(data) <= _MAX_REMEMBERED else _environ_key.__wrapped__)
-    _read_framing(head)
-    _add_target(head)
+    _read_framing(head, head.environ)
+    _add_target(head, head.environ)
     return head
 
 
@@ -5542,49 +5534,45 @@ def _environ_key(name: str) -> str:
     return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
 
 
-def _read_framing(head: _Head) -> None:
+def _read_framing(head: _Head, environ: _Environ) -> None:
     """Find out from the header fields where the request ends; HttpException if that is not certain."""
-    environ = head.environ
     host = environ.get("HTTP_HOST")  # two fields were joined by a comma and a space
     if host is None and head.modern:
         raise HttpException(400, "no Host")
     if host is not None and not _is_authority(host):
         raise HttpException(400, "malformed Host")
-    if "HTTP_TRANSFER_ENCODING" in environ:
-        if "CONTENT_LENGTH" in environ:  # RFC 9112 section 6.3
+    length, coding = environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
+    if coding is not None:
+        if length is not None:  # RFC 9112 section 6.3
             raise HttpException(400, "Transfer-Encoding beside Content-Length")
-        if environ["HTTP_TRANSFER_ENCODING"].lower() != "chunked":
+        if coding.lower() != "chunked":
             raise HttpException(501, "unknown transfer coding")
         if not head.modern:
             raise HttpException(400, "Transfer-Encoding from HTTP/1.0")
         head.chunked = True
-    elif "CONTENT_LENGTH" in environ:
-        if not _CONTENT_LENGTH.fullmatch(environ["CONTENT_LENGTH"]):
+    elif length is not None:
+        if not _CONTENT_LENGTH.fullmatch(length):
             raise HttpException(400, "malformed Content-Length")
-        head.length = int(environ["CONTENT_LENGTH"])
-    head.keep_alive = head.modern
+        head.length = int(length)
     if "HTTP_CONNECTION" in environ:
         options = [option.strip(" \t") for option in environ["HTTP_CONNECTION"].lower().split(",")]
         head.keep_alive = "close" not in options and (head.modern or "keep-alive" in options)
-    if "HTTP_EXPECT" in environ:
-        head.expects = head.modern and environ["HTTP_EXPECT"].lower() == "100-continue"
+    head.expects = "HTTP_EXPECT" in environ and head.modern and environ["HTTP_EXPECT"].lower() == "100-continue"
 
 
-def _add_target(head: _Head) -> None:
+def _add_target(head: _Head, environ: _Environ) -> None:
     """Make environment entries of the request line (RFC 9112 section 3.2); HttpException if it names no resource."""
-    method, target, environ = head.method, head.target, head.environ
-    if method == "CONNECT":
+    target = head.target
+    if head.method == "CONNECT":
         raise HttpException(501, "no proxy")
-    if target[0] != "/" and (target != "*" or method != "OPTIONS"):
+    if target[0] != "/" and (target != "*" or head.method != "OPTIONS"):
         match = _ABSOLUTE.fullmatch(target)
         if match is None or not _is_authority(match[1]):
             raise HttpException(400, "malformed request target")
         # Section 3.2.2: the authority of an absolute target replaces Host.
-        environ["HTTP_HOST"], target = match[1], match[2]
-        if target[:1] != "/":
-            target = "/" + target
+        environ["HTTP_HOST"], target = match[1], match[2] if match[2][:1] == "/" else "/" + match[2]
     path, _, environ["QUERY_STRING"] = target.partition("?")
-    environ["REQUEST_METHOD"] = method
+    environ["REQUEST_METHOD"] = head.method
     environ["SERVER_PROTOCOL"] = "HTTP/1.1" if head.modern else "HTTP/1.0"
     environ["PATH_INFO"] = _unescape_percent(path) if "%" in path else path
     environ["REQUEST_URI"] = target
@@ -5617,12 +5605,9 @@ _CHUNK = re.compile(
 class _Patience:
     """The seconds that a client may still be waited for: `limit` at first, and as much more for each _PACE bytes."""
 
-    __slots__ = ("_limit", "_most", "left")
-
     def __init__(self, limit: float, credit: int = 1) -> None:
-        self._limit = limit
+        self._limit = self.left = limit
         self._most = limit * credit
-        self.left = limit
 
     def moved(self, size: int) -> None:
         """Give more time to a client that has sent or taken `size` bytes."""
@@ -5632,29 +5617,17 @@ class _Patience:
 class _Body:
     """The body of one request: a decoder of the bytes that arrive, and the bytes that it has decoded."""
 
-    __slots__ = (
-        "left",  # bytes that are left of the body, or of the present chunk
-        "chunked",  # the last chunk or its trailers are still to come
-        "expected",  # "100 Continue" is still owed to the client
-        "failure",  # the exception that reading raises behind the bytes that came before: 400, 408 or 503
-        "kept",  # the bytes that were decoded and not taken yet
-        "size",  # bytes decoded so far
-        "paused",  # more of the bytes that arrived can be decoded when others have had their turn
-        "patience",  # with the client
-        "counted",  # bytes of memory that the leader has counted for it
-        "_framing",  # bytes that were not of the body itself
-        "_next_line",
-    )
-
     def __init__(self, head: _Head, timeout: float) -> None:
-        self.left = head.length
-        self.chunked = head.chunked
-        self.expected = head.expects
-        self.failure: HttpException | None = None
-        self.kept = bytearray()
-        self.size = self.counted = self._framing = 0
-        self.paused = False
+        self.left = head.length  # bytes that are left of the body, or of the present chunk
+        self.chunked = head.chunked  # the last chunk or its trailers are still to come
+        self.expected = head.expects  # "100 Continue" is still owed to the client
+        self.failure: HttpException | None = None  # raised behind the bytes that came before: 400, 408 or 503
+        self.kept = bytearray()  # the bytes that were decoded and not taken yet
+        self.size = 0  # bytes decoded so far
+        self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout)
+        self.counted = 0  # bytes of memory that the leader has counted for it
+        self._framing = 0  # bytes that were not of the body itself
         self._next_line = _SIZE
 
     @property
@@ -5665,22 +5638,19 @@ class _Body:
     def feed(self, data: bytes) -> bytes:
         """Decode bytes of the body; return the rest: the next request, or bytes that cannot be decoded yet."""
         start, before = 0, self.size
-        self.paused = False
         try:
             for _ in range(_LINES_AT_ONCE):
-                if self.left:
-                    piece = data[start : start + self.left]
-                    self.kept += piece
-                    self.size += len(piece)
-                    self.left -= len(piece)
-                    start += len(piece)
-                line = b"" if self.left or not self.chunked else self._find_line(data, start)
+                piece = data[start : start + self.left]
+                self.kept += piece
+                self.size += len(piece)
+                self.left -= len(piece)
+                start += len(piece)
+                line = self._find_line(data, start) if self.chunked and not self.left else b""
+                start += len(line)
+                self.paused = bool(line)
                 if not line:
                     break
-                start += len(line)
                 self._read_line(line[:-2])
-            else:
-                self.paused = True
             if self._framing > _MAX_FRAMING + 8 * self.size:
                 raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
         except HttpException as failure:
@@ -5711,8 +5681,7 @@ class _Body:
             if line:
                 raise HttpException(400, "a chunk longer than its size")
             self._next_line = _SIZE
-        elif line:
-            # A trailer must be well-formed, and nobody sees it.
+        elif line:  # a trailer: it must be well-formed, and nobody sees it
             _add_fields({}, [line.decode("latin-1")], _environ_key.__wrapped__)
         else:
             self.chunked = False
@@ -5721,7 +5690,7 @@ class _Body:
 class _BodyReader(io.RawIOBase):
     """A body that the application reads while it arrives; io.BufferedReader makes wsgi.input of it.
 
-    `receive` waits for more bytes of it, or sets its failure: 400 if the client has left, 408 if it is too slow.
+    `receive` waits for more bytes of it, or sets its failure.
     """
 
     def __init__(self, body: _Body, receive: Callable[[_Body], None]) -> None:
@@ -5735,11 +5704,9 @@ class _BodyReader(io.RawIOBase):
     def readinto(self, target: Any) -> int:
         """Read some bytes into `target`; 0 at the end of the body, HttpException if it has failed."""
         body = self._body
-        while not body.kept:
+        while not (body.kept or body.complete):
             if body.failure is not None:
                 raise copy.copy(body.failure)
-            if body.complete:
-                return 0
             self._receive(body)
         size = min(len(target), len(body.kept))
         target[:size] = body.kept[:size]
@@ -5753,82 +5720,55 @@ class _BodyReader(io.RawIOBase):
 # owner. Sockets never block. The leader is the one thread that waits for all clients at once; a thread that answers
 # owns its connection until it gives the connection back. The methods of `Server` are this table:
 #
-#     stage      owner   when readable              when writable        when time is up       next stage
-#     SHAKING    leader  goes on with TLS           the same             closed                IDLE
-#     IDLE       leader  a head begins              -                    closed                HEAD, BODY, ANSWERING
-#     HEAD       leader  more of a head             -                    ANSWERING with 408    BODY, ANSWERING
-#     BODY       leader  more of a body             -                    ANSWERING, and the    ANSWERING
-#                                                                        reader gets a 408
-#     ANSWERING  thread  looked at later; a thread that must wait for its client polls         SENDING, or as SENDING
-#     SENDING    leader  -                          more of the answer   cut                   IDLE, LINGERING, CLOSED;
-#                                                                                              ANSWERING to close a file
-#     LINGERING  leader  bytes are thrown away      -                    closed                CLOSED
+#     stage      owner   when readable            when writable       when time is up        next stage
+#     SHAKING    leader  goes on with TLS         the same            closed                 IDLE
+#     IDLE       leader  a head begins            -                   closed                 HEAD, BODY, ANSWERING
+#     HEAD       leader  more of a head           -                   408                    BODY, ANSWERING
+#     BODY       leader  more of a body           -                   408 for who reads it   ANSWERING
+#     ANSWERING  thread  (waits for its own client, if it must)                              SENDING, or as SENDING
+#     SENDING    leader  -                        more of the answer  cut                    IDLE, LINGERING, CLOSED;
+#                                                                                            ANSWERING to close a file
+#     LINGERING  leader  bytes are thrown away    -                   closed                 CLOSED
 #
 # One exception: any thread may shut a connection down. Its owner learns it from the next operation on the socket.
 # LINGERING exists because a close with unread bytes would reset the connection and destroy the answer under way.
 
 _SHAKING, _IDLE, _HEAD, _BODY = "shaking", "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
-# The places that an answer under way may take in the crew; see there.
-_NOWHERE, _ANSWERS, _STREAMS, _READS = range(4)
+_NOWHERE, _ANSWERS, _STREAMS, _READS = range(4)  # the places that an answer under way may take in the crew; see there
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_MORE = getattr(socket, "MSG_MORE", 0)
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
 # Times write_timeout that a fast reader may gain for later: bytes that a client has taken, and bytes that lie in some
 # system's buffer for it, look the same from here, and such a buffer may be emptied in large steps.
 _CREDIT = 16
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NEVER = float("inf")
 
 
 class _Connection:
     """A client's connection."""
 
-    __slots__ = (
-        "socket",
-        "address",
-        "would_block",  # exceptions of an operation that would have to wait; TLS has names of its own for them
-        "stage",  # set by the leader alone
-        "place",  # in the crew; set under its lock
-        "deadline",  # until when the present wait may last (time.monotonic), set by whoever waits
-        "selected",  # the events that the leader's selector looks out for, 0 for none
-        "awaited",  # the event that the last operation would have to wait for, set by the owner
-        # Of the request under way, set by the leader until a thread answers, and then by that thread:
-        "buffer",  # bytes that arrived and were not used yet
-        "head",
-        "body",  # None if it has none
-        "refusal",  # the HttpException that refuses it
-        "run",  # the run of the application that answers it
-        "output",  # the bytes of an answer, or what sends them; None if all was sent
-        "lost",  # the client went away, as the first failing operation noticed
-    )
-
     def __init__(self, sock: socket.socket, address: str, would_block: tuple[type[OSError], ...]) -> None:
         self.socket = sock
         self.address = address
-        self.would_block = would_block
-        self.stage = _SHAKING if len(would_block) > 1 else _IDLE
-        self.place = _NOWHERE
-        self.deadline = _NEVER
-        self.selected = 0
-        self.awaited = _READ
-        self.buffer = b""
-        self.lost = False
+        self.would_block = would_block  # exceptions of an operation that would have to wait; TLS has its own
+        self.secure = len(would_block) > 1  # this is TLS
+        self.stage = _SHAKING if self.secure else _IDLE  # set by the leader alone
+        self.place = _NOWHERE  # set under the lock of the crew
+        self.deadline = _NEVER  # until when the present wait may last, set by whoever waits
+        self.selected = 0  # the events that the leader's selector looks out for
+        self.awaited = _READ  # the event that the last operation would have to wait for, set by the owner
+        self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
+        self.lost = False  # the client went away, as the first failing operation noticed
         self.forget_request()
 
     def forget_request(self) -> None:
-        """Let go of a request that was answered."""
+        """Let go of a request that was answered. These attributes are the owner's."""
         self.head: _Head | None = None
-        self.body: _Body | None = None
-        self.refusal: HttpException | None = None
-        self.run: _Run | None = None
-        self.output: bytes | Iterator[int] | None = None
-
-    @property
-    def secure(self) -> bool:
-        """Whether this is TLS."""
-        return len(self.would_block) > 1
+        self.body: _Body | None = None  # None if it has none
+        self.refusal: HttpException | None = None  # why it is no request
+        self.run: _Run | None = None  # of the application, to answer it
+        self.output: bytes | Iterator[int] | None = None  # the answer, or what sends it, until it was sent
 
     def attempt(self, event: int, operation: Callable[..., Any], *arguments: Any) -> Any:
         """Try an operation on the socket; None if it would have to wait. OSError if the client has gone."""
@@ -5851,6 +5791,7 @@ class _Connection:
             ready = selector.select(max(patience.left, 0.001))
         patience.left -= time.monotonic() - started
         if not ready:
+            self.lost = True
             raise TimeoutError("the client was too slow")
 
     def has_input(self) -> bool:
@@ -5870,8 +5811,10 @@ class _Connection:
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
-    def shut_down(self) -> None:
-        """Make the operations of its owner fail; any thread may call it."""
+    def shut_down(self, cut: bool = False) -> None:
+        """Make the operations of its owner fail; any thread may call it. With `cut`, the close will be a reset."""
+        if cut:
+            self.cut()
         with contextlib.suppress(OSError):
             # That of an SSLSocket forgets first that it is one: its owner would send without encryption.
             super(type(self.socket), self.socket).shutdown(socket.SHUT_RDWR)
@@ -5879,9 +5822,8 @@ class _Connection:
     def cut(self) -> None:
         """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
         size = 2 if sys.platform == "win32" else 4  # of each of two numbers: on, and after how many seconds
-        linger = (1).to_bytes(size, sys.byteorder) + bytes(size)
         with contextlib.suppress(OSError):  # the client has reset the connection itself
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(size, sys.byteorder) + bytes(size))
 
 
 def _sending(
@@ -5890,20 +5832,18 @@ def _sending(
     """Send blocks of bytes, and `count` bytes of a file behind them.
 
     Yield after each step how many bytes it has moved: 0 if the client must take some first. OSError if the client has
-    gone, or if the file has become shorter.
+    gone, EOFError if the file has become shorter.
     """
     sock, secure = connection.socket, connection.secure
     for number, block in enumerate(blocks):
         view = memoryview(block)
-        more = not secure and (number + 1 < len(blocks) or count > 0)  # a head leaves in one packet with what follows
+        # A head leaves in one packet with what follows.
+        more = [socket.MSG_MORE] if sys.platform == "linux" and not secure and (blocks[number + 1 :] or count) else []
         while view:
             # A TLS write that would block must be repeated with the same length.
-            piece = view[: _PACE if secure else _SLICE]
-            moved = connection.attempt(_WRITE, sock.send, piece, _MORE) if more else None
-            if not more:
-                moved = connection.attempt(_WRITE, sock.send, piece)
-            view = view[moved or 0 :]
-            yield moved or 0
+            moved = connection.attempt(_WRITE, sock.send, view[: _PACE if secure else _SLICE], *more) or 0
+            view = view[moved:]
+            yield moved
     while count:
         if hasattr(os, "sendfile") and not secure:
             size = min(count, _SLICE)
@@ -5922,32 +5862,28 @@ def _sending(
 # ---- access lines ----------------------------------------------------------------------------------------------------
 #
 # How does a person at the terminal learn what the server does, without anybody waiting for the terminal? Threads put
-# facts into a bounded queue. One thread of the server makes lines and records of them every 20 ms, and writes:
+# facts into a bounded queue. One thread of the server makes records of them every 20 ms, and lines of those:
 #
-#     ("127.0.0.1", "GET", "/", 200, 512, ...)  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
+#     ("127.0.0.1", "GET", "/", 200, 512, 0.4, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 #
 # A terminal, a pipe or a log handler may block or fail; then the queue fills, and what does not fit is dropped and
-# counted. Remember `_Clerk.note` and `_Clerk.note_access`. The lines are records of the logger webapp.access if the
-# application has set that up; if not, they are written together, because a record for each costs more than an answer.
+# counted. Remember `_Clerk`. The lines are records of the logger webapp.access; a handler of ours writes them to the
+# terminal, unless the application has given that logger another one.
 
 _ACCESS = logging.getLogger("webapp.access")
-_ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
 _PAUSE = 0.02  # seconds between two looks at the queue
 _MOST_NOTES = 4000  # that wait while they cannot be written
 _LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
 
 
-def _say(text: str, stream: TextIO | None = None) -> None:
+def _say(text: str, stream: Any = None) -> None:
     """Write a line to a stream, by default to the terminal: escaped where it has no such character, and never fail."""
-    _write(text + "\n", sys.stderr if stream is None else stream)
-
-
-def _write(text: str, stream: Any) -> None:
     # A program may have put anything into sys.stderr, and the terminal may be gone: every failure means that nobody
     # reads. Below the buffer, if there is one: a thread that blocks there would hold its lock, and Python's exit too.
+    stream = sys.stderr if stream is None else stream
     with contextlib.suppress(Exception):
         encoding = getattr(stream, "encoding", None) or "utf-8"
-        data = text.encode(encoding, "backslashreplace")
+        data = f"{text}\n".encode(encoding, "backslashreplace")
         raw = getattr(getattr(stream, "buffer", None), "raw", None)
         if raw is None:
             stream.write(data.decode(encoding))
@@ -5960,37 +5896,43 @@ def _write(text: str, stream: Any) -> None:
 
 
 class _AccessHandler(logging.Handler):
-    """Writes access lines to whatever sys.stderr is at the time."""
+    """Collects access lines, for one write to whatever sys.stderr is at the time."""
+
+    lines: list[str] = []  # noqa: RUF012
 
     def emit(self, record: logging.LogRecord) -> None:
-        _say(f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {self.format(record)}")
+        self.lines.append(f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {self.format(record)}")
+
+    def flush(self) -> None:
+        with contextlib.ExitStack() as held:
+            self.acquire()
+            held.callback(self.release)
+            lines, self.lines = self.lines, []
+        if lines:
+            _say("\n".join(lines))
 
 
 _OWN_HANDLER = _AccessHandler()
-
-
-def _set_up_access_log() -> None:
-    """Give the access log a way out: that of the application, if it has set one up, else the terminal."""
-    if not _ACCESS.handlers:
-        _ACCESS.addHandler(_OWN_HANDLER)
-        _ACCESS.setLevel(_ACCESS.level or logging.INFO)
-        _ACCESS.propagate = any(isinstance(handler, logging.FileHandler) for handler in logging.getLogger().handlers)
 
 
 class _Clerk:
     """The thread that writes access lines, and the log records of the server itself."""
 
     def __init__(self) -> None:
-        self._notes: deque[Any] = deque()
+        self._notes: deque[Callable[[], object]] = deque()
         self._dropped = 0
         self._some = threading.Event()
         self._ended = threading.Event()
         self.thread = threading.Thread(target=self._work, name="webapp-log", daemon=True)
+        if not _ACCESS.handlers:  # the application has not set it up
+            _ACCESS.addHandler(_OWN_HANDLER)
+            _ACCESS.setLevel(_ACCESS.level or logging.INFO)
+            _ACCESS.propagate = any(isinstance(each, logging.FileHandler) for each in logging.getLogger().handlers)
 
-    def note(self, write: Callable[[], object]) -> None:
-        """Have something called that writes."""
+    def note(self, write: Callable[..., object], *arguments: Any, **more: Any) -> None:
+        """Have something called that writes or logs."""
         if len(self._notes) < _MOST_NOTES:
-            self._notes.append(write)
+            self._notes.append(functools.partial(write, *arguments, **more))
         else:
             self._dropped += 1
         if not self._some.is_set():
@@ -5998,11 +5940,11 @@ class _Clerk:
 
     def report(self, level: int, message: str, *arguments: object, error: BaseException | None = None) -> None:
         """Have a log record written; see _report."""
-        self.note(functools.partial(_report, level, message, *arguments, error=error))
+        self.note(_report, level, message, *arguments, error=error)
 
-    def note_access(self, *facts: Any) -> None:
-        """Have a line written for an answer: address, method, target, status, bytes, seconds, reason."""
-        self.note((time.time(), *facts))  # type: ignore[arg-type]
+    def note_access(self, address: str, method: str, target: str, *facts: Any) -> None:
+        """Have a line written for an answer; the facts are status, bytes, milliseconds and the reason."""
+        self.note(_ACCESS.info, "%s %s %s %d %d %.1f ms%s", address or "-", method, _printable(target), *facts)
 
     def end(self) -> None:
         """Let the thread end when it has written the rest."""
@@ -6014,33 +5956,13 @@ class _Clerk:
             self._some.wait()
             self._ended.wait(_PAUSE)
             self._some.clear()
-            with contextlib.suppress(Exception):
-                self._write_notes()
-
-    def _write_notes(self) -> None:
-        direct = _ACCESS.handlers == [_OWN_HANDLER] and not (_ACCESS.propagate or _ACCESS.filters)
-        enabled = _ACCESS.isEnabledFor(logging.INFO)
-        lines, clock, second = [], "", 0
-        for _ in range(len(self._notes)):
-            note = self._notes.popleft()
-            if callable(note):
-                note()
-            elif enabled:
-                now, address, method, target, status, size, seconds, reason = note
-                facts = address, method, _printable(target), status, size, seconds * 1000, reason and f"  {reason}"
-                if not direct:
-                    with contextlib.suppress(Exception):
-                        _ACCESS.info(_ACCESS_LINE, *facts)
-                    continue
-                if int(now) != second:
-                    second = int(now)
-                    clock = time.strftime("%H:%M:%S", time.localtime(now))
-                lines.append(f"{clock} {_ACCESS_LINE % facts}\n")
-        if self._dropped:
-            lines.append(f"webapp: {self._dropped} lines were dropped, because nobody took them in time\n")
-            self._dropped = 0
-        if lines:
-            _write("".join(lines), sys.stderr)
+            for _ in range(len(self._notes)):
+                with contextlib.suppress(Exception):
+                    self._notes.popleft()()
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                _say(f"webapp: {dropped} lines were dropped, because nobody took them in time")
+            _OWN_HANDLER.flush()
 
 
 # ---- one run of the application --------------------------------------------------------------------------------------
@@ -6064,10 +5986,6 @@ class _Framing(NamedTuple):
     chunked: bool
     length: int | None  # of the body; None if nothing but its end tells
     keep_alive: bool  # another answer may follow
-    events: bool  # it is a stream of events
-
-
-_FRAMING_FIELDS = frozenset(("connection", "transfer-encoding", "content-length", "content-type", "date", "server"))
 
 
 def _frame(
@@ -6077,52 +5995,45 @@ def _frame(
     code = int(status[:3])
     if code < 200:
         raise ValueError("an application cannot send an interim response")
-    own: dict[str, str] = {}
-    lines = [f"HTTP/1.1 {status}\r\n"]
-    for name, value in headers:
-        key = name.lower()
-        if key in _FRAMING_FIELDS:
-            if key == "content-length" and (key in own or not _CONTENT_LENGTH.fullmatch(value)):
-                raise ValueError("malformed Content-Length")
-            own[key] = value
-            if key == "content-length" and code == 204:
-                continue  # RFC 9110 section 8.6: not even Content-Length: 0
-        lines.append(f"{name}: {value}\r\n")
+    own = {name.lower(): value for name, value in headers}
     if "connection" in own or "transfer-encoding" in own:  # wsgiref only asserts it: not under python -O
         raise ValueError("the connection and its framing are the server's")
     bodiless = request.method == "HEAD" or code in (204, 304)
-    length = int(own["content-length"]) if "content-length" in own and code != 204 else None
+    length = None
+    if "content-length" in own:
+        names = [name for name, _ in headers if name.lower() == "content-length"]
+        if len(names) > 1 or not _CONTENT_LENGTH.fullmatch(own["content-length"]):
+            raise ValueError("malformed Content-Length")
+        if code == 204:
+            headers = _without(headers, "content-length")  # RFC 9110 section 8.6: not even Content-Length: 0
+        else:
+            length = int(own["content-length"])
+    lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers]]
     if length is None and size is not None and code not in (204, 304):
         length = size
-        lines.append(f"Content-Length: {size}\r\n")
+        lines.append(f"Content-Length: {size}")
     chunked = length is None and not bodiless and request.modern
     if chunked:
-        lines.append("Transfer-Encoding: chunked\r\n")
+        lines.append("Transfer-Encoding: chunked")
     # Without both, the end of the connection is the end of the body.
     keep_alive = keep_alive and (chunked or bodiless or length is not None)
     if not keep_alive:
-        lines.append("Connection: close\r\n")
+        lines.append("Connection: close")
     elif not request.modern:
-        lines.append("Connection: keep-alive\r\n")
-    text = "".join(lines)
+        lines.append("Connection: keep-alive")
+    if "date" not in own:
+        lines.append(_date_field(int(time.time())))
+    lines.append("\r\n" if "server" in own else "Server: webapp\r\n\r\n")
+    text = "\r\n".join(lines)
     # A line end inside of a name or value would let a client write header fields of its own.
-    if not text.count("\n") == text.count("\r") == len(lines) or "\0" in text:
+    if not text.count("\n") == text.count("\r") == len(lines) + ("server" not in own) or "\0" in text:
         raise ValueError("a control character in the status or in a header field")
-    text += _last_fields(int(time.time())) if "date" not in own and "server" not in own else _rest_of_fields(own)
-    events = own.get("content-type", "")[:17].lower() == "text/event-stream"
-    return _Framing(code, text.encode("latin-1"), bodiless, chunked, length, keep_alive, events)
+    return _Framing(code, text.encode("latin-1"), bodiless, chunked, length, keep_alive)
 
 
 @functools.lru_cache(maxsize=1)
-def _last_fields(second: int) -> str:
-    """Return the fields that end the head of each response."""
-    return f"Date: {_http_date(second)}\r\nServer: webapp\r\n\r\n"
-
-
-def _rest_of_fields(own: Mapping[str, str]) -> str:
-    """Return the last fields but for those that the application has given itself."""
-    lines = _last_fields(int(time.time())).splitlines(True)
-    return "".join(line for line in lines if line.partition(":")[0].lower() not in own)
+def _date_field(second: int) -> str:
+    return f"Date: {_http_date(second)}"
 
 
 class _Run(_Observer, _Gateway, SimpleHandler):
@@ -6130,40 +6041,37 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     result: Any = None  # of the application, until it was closed
     framing: _Framing | None = None  # of the response, once its head was made
-    started = 0.0
     sent = 0  # bytes of the body, for the access line; the head counts against it until it has left
     block: bytes = b""  # the bytes in memory that wait for the client
     reason = ""  # why the answer is what it is, for the access line
     events = False  # it is a stream of events, which has no end of its own
     cut = False  # the response broke off where nothing but the end of the connection could say so
+    broken = False  # the connection cannot be used any more
     over = False  # there is nothing more to write
+    noted = False  # the access line was written
     _left: int | None = None  # bytes of the body that are to come, where that was declared
-    _patience: _Patience | None = None
-    _broken = False  # the connection cannot be used any more
+    _input: Any = None
 
     def __init__(self, server: Server, connection: _Connection) -> None:
         self.started = time.perf_counter()
         self.server = server
         self.connection = connection
         self.request = cast(_Head, connection.head)
-        self._failures: list[BaseException] = []  # those that the application has logged itself
-        self._input: Any = None
+        self.patience = _Patience(server.write_timeout, _CREDIT)  # with a client that takes the answer slowly
+        self._known: list[BaseException] = []  # failures that the application has logged itself
 
-    # What happens from the call of the application to the end of its answer.
+    # From the call of the application to the end of its answer.
 
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; whatever it raises ends here."""
-        connection, environ = self.connection, self.request.environ
+        connection, body, environ = self.connection, self.connection.body, self.request.environ
         try:
             if connection.refusal is not None:
                 raise connection.refusal
-            body = connection.body
-            if body is None or body.complete:
-                self._input = io.BytesIO() if body is None else io.BytesIO(body.kept)
-                if body is not None:
-                    body.kept = bytearray()
-            else:
+            if body is not None and not body.complete:
                 self._input = io.BufferedReader(_BodyReader(body, self._receive), _RECEIVE)
+            else:
+                self._input = io.BytesIO(b"" if body is None else body.kept)
             environ["REMOTE_ADDR"] = connection.address
             environ["wsgi.input"] = self._input
             environ["webapp.server"] = self
@@ -6175,7 +6083,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         if connection.refusal is not None:
             _untraced(connection.refusal)
         self.over = True
-        self._failures.clear()  # their frames refer to this object
+        self._known.clear()  # their frames refer to this object
         if connection.output is None or connection.output.__class__ is bytes or not hasattr(self.result, "close"):
             self.end()
 
@@ -6205,10 +6113,8 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             return
         head = b"" if self.headers_sent else self._make_head(None)
         framing = cast(_Framing, self.framing)
-        if framing.bodiless:
-            data = b""
-        elif self._left is not None:
-            if len(data) > self._left and not self.result_is_file():
+        if self._left is not None:
+            if len(data) > self._left and not (framing.bodiless or self.result_is_file()):
                 raise ValueError("the response is longer than its Content-Length")
             data = data[: self._left]
             self._left -= len(data)
@@ -6233,11 +6139,10 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             return False
         facts = os.fstat(file.fileno())
         offset = file.tell() if stat.S_ISREG(facts.st_mode) else facts.st_size
-        count = facts.st_size - offset
-        if count <= 0:
+        if facts.st_size <= offset:
             return False
-        head = self._make_head(count)
-        count = count if self._left is None else min(self._left, count)
+        head = self._make_head(facts.st_size - offset)
+        count = facts.st_size - offset if self._left is None else min(self._left, facts.st_size - offset)
         self.headers_sent, self.sent = True, -len(head)
         self.connection.output = _sending(self.connection, [head], file, offset, count)
         return True
@@ -6263,27 +6168,18 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         stays = self.request.keep_alive and not self.server.stopping and (body is None or body.complete)
         self.framing = framing = _frame(*self.head, self.request, size, stays)
         self._left = 0 if framing.bodiless else framing.length
-        self.events = self.events or framing.events
         return framing.head
 
-    # What a thread does that has to wait for its client.
-
-    @property
-    def patience(self) -> _Patience:
-        """With a client that takes the answer slowly; most take it at once."""
-        if self._patience is None:
-            self._patience = _Patience(self.server.write_timeout, _CREDIT)
-        return self._patience
+    # Where a thread has to wait for its client.
 
     def _send(self, *blocks: bytes) -> None:
         """Send blocks of a stream; OSError if the client has gone, or is too slow."""
-        joined = [b"".join(blocks)] if sum(map(len, blocks)) <= _PACE else [block for block in blocks if block]
-        for moved in _sending(self.connection, joined) if joined[0] else ():
-            if moved:
-                self.patience.moved(moved)
-            else:
-                self.block = max(joined, key=len)
+        self.block = max(blocks, key=len)
+        joined = [b"".join(blocks)] if len(self.block) <= _PACE else [block for block in blocks if block]
+        for moved in _sending(self.connection, joined):
+            if not moved:
                 self.server.wait(self, _STREAMS, self.patience)
+            self.patience.moved(moved)
 
     def _receive(self, body: _Body) -> None:
         """Wait for more of the body, which the application asks for."""
@@ -6291,11 +6187,12 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         try:
             if body.expected:
                 body.expected = False
-                self._send(_CONTINUE)
+                self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
             if not body.paused:
                 while (data := connection.attempt(_READ, connection.socket.recv, _RECEIVE)) is None:
                     self.server.wait(self, _READS, body.patience)
                 if not data:
+                    connection.lost = True
                     raise ConnectionError("it has ended its side")
                 connection.buffer += data
             connection.buffer = body.feed(connection.buffer)
@@ -6305,18 +6202,19 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             connection.lost = False
             body.failure = HttpException(408, "the body came too slowly")
         except OSError:
-            connection.lost = True
             body.failure = HttpException(400, "the client went away in the middle of the body")
 
-    # What an observer hears.
+    # As the observer of the application.
 
     def begin_stream(self, content_type: str) -> None:
         """Take one of the places that streams have; HttpException 503 if there is none."""
-        self.events = self.events or content_type[:17].lower() == "text/event-stream"
+        headers = [] if self.head is None else self.head[1]
+        types = [content_type, *(value for name, value in headers if name.lower() == "content-type")]
+        self.events = any(each[:17].lower() == "text/event-stream" for each in types)
         try:
             self.server.take_place(self.connection, _STREAMS, leave=self.events)
         except HttpException as busy:
-            self._failures.append(busy)  # a client that opens streams must not fill the log
+            self._known.append(busy)  # a client that opens streams must not fill the log
             raise
 
     def explain(self, reason: str) -> None:
@@ -6325,79 +6223,59 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def unanswered(self, error: BaseException) -> bool:
         """Remember what the application has logged itself."""
-        if any(error is known for known in self._failures):
+        if any(error is known for known in self._known):
             return False
-        self._failures.append(error)
+        self._known.append(error)
         return True
 
-    # Failures.
+    # Failures, and the end.
 
     def handle_error(self) -> None:
         """Log the exception under way and answer it; a response that has begun is cut so that it shows."""
-        framing, connection = self.framing, self.connection
+        framing, connection, error = self.framing, self.connection, sys.exc_info()[1]
         self.log_exception(sys.exc_info())
-        if self.over:
-            return
         if self.headers_sent or connection.lost:
             # A body with chunks or a length shows by itself that it is not complete.
             self.cut = not (connection.lost or framing and (framing.chunked or framing.length is not None))
-            self._broken = True
+            self.broken = True
             return
-        output = self.error_output(self.request.environ, self.start_response)
-        self._close_result()
-        self.result = output
-        self.finish_response()
+        status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
+        fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
+        self.start_response(_STATUS_LINES[status], list(fields.items()), sys.exc_info())
+        self.end()
+        self._send_whole(_STATUS_LINES[status].encode())
 
     def log_exception(self, exc_info: Any) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
         error = exc_info[1]
         refused = isinstance(error, HttpException) and (error is self.connection.refusal or error.status_code < 500)
-        if not (refused or self.connection.lost or any(error is known for known in self._failures)):
+        if not (refused or self.connection.lost or any(error is known for known in self._known)):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
 
-    def error_output(self, environ: Any, start_response: Any) -> list[bytes]:
-        """Answer an exception with its status and nothing else: what happened is for the log."""
-        error = sys.exc_info()[1]
-        status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
-        fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
-        start_response(_STATUS_LINES[status], list(fields.items()), sys.exc_info())
-        return [_STATUS_LINES[status].encode()]
-
-    # What is done when the answer was sent, or given up.
-
-    @property
-    def keeps_alive(self) -> bool:
-        """Whether another request may follow on the connection."""
-        return self.framing is not None and self.framing.keep_alive and not self._broken
-
     def end(self) -> None:
-        """Let go of everything that the application has; what fails now is for the log."""
-        self._close_result()
-        if self._input is not None:
-            self._input.close()
-
-    def _close_result(self) -> None:
+        """Close what the application returned (PEP 3333), and let go of it; what fails now is for the log."""
+        result, self.result = self.result, None
         try:
-            self.close()
+            if hasattr(result, "close"):
+                result.close()
+            if self._input is not None:
+                self._input.close()
         except BaseException:
             self.log_exception(sys.exc_info())
-
-    def close(self) -> None:
-        """Close what the application returned (PEP 3333)."""
-        result, self.result = self.result, None
-        if hasattr(result, "close"):
-            result.close()
+        self.request.environ, self._input = {}, None  # both refer to this object
 
     def note_access(self) -> None:
         """Have the access line written, once."""
-        if not self.server.quiet and self.started:
-            refusal, code = self.connection.refusal, 0 if self.framing is None else self.framing.code
+        if not (self.server.quiet or self.noted):
+            self.noted = True
+            connection, request, refusal = self.connection, self.request, self.connection.refusal
             reason = self.reason or ("" if refusal is None else _printable(str(refusal)))
-            seconds, self.started = time.perf_counter() - self.started, 0.0
-            address, request = self.connection.address or "-", self.request
-            sent = max(0, self.sent)
-            self.server.clerk.note_access(address, request.method, request.target, code, sent, seconds, reason)
+            facts = 0 if self.framing is None else self.framing.code, max(0, self.sent)
+            milliseconds = (time.perf_counter() - self.started) * 1000
+            self.server.clerk.note_access(
+                connection.address, request.method, request.target, *facts, milliseconds, reason and f"  {reason}"
+            )
 
 
 def _check_block(data: object) -> None:
@@ -6410,13 +6288,11 @@ def _check_block(data: object) -> None:
 # Which thread does what? One thread leads: it waits for all clients, and answers their requests itself, because to hand
 # a request to another thread costs as much as a quick answer. A watch looks after the leader: if one answer takes
 # longer than 10 ms, another thread leads on, and for the next 0.1 s the leader hands all requests to other threads.
-# So code of the application runs only where another thread can take over.
-#
-# Two numbers bound the threads. Each answer under way has a place:
+# So code of the application runs only where another thread can take over. Two numbers bound the threads:
 #
 #     _ANSWERS   the application works; `threads` of them
-#     _STREAMS   the thread waits for a block of the application, or for its client to take one; 1,000 of them,
-#     _READS     or for its client to send more of a body; at most half of those 1,000
+#     _STREAMS   the thread waits for a block of the application, or for its client to take one; `max_waiting` of them
+#     _READS     the thread waits for its client to send more of a body; counted with those, and at most half of them
 #
 # Remember `_Crew.waiting`, the requests to be answered, and `_Crew.answered`, the connections to be given back.
 
@@ -6426,43 +6302,30 @@ _TURN = 0.005  # seconds that a round of the leader has for each kind of work; t
 
 
 class _Crew:
-    """A bounded number of threads of which one leads.
+    """A bounded number of threads of which one leads: it calls the `_round` of the server over and over.
 
-    The leader calls `collect` over and over. Whoever answers calls `answer` with one of `waiting` and puts it into
-    `answered`; `ring` tells the leader so.
+    A thread that answers calls the `_answer` of the server with one of `waiting`, and puts it into `answered`.
     """
 
     _numbers = itertools.count(1)  # names of threads are unique in the process
 
-    def __init__(
-        self,
-        collect: Callable[[], None],
-        answer: Callable[[_Connection], None],
-        ring: Callable[[], None],
-        clerk: _Clerk,
-        threads: int,
-        others: int,
-    ) -> None:
-        self._collect = collect
-        self._answer = answer
-        self._ring = ring
-        self._clerk = clerk
+    def __init__(self, server: Server, threads: int, others: int) -> None:
+        self._server = server
         self._limit = threads
         self._others = others
         self.waiting: deque[_Connection] = deque()
         self.answered: deque[_Connection] = deque()
         self.threads: set[threading.Thread] = set()
+        self.ended = False
         # All of the following is guarded by the lock; threads that rest and the watch wait on it.
         self._taken = [0, 0, 0, 0]  # how many connections have each place
         self._leader = 0  # the identifier of the thread that leads, 0 if none does
         self._since = _NEVER  # when the leader began with the present answer
-        self._rounds = 0  # in which the leader has answered something
+        self._rounds = 0  # of answers that the leader has begun
         self._careful_until = 0.0
         self._resting = 0  # threads
         self._summoned = 0  # threads that are on their way
-        self._watcher: threading.Thread | None = None
         self._watch_sleeps = False
-        self.ended = False
         self.make_locks()
 
     def make_locks(self) -> None:
@@ -6474,39 +6337,29 @@ class _Crew:
     # What any thread may call.
 
     def start(self) -> None:
-        """Start the thread that leads; RuntimeError if none can be started."""
+        """Start the watch and the thread that leads; RuntimeError if they cannot be started."""
         with self._lock:
+            self._hire(self._watch)
             self._hire(self._work)
             self._summoned += 1
-        self.keep_watch()
 
-    def keep_watch(self) -> None:
-        """Start the watch, if it could not be started before."""
-        if self._watcher is None:
-            try:
-                self._watcher = self._hire(self._watch)
-            except RuntimeError as error:
-                self._clerk.report(logging.WARNING, "no thread that could take over: %s", error)
-
-    @property
     def leads(self) -> bool:
-        """Whether the thread that asks is the leader."""
+        """Tell whether the thread that asks is the leader."""
         return self._leader == threading.get_ident()
 
-    @property
     def answers_next(self) -> bool:
-        """Whether the leader is to answer one of the requests that wait."""
+        """Tell whether the leader is to answer one of the requests that wait."""
         return bool(self.waiting) and self._taken[_ANSWERS] < self._limit and time.monotonic() >= self._careful_until
 
     def take_place(self, connection: _Connection, place: int, leave: bool) -> bool:
-        """Give an answer under way another place; False if there is none. With `leave`, it leads no longer."""
+        """Give an answer under way another place; False if there is none. With `leave`, its thread leads no longer."""
         with self._lock:
             if connection.place == _ANSWERS:
                 room = self._others - self._taken[_STREAMS] - self._taken[_READS]
                 if room <= 0 or place == _READS and self._taken[_READS] >= (self._others + 1) // 2:
                     return False
                 self._move(connection, place)
-            if leave and self.leads:
+            if leave and self.leads():
                 self._depose()
             return True
 
@@ -6530,16 +6383,11 @@ class _Crew:
         self._taken[place] += 1
         connection.place = place
 
-    def _hire(self, work: Callable[[], None]) -> threading.Thread:
+    def _hire(self, work: Callable[[], None]) -> None:
         # A daemon: an answer that never ends must not keep the process alive.
         thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
+        thread.start()
         self.threads.add(thread)
-        try:
-            thread.start()
-        except BaseException:
-            self.threads.discard(thread)
-            raise
-        return thread
 
     def _summon(self) -> bool:
         """Have a thread come that rests, or a new one; False if there is none."""
@@ -6550,12 +6398,12 @@ class _Crew:
             else:
                 self._hire(self._work)
         except RuntimeError as error:
-            self._clerk.report(logging.WARNING, "no thread that could take over: %s", error)
+            self._server.clerk.report(logging.WARNING, "no thread that could take over: %s", error)
             return False
         self._summoned += 1
         return True
 
-    def _summon_for_waiting(self) -> None:
+    def _share(self) -> None:
         """Have others answer what waits."""
         for _ in range(min(len(self.waiting), self._limit - self._taken[_ANSWERS]) - self._summoned):
             if not self._summon():
@@ -6573,7 +6421,7 @@ class _Crew:
         with self._lock:
             self._summoned -= 1
         while self._find_role():
-            if self.leads:
+            if self.leads():
                 self._lead()
             else:
                 self._answer_waiting(leading=False)
@@ -6582,10 +6430,7 @@ class _Crew:
     def _find_role(self) -> bool:
         """Rest until there is something to do; False at the end."""
         with self._lock:
-            while not self.ended:
-                if not self._leader:
-                    self._leader = threading.get_ident()
-                    return True
+            while not self.ended and self._leader:
                 if self.waiting and self._taken[_ANSWERS] < self._limit and time.monotonic() < self._careful_until:
                     return True
                 if self._resting > self._limit:
@@ -6593,44 +6438,44 @@ class _Crew:
                 self._resting += 1
                 self._change.wait()
                 self._summoned -= 1
-            return False
+            self._leader = self._leader or threading.get_ident()
+            return not self.ended
 
     def _lead(self) -> None:
-        while self.leads and not self.ended:
+        while self.leads() and not self.ended:
             try:
-                self._collect()
+                self._server._round()
             except Exception as error:
-                self._clerk.report(logging.ERROR, "the server failed, and goes on", error=error)
+                self._server.clerk.report(logging.ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
-            if self.answers_next:
+            if self.answers_next():
                 self._answer_waiting(leading=True)
             elif self.waiting:
                 with self._lock:
-                    self._summon_for_waiting()
+                    self._share()
 
     def _answer_waiting(self, leading: bool) -> None:
         """Answer what waits: the leader for one turn and as long as it leads, another thread until nothing waits."""
         until = time.monotonic() + _TURN if leading else _NEVER
         connection = self._next(None, leading, until)
         while connection is not None:
-            self._answer(connection)
+            self._server._answer(connection)
             connection = self._next(connection, leading, until)
 
     def _next(self, answered: _Connection | None, leading: bool, until: float) -> _Connection | None:
         """Give back what was answered, and return the next to answer, if there is one for this thread."""
         with self._lock:
             now = time.monotonic()
-            led = leading and self.leads
+            led = leading and self.leads()
             if answered is not None:
                 self._move(answered, _NOWHERE)
                 self.answered.append(answered)
                 if led:
                     self._since = _NEVER
                 else:
-                    self._ring()
-            if self.ended or led != leading or now >= until or not self.waiting:
-                return None
-            if self._taken[_ANSWERS] >= self._limit:
+                    self._server._wake()
+            full = self._taken[_ANSWERS] >= self._limit
+            if full or self.ended or led != leading or now >= until or not self.waiting:
                 return None
             if led:
                 self._since = now
@@ -6651,11 +6496,10 @@ class _Crew:
                 if now - self._since >= _PATIENCE:
                     self._careful_until = now + _CAUTION
                     self._depose()
-                    self._summon_for_waiting()
-                due = min(now, self._since) + _PATIENCE
+                    self._share()
                 self._watch_sleeps = self._since == _NEVER and self._rounds == rounds
                 rounds = self._rounds
-                self._alarm.wait(None if self._watch_sleeps else due - now)
+                self._alarm.wait(None if self._watch_sleeps else min(now, self._since) + _PATIENCE - now)
         self.threads.discard(threading.current_thread())
 
 
@@ -6675,11 +6519,6 @@ _STEP = 0.1  # seconds a signal may have to wait; nobody presses Ctrl-C twice in
 _LINGER = 3  # times body_timeout, for a client that still uploads after the last answer; nginx takes 30 seconds too
 _SELECTABLE = 500  # connections that select() can wait for on Windows, where it is all there is
 _THREADLESS = 24  # of the connections that can be open, those that need no thread
-# What accept() says of a client that has left already, besides a ConnectionError: some systems and firewalls do.
-_ACCEPTED_IN_VAIN = {
-    getattr(errno, f"E{name}", -1)  # not every system has all of them
-    for name in "NOTCONN PROTO TIMEDOUT PERM NETDOWN NETUNREACH HOSTDOWN HOSTUNREACH NONET NOPROTOOPT OPNOTSUPP".split()
-}
 _SPARE = 64  # descriptors that are left to the application, or a quarter of fewer than 256; macOS gives a program 256
 _SILENCE = 60  # seconds between two warnings of what goes on
 _UNSENT = 2 * 2**20  # bytes that the system may keep unsent for one client; it asks for more at half of them
@@ -6699,10 +6538,9 @@ class Server:
     leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address cannot be
     bound.
 
-    Three attributes of the class may be changed before a server is made: `max_waiting`, how many threads may wait for
-    a block of a stream or for a client, half of them for a body; `max_collected`, the bytes of bodies that are
-    collected in memory; `max_unsent`, the bytes in memory that clients have not taken yet: beyond it, the slowest
-    reader is disconnected.
+    A subclass may change three limits: `max_waiting`, how many threads may wait for a block of a stream or for a
+    client, half of them for a body; `max_collected`, the bytes of bodies that are collected in memory; `max_unsent`,
+    the bytes in memory that clients have not taken yet: beyond it, the slowest reader is disconnected.
     """
 
     max_waiting = 1000
@@ -6725,64 +6563,48 @@ class Server:
         ssl_context: ssl.SSLContext | None = None,
         socket: socket.socket | None = None,
     ) -> None:
-        _check_options(
-            app,
-            host,
-            port,
-            threads=threads,
-            header_timeout=header_timeout,
-            idle_timeout=idle_timeout,
-            body_timeout=body_timeout,
-            write_timeout=write_timeout,
-            stop_timeout=stop_timeout,
-        )
-        if ssl_context is not None:
-            _check_ssl_context(ssl_context)
-        if socket is not None:
-            _check_listener(socket)
+        mistake = _mistaken(app)
+        if mistake:
+            raise TypeError(f"Server(): {mistake}")
+        _check_text("host", host, "; for a port write port=8000")
+        _check_number("port", port, whole=True)
+        _check_number("threads", threads, whole=True)
+        if not 0 <= port <= 65535:
+            raise OverflowError("a port is a number from 0 to 65535")
+        if threads < 1:
+            raise ValueError("threads is 1 or more, or nobody would answer")
         self.app = app
         self.host = host
         self.quiet = quiet
-        self.header_timeout = header_timeout
-        self.idle_timeout = idle_timeout
-        self.body_timeout = body_timeout
-        self.write_timeout = write_timeout
-        self.stop_timeout = stop_timeout
+        self.header_timeout = _check_number("header_timeout", header_timeout)
+        self.idle_timeout = _check_number("idle_timeout", idle_timeout)
+        self.body_timeout = _check_number("body_timeout", body_timeout)
+        self.write_timeout = _check_number("write_timeout", write_timeout)
+        self.stop_timeout = _check_number("stop_timeout", stop_timeout)
         self.stopping = False
         self.alive = True  # but not in a child process
+        self.clerk = _Clerk()
         self._ssl_context = ssl_context
-        self._would_block = _would_block(ssl_context is not None)
-        _check_threads()
+        self._would_block = (BlockingIOError,) if ssl_context is None else _check_ssl_context(ssl_context)
         self._most = _most_connections()
         # Where few connections can be open, those that have a thread leave some to everything else.
         others = min(self.max_waiting, max(self._most - 2 * threads - _THREADLESS, self._most // 2))
-        self.clerk = _Clerk()
-        self._crew = _Crew(self._round, self._answer, self._wake, self.clerk, threads, int(others))
-        # The connections of each stage in the order in which they entered it; those of which a stage has work to do;
-        # those of which bytes arrived that were not parsed; those whose deadline is to be looked at.
+        self._crew = _Crew(self, threads, int(others))
+        # The connections of each stage in the order in which they entered it, and those for which it has work to do.
         stages = (_SHAKING, _IDLE, _HEAD, _BODY, _ANSWERING, _SENDING, _LINGERING)
         self._stages: dict[str, dict[_Connection, None]] = {stage: {} for stage in stages}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in stages}
-        self._received: list[_Connection] = []
-        self._unchecked: dict[_Connection, None] = {}
-        self._steps: dict[str, Callable[[_Connection], None]] = {
-            _SHAKING: self._receive,
-            _IDLE: self._receive,
-            _HEAD: self._receive,
-            _BODY: self._receive_body,
-            _ANSWERING: self._look_away,
-            _SENDING: self._send,
-            _LINGERING: self._throw_away,
-        }
+        self._received: list[_Connection] = []  # bytes of a head have arrived and were not parsed
+        self._unchecked: dict[_Connection, None] = {}  # their deadlines are to be looked at
         self._knocked = False  # there may be connections to accept
         self._warned = -_NEVER  # when it was said that no more can be accepted
         self._collected = 0  # bytes of bodies in memory
-        # Blocks in memory that clients have not taken, how many connections share each, and their bytes.
-        self._unsent: dict[_Connection, bytes] = {}
-        self._sharers: dict[int, int] = {}
-        self._unsent_size = 0
-        self._unsent_lock = threading.Lock()
-        self._tick = min(_TICK, header_timeout / 4, idle_timeout / 4, body_timeout / 4, write_timeout / 4)
+        self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
+        self._sharers: dict[int, int] = {}  # how many connections share each of those
+        self._unsent_size = 0  # bytes of those
+        self._unsent_lock = threading.Lock()  # guards the last three
+        timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
+        self._tick = min(_TICK, min(timeouts) / 4)
         self._now = self._checked = time.monotonic()
         self._woken = False
         self._signals: set[int] = set()
@@ -6790,18 +6612,35 @@ class Server:
         self._told = True  # what it waits for then; False if somebody at a terminal is to be told
         self._finished = threading.Event()
         with contextlib.ExitStack() as opened:
-            self._open(opened, socket, port)
+            self._listener = opened.enter_context(_listen(host, port) if socket is None else _check_listener(socket))
+            self._prepare_listener(own=socket is None)
+            self._bell, self._ringer = map(opened.enter_context, _pair())
+            self._selector = opened.enter_context(selectors.DefaultSelector())
+            self._selector.register(self._listener, _READ)
+            self._selector.register(self._bell, _READ)
+            # wsgi.errors where there is no stderr, as in a program without a console.
+            errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
             self._held = opened.pop_all()  # what is to be closed at the end
-        if not quiet:
-            _set_up_access_log()
+        self._template: _Environ = {
+            "SCRIPT_NAME": "",
+            "SERVER_NAME": self.host or "localhost",
+            "SERVER_PORT": str(self.port),
+            "SERVER_SOFTWARE": "webapp",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "https" if ssl_context else "http",
+            "wsgi.errors": errors,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+            "wsgi.input_terminated": True,
+            "wsgi.file_wrapper": FileWrapper,
+        }
 
-    def _open(self, opened: contextlib.ExitStack, listener: socket.socket | None, port: int) -> None:
-        """Get everything that must be closed again."""
-        self._listener = opened.enter_context(_listen(self.host, port) if listener is None else listener)
+    def _prepare_listener(self, own: bool) -> None:
         self._listener.setblocking(False)
         address = self._listener.getsockname()
         on_path = not isinstance(address, tuple)
-        if listener is not None:
+        if not own:
             self.host = "localhost" if on_path else address[0]
         self.port: int = 0 if on_path else address[1]
         if not on_path:
@@ -6810,28 +6649,6 @@ class Server:
             if hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 # A slow reader shows early that it goes on reading, and a fast one never waits for us.
                 self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
-        self._bell, self._ringer = map(opened.enter_context, socket.socketpair())
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
-        self._selector = opened.enter_context(selectors.DefaultSelector())
-        self._selector.register(self._listener, _READ)
-        self._selector.register(self._bell, _READ)
-        # wsgi.errors where there is no stderr, as in a program without a console.
-        errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        self._template: _Environ = {
-            "SCRIPT_NAME": "",
-            "SERVER_NAME": self.host or "localhost",
-            "SERVER_PORT": str(self.port),
-            "SERVER_SOFTWARE": "webapp",
-            "wsgi.version": (1, 0),
-            "wsgi.url_scheme": "https" if self._ssl_context else "http",
-            "wsgi.errors": errors,
-            "wsgi.multithread": True,
-            "wsgi.multiprocess": False,
-            "wsgi.run_once": False,
-            "wsgi.input_terminated": True,
-            "wsgi.file_wrapper": FileWrapper,
-        }
 
     @property
     def url(self) -> str:
@@ -6859,7 +6676,7 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Serve in threads of its own. RuntimeError if none can be started; everything is closed then."""
+        """Serve in threads of its own. RuntimeError if they cannot be started; everything is closed then."""
         _mind_forks()
         _servers.add(self)
         try:
@@ -6915,8 +6732,7 @@ class Server:
             self._close_rest()
         elif not self._woken:
             self._woken = True
-            # When the server has ended, nobody listens any more.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the server has just ended
                 self._ringer.send(b"!")
 
     def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
@@ -6934,9 +6750,6 @@ class Server:
             self._hold(connection, run.block)
         try:
             connection.poll(patience)
-        except TimeoutError:
-            connection.lost = True
-            raise
         finally:
             self._let_go(connection)
 
@@ -6945,12 +6758,10 @@ class Server:
         with self._unsent_lock:
             self._unsent[connection] = block
             sharers = self._sharers[id(block)] = self._sharers.get(id(block), 0) + 1
-            if sharers == 1:
-                self._unsent_size += len(block)
+            self._unsent_size += len(block) if sharers == 1 else 0
             while self._unsent_size > self.max_unsent:
                 slowest = min(self._unsent, key=lambda each: each.deadline)
-                slowest.cut()
-                slowest.shut_down()
+                slowest.shut_down(cut=True)
                 self._uncount(slowest)
 
     def _let_go(self, connection: _Connection) -> None:
@@ -6989,12 +6800,13 @@ class Server:
         self._now = time.monotonic()
         for stage, ready in self._ready.items():
             if ready:
-                self._work_off(ready, self._steps[stage], stage)
+                self._work_off(ready, functools.partial(self._steps[stage], self), stage)
         if self._knocked:
             self._accept()
         received, self._received = self._received, []
         for connection in received:
-            self._take_step(self._parse, connection)
+            if connection.stage in (_IDLE, _HEAD):  # it was not closed meanwhile
+                self._take_step(self._parse, connection)
         if self._now - self._checked >= self._tick:
             self._begin_check()
         if self._unchecked:
@@ -7002,7 +6814,7 @@ class Server:
 
     def _timeout(self) -> float:
         """Return for how long there is nothing else to do."""
-        if self._received or self._knocked or any(self._ready.values()) or self._unchecked or self._crew.answers_next:
+        if self._received or self._knocked or any(self._ready.values()) or self._unchecked or self._crew.answers_next():
             return 0
         if self._crew.waiting:
             return _PATIENCE  # for a place, or for another thread that takes it
@@ -7025,10 +6837,12 @@ class Server:
         try:
             step(connection)
         except Exception as error:
-            address = connection.address
-            self.clerk.report(logging.ERROR, "the server failed with the connection of %s", address, error=error)
-            connection.lost = True
+            self._report_fault(connection, error)
             self._drop(connection)
+
+    def _report_fault(self, connection: _Connection, error: Exception) -> None:
+        address, connection.lost = connection.address, True
+        self.clerk.report(logging.ERROR, "the server failed with the connection of %s", address, error=error)
 
     def _enter(self, connection: _Connection, stage: str, seconds: float = _NEVER) -> None:
         """Let a connection enter a stage, where it may stay for so many seconds."""
@@ -7055,33 +6869,29 @@ class Server:
         """Accept what is there, for one turn."""
         until = time.monotonic() + _TURN
         while time.monotonic() < until:
+            full = sum(map(len, self._stages.values())) >= self._most
             try:
-                if self._count() >= self._most and self._least_needed() is None:
+                if full and self._least_needed() is None:
                     raise OSError("too many are open")
                 sock, address = self._listener.accept()
-            except BlockingIOError:
-                self._knocked = False
+            except (BlockingIOError, ConnectionError) as error:
+                self._knocked = isinstance(error, ConnectionError)  # of one that has left already
                 return
             except OSError as error:
-                if isinstance(error, ConnectionError) or error.errno in _ACCEPTED_IN_VAIN:
-                    continue
                 # Most likely out of descriptors. Without room, look again at the next check instead of spinning.
-                if not self._make_room():
-                    self._knocked = False
+                self._knocked = self._make_room()
+                if not self._knocked:
+                    self._selector.unregister(self._listener)
                     if self._now - self._warned >= _SILENCE:
                         self._warned = self._now
                         self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
-                    self._selector.unregister(self._listener)
                 return
-            if self._count() >= self._most:
+            if full:
                 self._make_room()
             connection = _Connection(sock, address[0] if address else "", self._would_block)
             self._stages[connection.stage][connection] = None
             connection.deadline = self._now + self.idle_timeout
             self._take_step(self._welcome, connection)
-
-    def _count(self) -> int:
-        return sum(map(len, self._stages.values()))
 
     def _least_needed(self) -> _Connection | None:
         """Return the connection to close when no more can be open (RFC 9112 section 9.5), None without one."""
@@ -7094,38 +6904,36 @@ class Server:
         """Close the connection that is needed least; False if there is none."""
         connection = self._least_needed()
         if connection is not None:
-            connection.cut()
             self._drop(connection)
         return connection is not None
 
     def _welcome(self, connection: _Connection) -> None:
         connection.socket.setblocking(False)
-        if self._ssl_context:
-            # The handshake happens in the first reads, a step whenever the client has sent one.
-            try:
-                connection.socket.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
-                connection.socket = self._ssl_context.wrap_socket(
-                    connection.socket, server_side=True, do_handshake_on_connect=False
-                )
-            except OSError:
-                self._drop(connection)
-                return
-            self._select(connection, _READ)
-        else:
+        if self._ssl_context is None:
             # The request is often there already, and then a connection for one request is never registered.
             self._receive(connection)
+            return
+        with contextlib.suppress(OSError):
+            connection.socket.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
+            # The handshake happens in the first reads, a step whenever the client has sent one.
+            connection.socket = self._ssl_context.wrap_socket(
+                connection.socket, server_side=True, do_handshake_on_connect=False
+            )
+            self._select(connection, _READ)
+            return
+        self._drop(connection)
 
     # A request that arrives.
 
     def _receive(self, connection: _Connection) -> None:
-        """Receive some of a head, or take a step of the handshake."""
+        """Receive some of a request, or take a step of the handshake."""
         try:
             data = connection.attempt(_READ, connection.socket.recv, _RECEIVE)
         except OSError as error:
             data = b""
             if connection.stage == _SHAKING and getattr(error, "reason", None) and not self.quiet:
                 # No certificate, a client that speaks plain HTTP or distrusts us: nothing else would tell.
-                self.clerk.note_access(connection.address or "-", "-", "-", 0, 0, 0, _printable(str(error)))
+                self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}")
         if data is None:
             self._select(connection, connection.awaited)
         elif not data:
@@ -7133,25 +6941,27 @@ class Server:
                 self.clerk.report(logging.INFO, "%s went away in the middle of a request", connection.address)
             self._drop(connection)
         else:
+            connection.buffer = connection.buffer + data if connection.buffer else data
+            if connection.stage == _BODY:
+                self._decode(connection)
+                return
             if connection.stage == _SHAKING:
                 self._enter(connection, _IDLE, self.idle_timeout)
-            connection.buffer = connection.buffer + data if connection.buffer else data
             self._received.append(connection)
 
     def _parse(self, connection: _Connection) -> None:
         """Understand the head of a request, if it is complete, and go on with its body."""
-        if connection.stage not in (_IDLE, _HEAD):
-            return  # it was closed meanwhile
         try:
             data = connection.buffer
-            if data[:2] == b"\r\n":  # RFC 9112 section 2.2: old clients send an empty line behind a body
-                connection.buffer = data = data[cast("re.Match[bytes]", _EMPTY_LINES.match(data)).end() :]
+            empty = _EMPTY_LINES.match(data)
+            if empty is not None:  # RFC 9112 section 2.2: old clients send an empty line behind a body
+                connection.buffer = data = data[empty.end() :]
             end = data.find(b"\r\n\r\n")
             if end < 0:
                 if data and data != b"\r":  # that is no more than an empty line, and begins nothing
+                    _check_beginning(data)
                     if connection.stage == _IDLE:
                         self._enter(connection, _HEAD, self.header_timeout)
-                    _check_beginning(data)
                 self._select(connection, _READ)
                 return
             connection.head = head = _parse_head(data[:end], self._template)
@@ -7161,45 +6971,36 @@ class Server:
             return
         if head.length or head.chunked:
             connection.body = _Body(head, self.body_timeout)
-            if head.length <= _COLLECTED:
-                self._collect(connection, connection.body)
-                return
-        self._hand_over(connection)
+        if connection.body is None or head.length > _COLLECTED:
+            self._hand_over(connection)
+            return
+        self._enter(connection, _BODY)
+        if connection.body.expected and not connection.buffer:
+            with contextlib.suppress(OSError):
+                connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
+        connection.body.expected = False
+        self._decode(connection)
 
     def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
         """Have a request answered that is none."""
-        line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0]
-        text = line.decode("latin-1")
-        match = _REQUEST_LINE.fullmatch(text)
-        method, target = (match[1], match[2]) if match else ("-", text[:200].replace(" ", "\\x20"))
-        connection.head = _Head(method, target if line[:1] != b"\x16" else "-", True, {})
+        line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
+        match = _REQUEST_LINE.fullmatch(line)
+        method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
+        connection.head = _Head(method, target if line[:1] != "\x16" else "-", True, {})
+        connection.head.keep_alive = False
         connection.refusal = _untraced(refusal)
         self._hand_over(connection)
 
-    def _collect(self, connection: _Connection, body: _Body) -> None:
-        """Begin to collect a body in memory."""
-        self._enter(connection, _BODY)
-        if body.expected and not connection.buffer:
-            with contextlib.suppress(OSError):
-                connection.attempt(_WRITE, connection.socket.send, _CONTINUE)
-        body.expected = False
-        self._decode(connection, body)
-
     def _receive_body(self, connection: _Connection) -> None:
         """Receive more of a body, or go on with what has been received."""
-        body = cast(_Body, connection.body)
-        if not body.paused:
-            before = len(self._received)
-            self._receive(connection)
-            if len(self._received) == before:
-                return
-            self._received.pop()
-        self._decode(connection, body)
+        (self._decode if cast(_Body, connection.body).paused else self._receive)(connection)
 
-    def _decode(self, connection: _Connection, body: _Body) -> None:
+    def _decode(self, connection: _Connection) -> None:
         """Decode what has arrived of a body; hand the request over when it is complete, or too much for memory."""
+        body = cast(_Body, connection.body)
         body.patience.left = min(body.patience.left, connection.deadline - self._now)
         connection.buffer = body.feed(connection.buffer)
+        connection.deadline = self._now + body.patience.left
         self._collected += len(body.kept) - body.counted
         body.counted = len(body.kept)
         if body.complete or body.failure or body.size > _COLLECTED or self._collected > self.max_collected:
@@ -7208,10 +7009,9 @@ class Server:
             self._ready[_BODY][connection] = None
         else:
             self._select(connection, _READ)
-        connection.deadline = self._now + body.patience.left
 
     def _hand_over(self, connection: _Connection) -> None:
-        """Have the request answered, or what is to be done behind its answer."""
+        """Have a request answered, or have done what is to be done behind its answer."""
         if connection.body is not None and not connection.body.complete:
             self._select(connection, 0)  # its thread reads
         self._enter(connection, _ANSWERING)
@@ -7225,17 +7025,14 @@ class Server:
 
     def _answer(self, connection: _Connection) -> None:
         """Answer a request, or do what is to be done when its answer was sent."""
-        run = connection.run
         try:
-            if run is None:
-                connection.run = run = _Run(self, connection)
-                run.run(_answer_ping if run.request.target == "*" else self.app)
+            if connection.run is None:
+                connection.run = _Run(self, connection)
+                connection.run.run(_answer_ping if connection.run.request.target == "*" else self.app)
             else:
-                run.end()
+                connection.run.end()
         except Exception as error:
-            address = connection.address
-            self.clerk.report(logging.ERROR, "the server failed with the connection of %s", address, error=error)
-            connection.lost = True
+            self._report_fault(connection, error)
 
     # An answer that leaves.
 
@@ -7243,18 +7040,19 @@ class Server:
         """Send some of an answer, and go on with its connection when all of it was sent."""
         run, output, total = cast(_Run, connection.run), connection.output, 0
         try:
-            if output.__class__ is bytes and not connection.lost:
+            if connection.lost:
+                output = None
+            elif isinstance(output, bytes):
                 total = connection.attempt(_WRITE, connection.socket.send, output) or 0
                 run.sent += total
                 output = None if total == len(output) else _sending(connection, [output[total:]])
                 connection.output = output
-            if output is not None and not connection.lost:
-                for moved in output:
-                    run.sent += moved
-                    total += moved
-                    if not moved or total >= _SLICE:
-                        self._wait_for_reader(connection, run, total)
-                        return
+            for moved in output or ():
+                run.sent += moved
+                total += moved
+                if not moved or total >= _SLICE:
+                    self._wait_for_reader(connection, run, total)
+                    return
         except EOFError as error:
             self.clerk.report(logging.ERROR, "%s", error)
             connection.lost = True
@@ -7271,28 +7069,26 @@ class Server:
     def _wait_for_reader(self, connection: _Connection, run: _Run, moved: int) -> None:
         """Wait until the client takes more of its answer."""
         if connection.stage == _ANSWERING:
-            self._enter(connection, _SENDING)
-            connection.deadline = self._now + run.patience.left
+            self._enter(connection, _SENDING, run.patience.left)
             self._hold(connection, run.block)
         run.patience.left = connection.deadline - self._now
         run.patience.moved(moved)
         connection.deadline = self._now + run.patience.left
-        self._select(connection, connection.awaited if not moved else _WRITE)
+        self._select(connection, _WRITE if moved else connection.awaited)
 
     def _finish(self, connection: _Connection, run: _Run) -> None:
         """Find out what follows the end of an answer."""
         run.note_access()
-        body = connection.body
-        complete = connection.refusal is None and (body is None or body.complete)
-        stays, cut = run.keeps_alive and complete, run.cut
-        seconds = self.body_timeout * (1 if connection.refusal else _LINGER)
+        body, refused = connection.body, connection.refusal is not None
+        complete = not refused and (body is None or body.complete)
+        stays = run.framing is not None and run.framing.keep_alive and not run.broken and complete
         if body is not None:
             self._collected -= body.counted
         connection.forget_request()
         if connection.lost:
             self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
             self._drop(connection)
-        elif cut:
+        elif run.cut:
             connection.cut()
             self._drop(connection)
         elif stays:
@@ -7303,7 +7099,7 @@ class Server:
                 self._select(connection, _READ)
         elif not complete or connection.buffer or connection.has_input():
             # What still comes is thrown away, without a thread and for a while: longer if it may be a slow upload.
-            self._enter(connection, _LINGERING, seconds)
+            self._enter(connection, _LINGERING, self.body_timeout * (1 if refused else _LINGER))
             connection.end_output()
             self._select(connection, _READ)
         else:
@@ -7318,30 +7114,37 @@ class Server:
         self._drop(connection)
 
     def _drop(self, connection: _Connection) -> None:
-        """Close a connection; a thread that is at work on it, or has to close what is left, does so first."""
+        """Close a connection; if the application has to close what it returned, a thread does that first."""
         if connection.stage == _CLOSED:
             return
         self._select(connection, 0)
+        self._let_go(connection)
         if connection.run is not None and connection.run.result is not None:
             connection.lost = True
-            connection.output = None
-            self._let_go(connection)
             self._hand_over(connection)
             return
         if connection.body is not None:
             self._collected -= connection.body.counted
-        self._let_go(connection)
         del self._stages[connection.stage][connection]
         connection.stage = _CLOSED
         connection.forget_request()
         connection.socket.close()
 
-    # What the leader does when time is up.
+    # What follows from the stage of a connection, when its socket is ready and when its time is up.
+
+    _steps = {
+        _SHAKING: _receive,
+        _IDLE: _receive,
+        _HEAD: _receive,
+        _BODY: _receive_body,
+        _ANSWERING: _look_away,
+        _SENDING: _send,
+        _LINGERING: _throw_away,
+    }
 
     def _begin_check(self) -> None:
-        """Have all deadlines looked at, and try again what could not be had."""
+        """Have all deadlines looked at, and listen again if it was given up."""
         self._checked = self._now
-        self._crew.keep_watch()
         for stage, connections in self._stages.items():
             if stage != _ANSWERING:
                 self._unchecked.update(connections)
@@ -7349,10 +7152,8 @@ class Server:
             self._selector.register(self._listener, _READ)
 
     def _check_time(self, connection: _Connection) -> None:
-        if self._now >= connection.deadline and connection.stage not in (_ANSWERING, _CLOSED):
-            self._time_out(connection)
-
-    def _time_out(self, connection: _Connection) -> None:
+        if self._now < connection.deadline or connection.stage in (_ANSWERING, _CLOSED):
+            return
         if connection.stage == _SENDING:
             connection.lost = True
             connection.cut()  # the system would go on trying
@@ -7380,37 +7181,35 @@ class Server:
         for stage in (_SHAKING, _IDLE, _HEAD, _BODY, *([_LINGERING] if waited > 1 else [])):
             for connection in list(self._stages[stage]):
                 self._drop(connection)
-        running = [*self._stages[_ANSWERING], *self._stages[_SENDING], *self._stages[_LINGERING]]
-        for connection in running[:]:
+        running = []
+        for connection in itertools.chain(*self._stages.values()):
             if connection.run is not None and connection.run.events:
                 connection.shut_down()
-                running.remove(connection)
+            else:
+                running.append(connection)
         if waited > 1 and running and not self._told:
             self._told = True
-            self._tell(running)
-        return waited >= (self.stop_timeout if running else _GRACE) or not self._count()
-
-    def _tell(self, running: Sequence[_Connection]) -> None:
-        heads = [head for each in running if (head := each.head) is not None]
-        names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads[:5])
-        more = f" and {len(heads) - 5} more" if len(heads) > 5 else ""
-        told = f"webapp: waiting up to {self.stop_timeout:g} seconds for answers to end: {names}{more} "
-        self.clerk.note(functools.partial(_say, told + "(Ctrl-C again ends at once)"))
+            heads = [head for each in running if (head := each.head) is not None]
+            names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads[:5])
+            names += f" and {len(heads) - 5} more" if len(heads) > 5 else ""
+            told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
+            self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
+        return waited >= (self.stop_timeout if running else _GRACE) or not any(self._stages.values())
 
     def _close(self) -> None:
         """Let go of everything. A thread that still answers finds its connection shut down."""
         self._crew.end()
-        for connection in list(self._stages[_ANSWERING]):
+        for connection in list(itertools.chain(*self._stages.values())):
+            if connection.stage != _ANSWERING:
+                self._close_for_good(connection)
+                continue
             connection.shut_down()
             run = connection.run
             if run is not None and connection.place == _STREAMS:
                 # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
                 with contextlib.suppress(BaseException):
-                    run.close()
+                    run.result.close()
                 run.note_access()
-        for stage in (_SHAKING, _IDLE, _HEAD, _BODY, _SENDING, _LINGERING):
-            for connection in list(self._stages[stage]):
-                self._close_for_good(connection)
         self._held.close()
         _servers.discard(self)
         self._finished.set()
@@ -7438,9 +7237,8 @@ class Server:
         self._crew.make_locks()
         self._crew.ended = True
         self._crew.threads.clear()
-        for connections in self._stages.values():
-            for connection in connections:
-                connection.socket.close()
+        for connection in itertools.chain(*self._stages.values()):
+            connection.socket.close()
         self._held.close()
         self._finished.set()
 
@@ -7461,59 +7259,55 @@ def _forget_servers() -> None:
     _servers.clear()
 
 
-def _check_options(app: object, host: object, port: object, **limits: Any) -> None:
-    """Raise TypeError, or ValueError, for what a Server cannot be made of; numbers from the environment are text."""
-    mistake = _mistaken(app)
-    if mistake:
-        raise TypeError(f"Server(): {mistake}")
-    _check_text("host", host, "; for a port write port=8000")
-    for name, value in {"port": port, **limits}.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError(f"{name} is a number, not {_value(value)}")
-        if name in ("port", "threads") and not isinstance(value, int):
-            raise TypeError(f"{name} is a whole number, not {value}")
-        if name == "port" and not 0 <= value <= 65535:
-            raise OverflowError("a port is a number from 0 to 65535")
-        if not value >= 0:  # nor a NaN, which is passed at no time
-            raise ValueError(f"{name} is a number from 0 up, not {value}")
-    if limits["threads"] < 1:
-        raise ValueError("threads is 1 or more, or nobody would answer")
+def _check_number(name: str, value: float, whole: bool = False) -> float:
+    """Return the value of an option; TypeError or ValueError if it is no number, as from an environment variable."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} is a number, not {_value(value)}")
+    if whole and not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number, not {value}")
+    if not (value >= 0 or name == "port"):  # nor a NaN, which is passed at no time
+        raise ValueError(f"{name} is a number from 0 up, not {value}")
+    return value
 
 
-def _check_ssl_context(context: Any) -> None:
-    """Raise TypeError, or ValueError, for what no connection could be made secure with."""
+def _check_ssl_context(context: Any) -> tuple[type[OSError], ...]:
+    """Return what operations raise that would have to wait; TypeError or ValueError if it is no context of a server."""
     import ssl
 
+    make = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
     if not isinstance(context, ssl.SSLContext):
-        raise TypeError(f"ssl_context is an ssl.SSLContext, not {_value(context)}: {_MAKE_SSL_CONTEXT}")
+        raise TypeError(f"ssl_context is an ssl.SSLContext, not {_value(context)}: {make}")
     # Before Python 3.10 a context for clients had no protocol of its own.
     if context.protocol == ssl.PROTOCOL_TLS_CLIENT or context.check_hostname:
-        raise ValueError(f"ssl_context is one for clients: {_MAKE_SSL_CONTEXT}")
+        raise ValueError(f"ssl_context is one for clients: {make}")
+    return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-_MAKE_SSL_CONTEXT = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
-
-
-def _check_listener(listener: Any) -> None:
-    """Raise TypeError, or ValueError, for a socket that nobody can connect to."""
+def _check_listener(listener: Any) -> socket.socket:
+    """Return a listening socket; TypeError, or ValueError, if nobody can connect to it."""
     if not isinstance(listener, socket.socket):
         raise TypeError(f"socket is a listening socket.socket, not {_value(listener)}")
     with contextlib.suppress(AttributeError, OSError):  # not every system tells
         if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             raise ValueError("socket does not listen: call its listen() first")
+    return listener
 
 
 def _listen(host: str, port: int) -> socket.socket:
     """Bind a listening socket; no name is ever looked up backwards, as http.server does it at start."""
     if not host and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-    # As bytes, where it is ASCII: for text Python imports its IDNA codec, a thirtieth of what it takes to start.
-    name = host.encode() if host.isascii() else host
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        name or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    family, _, _, _, address = socket.getaddrinfo(
+        host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    # Not the port of `address`: getaddrinfo takes 99999 modulo 65536.
-    return socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
+    return socket.create_server((str(address[0]), port), family=family, backlog=_BACKLOG)
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    pair = socket.socketpair()
+    for each in pair:
+        each.setblocking(False)
+    return pair
 
 
 def _most_connections() -> float:
@@ -7540,24 +7334,6 @@ def _own_address(host: str) -> str | None:
     return None
 
 
-def _check_threads() -> None:
-    """Raise RuntimeError where no thread can be started that an answer without end does not keep alive (PEP 684)."""
-    try:
-        threading.Thread(daemon=True)
-    except RuntimeError as error:
-        raise RuntimeError(
-            "the server needs daemon threads, and this subinterpreter allows none: run it in the main interpreter"
-        ) from error
-
-
-def _would_block(secure: bool) -> tuple[type[OSError], ...]:
-    if not secure:
-        return (BlockingIOError,)
-    import ssl
-
-    return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-
-
 def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
     """Answer OPTIONS *, which asks the server and no resource (RFC 9110 section 9.3.7)."""
     start_response("204 No Content", [])
@@ -7566,21 +7342,15 @@ def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
 
 def _stop_signals() -> list[int]:
     """Return the signals that ask a server to stop; Windows has one more, for Ctrl-Break."""
-    import signal
-
-    names = ("SIGINT", "SIGTERM", "SIGBREAK")
-    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+    return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 
 
 @contextlib.contextmanager
 def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
     """Handle Ctrl-C and SIGTERM for a while, if this is the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    import signal
-
-    previous = [(number, signal.signal(number, handler)) for number in _stop_signals()]
+    previous: list[Any] = []
+    if threading.current_thread() is threading.main_thread():
+        previous = [(number, signal.signal(number, handler)) for number in _stop_signals()]
     try:
         yield
     finally:
