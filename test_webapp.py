@@ -26,6 +26,7 @@ import hashlib
 import hmac
 import html
 import html.parser
+import http.client
 import importlib.util
 import inspect
 import io
@@ -63,6 +64,8 @@ import urllib.request
 import uuid
 import warnings
 import weakref
+import wsgiref.util
+import wsgiref.simple_server
 import zipfile
 from email.message import Message
 from email.policy import compat32
@@ -95,6 +98,10 @@ from webapp import (
 )
 
 # ---- helpers ---------------------------------------------------------------------------------------------------------
+#
+# Every helper that two sections share stands here. The three to remember: `client(app)` sends requests,
+# `answer(handler)` sends one request to one handler, and `see("/in/route", ...)` shows which stages ran and what was
+# logged.
 
 ROOT = pathlib.Path(__file__).parent
 HERE = re.escape(os.path.basename(__file__)) + r":\d+"  # where a mistake was made, as its message says it
@@ -108,6 +115,7 @@ ACCEPT_JSON = {"Accept": JSON}
 MULTIPART_BODY = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--x--\r\n'
 HOOK_FAILED = "エラーハンドラで例外が発生しました"
 KEY = "no secret, but as long as one"
+ANY_TEXT = st.text(st.characters())  # lone surrogates too
 
 
 def client(app: Any, *, unchecked: str = "", **options: Any) -> TestClient:
@@ -116,14 +124,14 @@ def client(app: Any, *, unchecked: str = "", **options: Any) -> TestClient:
 
 
 def answer(handler, method="GET", path="/", *, raise_errors=False, options=(), unchecked="", **request):
-    """Send one request to an application of which `handler` is all."""
+    """Send one request to an application that has this one handler."""
     app = WebApp(**dict(options))
     app.any("/", handler)
     return client(app, unchecked=unchecked, raise_errors=raise_errors).request(method, path, **request)
 
 
 def read(what, *, method="POST", path="/", options=(), unchecked="", **request):
-    """What `what` gives for the request of one call, or the status of the HttpException that it raises."""
+    """Call `what` with a Request; return its result, or the status of the HttpException that it raises."""
     found = []
 
     class Reader(WebApp):
@@ -146,6 +154,17 @@ def begin_request(app, path="/", **environ):
     return (*started, body)
 
 
+def does(expression):
+    """Make a handler or hook of one expression. `response.code(405)` returns the response; `... and None` does not."""
+    code = compile(expression, "<does>", "eval")
+
+    def do(context, *rest):
+        names = {"context": context, "request": context.request, "response": context.response}
+        return eval(code, globals(), {**names, **dict(zip(("cause", "status"), rest))})
+
+    return do
+
+
 def raiser(error):
     """Return a handler or hook, of any number of arguments, that raises `error`."""
 
@@ -155,6 +174,13 @@ def raiser(error):
     return fail
 
 
+def acting(action):
+    """Return a handler or hook for an expression, for an exception to raise, or for a function."""
+    if isinstance(action, BaseException):
+        return raiser(action)
+    return does(action) if isinstance(action, str) else action
+
+
 def failing_app(error):
     """Return an application whose one route, GET /, raises `error`."""
     app = WebApp()
@@ -162,17 +188,8 @@ def failing_app(error):
     return app
 
 
-def in_threads(count, target):
-    """Call `target` with 0, 1, 2 ... in as many threads at a time, and wait for their ends."""
-    threads = [threading.Thread(target=target, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 class Log(logging.Handler):
-    """The records of some loggers while in a with block; nobody else sees them, so that nobody formats them."""
+    """The records of some loggers while in a with block; no other handler gets them."""
 
     def __init__(self, *names):
         super().__init__()
@@ -208,6 +225,101 @@ class Log(logging.Handler):
     def hooks_that_failed(self):
         return [record.stage for record in self.records if record.msg == HOOK_FAILED]
 
+    def lines(self):
+        """Give each record as a line: for a failed hook level, stage and name of the hook, else level and message."""
+        return [
+            " ".join((each.levelname, *((each.stage, each.hook) if each.msg == HOOK_FAILED else [each.getMessage()])))
+            for each in self.records
+        ]
+
+
+def log_to(monkeypatch, *handlers):
+    """Have the log handled by these alone, until the test ends."""
+    monkeypatch.setattr(logging.getLogger("webapp"), "handlers", [*handlers])
+    monkeypatch.setattr(logging.getLogger("webapp"), "propagate", False)
+
+
+class Traced(WebApp):
+    """Has the routes /route and /in/route, and writes down the stages of a request. Each of `actions` is for a stage."""
+
+    def __init__(self, **actions):
+        super().__init__(secret_key=KEY)
+        self.calls = []
+        self.actions = {stage: acting(action) for stage, action in actions.items()}
+        for scope, name in ((self, "outer"), (self.path("/in"), "inner")):
+            for kind in ("before", "after", "error"):
+                getattr(scope, kind)(self.stage(f"{name}_{kind}"))
+            scope.get("/route")(self.stage(f"{name}_handler"))
+
+    def stage(self, name):
+        def run(context, *rest):
+            self.calls.append(name)
+            return self.actions.get(name, lambda context, *rest: None)(context, *rest)
+
+        run.__name__ = run.__qualname__ = name
+        return run
+
+    def on_request(self, context):
+        return self.stage("on_request")(context)
+
+    def on_complete(self, context):
+        return self.stage("on_complete")(context)
+
+
+def see(path, headers=(), **what_the_stages_do):
+    """Ask a `Traced` application for a path; a method may stand before it.
+
+    The result has the `response`; `answer`, its status and body as in "404 404 Not Found"; `calls`, the stages that ran;
+    `log`, a line for each of its `records`.
+    """
+    *method, path = path.split()
+    app = Traced(**what_the_stages_do)
+    with Log() as log:
+        response = client(app).request(*(method or ["GET"]), path, headers=dict(headers))
+    answer, calls = f"{response.status} {response.text}".rstrip(), " ".join(app.calls)
+    return types.SimpleNamespace(response=response, answer=answer, calls=calls, log=log.lines(), records=log.records)
+
+
+STAGES = "on_request outer_before inner_before inner_handler inner_after outer_after on_complete"  # of /in/route
+FAILED_STAGES = STAGES.replace("handler", "handler inner_error outer_error")  # the same if the handler raises
+END = "inner_after outer_after on_complete"
+
+
+class Feed:
+    """An iterator that counts how often it was closed, and how often it was asked again after its end or failure."""
+
+    def __init__(self, *chunks):
+        self.chunks, self.over, self.asked_again, self.closed = list(chunks), False, 0, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.asked_again += self.over
+        self.over = not self.chunks or isinstance(self.chunks[0], BaseException)
+        if self.over:
+            raise self.chunks[0] if self.chunks else StopIteration
+        return self.chunks.pop(0)
+
+    def close(self):
+        self.closed += 1
+
+
+class Unprintable(Exception):
+    def __repr__(self):
+        raise ValueError("repr")
+
+    __str__ = __repr__
+
+
+class Answer422(ValidationExecutor):
+    def validate(self, context):
+        self.add_error("title", "is missing")
+        self.add_errors({"title": ["is short"], "age": ["is no number"]})
+
+
+ERRORS = {"title": ["is missing", "is short"], "age": ["is no number"]}
+
 
 @dataclasses.dataclass
 class Point:
@@ -222,11 +334,66 @@ class Colour(enum.Enum):
 def looped():
     """A list that holds itself."""
     document = []
-    document.append(document)
-    return document
+    return document.append(document) or document
+
+
+def nothing(context):
+    return None
+
+
+def new_class(*bases, **members):
+    """Return a new class with these members, a subclass of WebApp if no base is given."""
+    return type("App", bases or (WebApp,), members)
+
+
+def phrase(status):
+    """The phrase of RFC 9110 or IANA, from the standard library if every supported Python has it."""
+    newer = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
+    classes = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+    known = {int(member): member.phrase for member in HTTPStatus if member != 418}  # 418 and 306: "(Unused)"
+    return {**known, **newer}.get(status, classes[status // 100])
+
+
+def in_threads(count, target):
+    """Call `target` with 0, 1, 2 ... in as many threads at a time, and wait for their ends."""
+    threads = [threading.Thread(target=target, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def garbage_of(run):
+    """Call `run` twice; return frames and objects of ours that the second call leaves to the garbage collector.
+
+    The result of `run` does not count.
+    """
+    run()
+    returned = None
+    gc.collect()
+    gc.disable()
+    try:
+        returned = run()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        return [item for item in gc.garbage if type(item).__module__ == "webapp" or isinstance(item, types.FrameType)]
+    finally:
+        del returned
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+def run_python(folder, *arguments, text=True, **environ):
+    """Run a program to its end, with webapp.py at hand."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environ, capture_output=True, text=text, timeout=60
+    )
 
 
 WINDOWS = sys.platform == "win32"
+RESET = struct.pack("hh" if WINDOWS else "ii", 1, 0)  # for SO_LINGER
 
 
 def can_link():
@@ -237,9 +404,6 @@ def can_link():
             return os.path.isdir(os.path.join(directory, "link", "link"))
         except OSError:
             return False
-
-
-RESET = struct.pack("hh" if WINDOWS else "ii", 1, 0)  # for SO_LINGER
 
 
 def can_reset():
@@ -259,88 +423,38 @@ CAN_RESET = can_reset()
 NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
 NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
 
-ANY_TEXT = st.text(st.characters())  # lone surrogates too
 
-
-class Traced(WebApp):
-    """Writes down the stages of a request. `actions` maps a stage to what it does beyond that."""
-
-    def __init__(self, **actions):
-        super().__init__(secret_key=KEY)
-        self.calls = []
-        self.actions = actions
-        for scope, name in ((self, "outer"), (self.path("/in"), "inner")):
-            for kind in ("before", "after", "error"):
-                getattr(scope, kind)(self.stage(f"{name}_{kind}"))
-            scope.get("/route")(self.stage(f"{name}_handler"))
-
-    def stage(self, name):
-        def run(context, *rest):
-            self.calls.append(name)
-            return self.actions.get(name, lambda context, *rest: None)(context, *rest)
-
-        return run
-
-    def on_request(self, context):
-        return self.stage("on_request")(context)
-
-    def on_complete(self, context):
-        return self.stage("on_complete")(context)
-
-
-BEFORES = ["on_request", "outer_before", "inner_before", "inner_handler"]
-ERROR_HOOKS = ["inner_error", "outer_error"]
-ENDING = ["inner_after", "outer_after", "on_complete"]
-
-
-class Unprintable(Exception):
-    def __repr__(self):
-        raise ValueError("repr")
-
-    __str__ = __repr__
-
-
-class Answer422(ValidationExecutor):
-    def validate(self, context):
-        self.add_error("title", "is missing")
-        self.add_errors({"title": ["is short"], "age": ["is no number"]})
-
-
-ERRORS = {"title": ["is missing", "is short"], "age": ["is no number"]}
-
-
-def phrase(status):
-    """The phrase of RFC 9110 or IANA, from the standard library where that is up to date on every Python."""
-    newer = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
-    classes = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
-    known = {int(member): member.phrase for member in HTTPStatus if member != 418}  # 418 and 306: "(Unused)"
-    return {**known, **newer}.get(status, classes[status // 100])
-
-
-# ---- contract 2: shapes ----------------------------------------------------------------------------------------------
+# ---- contract 1 and 2: three paths and their shapes ------------------------------------------------------------------
 #
-# What contract 1 and 7.8 say stands in README's tables, and these are tests: see "README.rst: its tables".
+# The contract is the text on error handling that the framework follows. A test of rule 7.4 is named test_7_4_..., so that
+# `pytest -k test_7` runs a chapter. Sections 3, 5, 8 and 9 of the contract ask for nothing.
+
+
+@pytest.mark.parametrize(
+    "asked, handler, status, ran",
+    [
+        ("/in/route", "1 / 0", 500, FAILED_STAGES),
+        ("/nowhere", "None", 404, "on_request outer_error outer_after on_complete"),
+        ("/in/route", "context.add_executor(Answer422)", 422, STAGES),
+    ],
+)
+def test_1_three_paths_lead_to_an_error_response(asked, handler, status, ran):
+    seen = see(asked, inner_handler=handler)
+    assert (seen.response.status, seen.calls) == (status, ran)
 
 
 @pytest.mark.parametrize("code", [200, 204, 503])
-def test_error_hook_is_given_context_cause_and_resolved_status_which_the_response_has_until_a_hook_overrides_it(code):
-    """Contract 2.1, 7.2 rule 1, 7.8; the default body is that of the status that stands at last, design 4."""
-    given_to_hooks, cause = [], HttpException(409, "two at once")
-    app = failing_app(cause)
-
-    def override(context, cause, status):
-        given_to_hooks.append((context.request.path, cause, status, context.response.status, context.response.has_body))
-        context.response.code(code)
-
-    app.error(override)
-    app.error(override)
-    response = client(app).get("/")
-    assert (response.status, response.text) == (code, "" if code == 204 else f"{code} {phrase(code)}")
-    assert given_to_hooks == [("/", cause, 409, 409, False), ("/", cause, 409, code, False)]
+def test_2_1_hook_gets_context_cause_and_resolved_status_which_the_response_has_until_a_hook_overrides_it(code):
+    """Also 7.2 rule 1 and 7.8; the default body is that of the status that stands at the end (design 4)."""
+    found, cause = [], HttpException(409, "two at once")
+    hook = lambda context, *rest: found.append((*rest, context.response.status)) or context.response.code(code)  # noqa: E731
+    seen = see("/in/route", inner_handler=cause, inner_error=hook, outer_error=hook)
+    assert seen.answer == ("204" if code == 204 else f"{code} {code} {phrase(code)}")
+    assert found == [(cause, 409, 409), (cause, 409, code)]
 
 
-def test_default_error_body_is_status_and_phrase_byte_for_byte_in_both_forms_for_every_status():
-    """Contract 2.2 and 2.3, design 4; an unregistered status has the name of its class."""
+def test_2_2_and_2_3_default_body_is_status_and_phrase_byte_for_byte_in_both_forms_for_every_status():
+    """Also 7.1: the status of an HttpException. An unregistered status has the name of its class (design 4)."""
     app = WebApp()
 
     @app.get("/{status:int}")
@@ -356,44 +470,95 @@ def test_default_error_body_is_status_and_phrase_byte_for_byte_in_both_forms_for
             assert (response.status, response.reason, HttpException(status).phrase) == (status, *[phrase(status)] * 2)
             assert response.body == (b"" if status in (204, 205, 304) else body)
             assert response.headers.get("Content-Type") == (None if status in (204, 304) else content_type)
+            assert response.headers["Vary"] == "Accept"
 
 
-# What is sent, and what of it comes back.
+def having(error, **attributes):
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+class Rude(HttpException):
+    def __repr__(self):
+        return self.message
+
+
+def caused(text):
+    return having(ValueError("caused"), __cause__=having(KeyError(text), __context__=Rude(500, text)))
+
+
+def grouped(text):
+    if sys.version_info < (3, 11):
+        return ValueError(text)
+    return ExceptionGroup(text, [ValueError(text), ExceptionGroup(text, [caused(text)])])  # noqa: F821
+
+
+def from_a_file_named(text):
+    try:
+        exec(compile("raise ValueError", text.replace("\0", "") + "\nFORGED\n    FORGED", "exec"))
+    except ValueError as error:
+        return error
+
+
+# The places in which an exception may hold a text.
+SAYING = {
+    "message": ValueError,
+    "HttpException that is no error": lambda text: Rude(404, text),
+    "name of a file": lambda text: OSError(2, text, text),
+    "object": lambda text: KeyError(Point(1, text)),
+    "bytes": lambda text: UnicodeDecodeError("utf-8", text.encode(), 0, 1, text),
+    "notes": lambda text: having(ValueError(), __notes__=[text, f" {text}"]),  # shown since Python 3.11
+    "source": lambda text: SyntaxError(text, (text, 1, 1, text)),
+    "name of the file": from_a_file_named,
+    "cause": caused,
+    "group": grouped,
+    "name of a class": lambda text: type(text.replace("\0", "") or "A", (Exception,), {})(text),
+}
+
+
+@given(
+    secret=st.text("ßЖ漢…§¤🦊", min_size=1, max_size=20),  # no default body has any of these letters, escaped or not
+    kind=st.sampled_from(sorted(SAYING)),
+    headers=st.sampled_from([{}, ACCEPT_JSON]),
+    stage=st.sampled_from(["on_request", "inner_before", "inner_handler", "inner_error", "inner_after"]),
+)
+def test_2_2_and_7_5_default_body_never_contains_any_part_of_an_exception(secret, kind, headers, stage):
+    """Also 7.7, the last sentence."""
+    response = see("/in/route", headers, **{name: SAYING[kind](secret) for name in ("inner_handler", stage)}).response
+    shown = response.text + repr(dict(response.headers)) + response.reason
+    assert shown.isascii() and not {"\\", "%"} & set(shown)
+    assert response.text == see("/in/route", headers, inner_handler=HttpException(response.status)).response.text
+
+
+# What is sent, and which of it comes back.
 INPUT = {
     "fields": ({"form": {"age": "x", "tag": ["a", "b"]}}, {"age": "x", "tag": ["a", "b"]}),
     "JSON": ({"json": {"age": None, "deep": [{"er": 2.5}]}}, {"age": None, "deep": [{"er": 2.5}]}),
     "JSON that is no object": ({"json": ["no", "object"]}, {}),
-    "a field of the query's name": ({"form": {"kept": "2"}}, {"kept": "2"}),
     "a file": ({"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
     "odd names": ({"form": {"": "no name", "ключ": "<b>'\"\\"}}, {"": "no name", "ключ": "<b>'\"\\"}),
     "broken JSON": ((b"{", JSON), {}),
-    "an integer at the limit": ((b'{"a": ' + b"9" * 4_300 + b"}", JSON), {"a": 10**4300 - 1}),
     "a lone surrogate": ((b'{"a": "\\ud800"}', JSON), {"a": "\ud800"}),
     "a member named validation": ((b'{"validation": "none"}', JSON), {}),
-    "a member named error": ((b'{"error": 1}', JSON), {"error": 1}),
     "fields that are not UTF-8": ((b"a=%ff", URLENCODED), {}),
     "too many fields": ((b"a=1&" * 2_000, URLENCODED), {}),
     "a broken multipart form": ((b"--x\r\nnonsense", MULTIPART), {}),
-    "an unknown charset": ((b"{}", "application/json; charset=klingon"), {}),
-    "no content type": ((b'{"a": 1}', ""), {}),
 }
 
 
 @pytest.mark.parametrize("sent, echo", INPUT.values(), ids=INPUT)
-def test_validation_failure_body_is_the_messages_by_field_and_every_input_that_can_be_read_as_submitted(sent, echo):
-    """Contract 2.4 and 7.6, design 3.5."""
-    app, hooks = WebApp(), []
-    app.post("/", Answer422)
-    app.error(lambda context, cause, status: hooks.append(cause))
+def test_2_4_validation_body_has_the_messages_by_field_and_every_input_that_can_be_read_as_submitted(sent, echo):
+    """Also 7.6: no error hook, nothing in the log."""
     if isinstance(sent, tuple):
         sent = {"body": sent[0], "headers": {"Content-Type": sent[1]} if sent[1] else {}}
-    response = client(app).post("/?kept=yes", **sent)
-    assert (response.status, response.headers["Content-Type"], hooks) == (422, JSON, [])
+    response, ran, log = validated({}, query={"kept": "yes"}, **sent)
+    assert (response.status, response.headers["Content-Type"], ran, log) == (422, JSON, "after", [])
     assert response.json == {"kept": "yes", **echo, "validation": ERRORS}
 
 
 @pytest.mark.parametrize("environ", [{"CONTENT_LENGTH": "9"}, {"CONTENT_LENGTH": "seven"}, {"QUERY_STRING": "%ff=1"}])
-def test_validation_failure_is_a_422_when_the_request_is_cut_short_or_malformed(environ):
+def test_2_4_validation_body_of_a_request_that_is_cut_short_or_malformed_echoes_nothing(environ):
     response = answer(Answer422, "POST", json={}, environ=environ, unchecked="it refuses such a Content-Length")
     assert (response.status, response.json) == (422, {"validation": ERRORS})
 
@@ -401,86 +566,58 @@ def test_validation_failure_is_a_422_when_the_request_is_cut_short_or_malformed(
 # ---- contract 4: routing and responses that are fixed ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/in", "/in/nothing", "/%ff"])
-def test_unmatched_route_calls_only_outermost_error_and_after_hooks(path):
-    """Contract 4.1, 7.3 rule 3; design 3.2: a path that is not UTF-8 can match none."""
-    seen = []
-    look = lambda context, cause, status: seen.append((type(cause), status, context.route, context.params))  # noqa: E731
-    app = Traced(outer_error=look)
-    app.path("").error(app.stage("block without a prefix"))
-    cause, status = (HttpException, 400) if path == "/%ff" else (NotFoundException, 404)
-    assert client(app).get(path).text == f"{status} {phrase(status)}"
-    assert (seen, app.calls) == (
-        [(cause, status, None, {})],
-        ["on_request", "outer_error", "outer_after", "on_complete"],
+@pytest.mark.parametrize("path", ["/nowhere", "/in", "/in/nowhere", "/%ff"])
+def test_4_1_unmatched_route_calls_only_the_hooks_of_the_outermost_scope(path):
+    """Also 7.3 rule 3; a path that is not UTF-8 is a 400 (design 3.2)."""
+    seen = see(path, outer_error="response.header('X-Seen', f'{type(cause).__name__} {context.route} {context.params}')")
+    cause, status = ("HttpException", 400) if path == "/%ff" else ("NotFoundException", 404)
+    assert (seen.answer, seen.calls) == (
+        f"{status} {status} {phrase(status)}",
+        "on_request outer_error outer_after on_complete",
     )
+    assert seen.response.headers["X-Seen"] == f"{cause} None {{}}"
 
 
 @pytest.mark.parametrize(
-    "path, method, allow",
+    "asked, allow",
     [
-        ("/in/3", "POST", "GET, HEAD, PUT"),
-        ("/in/word/", "PATCH", "PUT"),
-        ("/in/3", "PROPFIND", "GET, HEAD, PUT"),
-        ("/in/3", "get", "GET, HEAD, PUT"),
+        ("POST /in/3", "GET, HEAD, PUT"),
+        ("PATCH /in/word/", "PUT"),
+        ("PROPFIND /in/3", "GET, HEAD, PUT"),
+        ("get /in/3", "GET, HEAD, PUT"),
     ],
 )
-def test_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_permitted_method(path, method, allow):
-    """Contract 4.2, 7.8; the methods of all fitting patterns, design 3.2."""
+def test_4_2_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_permitted_method(asked, allow):
+    """The methods of all fitting patterns; the hooks are those of the outermost scope (design 3.2 and 4)."""
     app, calls = WebApp(), []
-    app.error(lambda context, cause, status: calls.append((type(cause), status)))
-    with app.path("/in") as inner:
-        inner.get("/{number:int}")(lambda context: "number")
-        inner.put("/{name}")(lambda context: "name")
-        inner.error(lambda context, cause, status: calls.append("inner"))
-    asked = client(app, unchecked="it warns of such methods").request(method, path, environ={"REQUEST_METHOD": method})
-    assert (asked.status, asked.headers["Allow"], asked.text) == (405, allow, "405 Method Not Allowed")
-    assert calls == [(MethodNotAllowedException, 405)]
+    app.error(lambda context, cause, status: calls.append((type(cause), cause.allow, status)))
+    inner = app.path("/in")
+    inner.get("/{number:int}")(nothing)
+    inner.put("/{name}")(nothing)
+    inner.error(lambda context, cause, status: calls.append("inner"))
+    method, path = asked.split()
+    got = client(app, unchecked="it warns of such methods").request(method, path, environ={"REQUEST_METHOD": method})
+    assert (got.status, got.headers["Allow"], got.text) == (405, allow, "405 Method Not Allowed")
+    assert calls == [(MethodNotAllowedException, tuple(allow.split(", ")), 405)]
 
 
 @pytest.mark.parametrize(
-    "handler",
+    "path, stages, allow",
     [
-        raiser(HttpException(405)),
-        lambda context: context.response.code(405).send(),
-        lambda context: context.response.code(405).text("no"),
+        ("/route", {"outer_handler": HttpException(405)}, "GET, HEAD"),
+        ("/route", {"outer_handler": MethodNotAllowedException(["PUT", "GET"])}, "GET, PUT"),
+        ("/route", {"outer_handler": "response.code(405)"}, "GET, HEAD"),
+        ("/route", {"outer_handler": "1 / 0", "outer_error": "response.code(405)"}, "GET, HEAD"),
+        ("/nowhere", {"outer_error": "response.code(405)"}, ""),
+        ("/%ff", {"outer_error": "response.code(405)"}, ""),
     ],
-    ids=["raised", "sent", "built"],
 )
-def test_every_405_has_an_allow_header_whoever_made_it(handler):
-    """Contract 7.8, design 3.5."""
-    app = WebApp()
-    app.get("/")(lambda context: "ok")
-    app.post("/")(handler)
-    response = client(app).post("/")
-    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD, POST")
+def test_4_2_and_7_8_every_405_has_an_allow_header(path, stages, allow):
+    """Also if the application made the 405. The header is empty if no route has the path (design 3.5)."""
+    assert see(path, **stages).response.headers.getall("Allow") == [allow]
 
 
-def test_405_of_an_error_hook_has_an_allow_header_which_is_empty_where_no_route_has_the_path():
-    app = failing_app(ValueError())
-    app.error(lambda context, cause, status: context.response.code(405))
-    for path, allow in (("/", "GET, HEAD"), ("/nothing", ""), ("/%ff", "")):
-        response = client(app).get(path)
-        assert (response.status, response.headers["Allow"], response.text) == (405, allow, "405 Method Not Allowed")
-
-
-def test_allow_that_the_application_gave_stays():
-    browser = client(failing_app(MethodNotAllowedException(["PUT", "GET"])))
-    assert browser.get("/").headers.getall("Allow") == ["GET, PUT"]
-
-
-def test_block_may_be_a_function_or_a_with_statement():
-    """Contract 4: path(<prefix>, <block>)."""
-    app, given_to_block = WebApp(), []
-    scope = app.path("/in", given_to_block.append)
-    with app.path("/in") as inner:
-        inner.get("/a")(lambda context: "a")
-    scope.get("/b")(lambda context: "b")
-    assert given_to_block == [scope]
-    assert [client(app).get(path).text for path in ("/in/a", "/in/b")] == ["a", "b"]
-
-
-# Beside the rows of README's table, and what the grammar says below ("header values: Accept").
+# Beside the rows of README's table, and the grammar below ("header values: Accept").
 NAMES_JSON = [
     "Application/JSON", "text/html,application/json;q=0.001", "text/javascript; charset=utf-8; q=1.000",
     "application/json;q=0, text/javascript", "application/json;q=0, application/json",
@@ -490,17 +627,17 @@ NAMES_JSON = [
     'text/html;a="x", application/json', ",,application/json,,", " \t,\tapplication/json\t, ",
 ]  # fmt: skip
 NAMES_NO_JSON = [
-    "", ";application/json", "application/json ; Q=0", "application/json ; q=0.000", "application/json;\tq=0.",
-    "application/json;v=1;q=0", "application/json;q=0;v=1", "application/json;q=0.000, text/javascript;Q=0",
-    'application/json;a="\\\\";q=0', 'text/html;a=", application/json"', 'text/html;a=", application/json,"',
-    'text/html;a="\\", application/json"', "application/jsonp", "xapplication/json", "application/json/x",
-    "application / json", "json", "text/html;application/json", "application/javascript, text/json",
+    "", "*/*", "application/*", ";application/json", "application/json ; Q=0", "application/json ; q=0.000",
+    "application/json;\tq=0.", "application/json;v=1;q=0", "application/json;q=0;v=1",
+    "application/json;q=0.000, text/javascript;Q=0", 'application/json;a="\\\\";q=0', 'text/html;a=", application/json"',
+    'text/html;a=", application/json,"', 'text/html;a="\\", application/json"', "application/jsonp", "xapplication/json",
+    "application/json/x", "application / json", "json", "text/html;application/json", "application/problem+json",
+    "application/javascript, text/json",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("as_json, accept", [*((True, a) for a in NAMES_JSON), *((False, a) for a in NAMES_NO_JSON)])
-def test_accept_json_and_the_default_body_follow_what_accept_names(as_json, accept):
-    """Contract 4.3; the grammar is RFC 9110's, design 4."""
+def test_4_3_accept_json_and_the_default_body_follow_the_types_that_accept_names(as_json, accept):
     asked = []
     app = WebApp()
     app.error(lambda context, cause, status: asked.append(context.request.accept_json()))
@@ -508,41 +645,49 @@ def test_accept_json_and_the_default_body_follow_what_accept_names(as_json, acce
     assert (asked, response.headers["Content-Type"]) == ([as_json], JSON if as_json else PLAIN)
 
 
-# ---- contract 6: the three overridable methods -----------------------------------------------------------------------
+def test_4_block_may_be_a_function_or_a_with_statement():
+    app, blocks = WebApp(), []
+    scope = app.path("/in", blocks.append)
+    with app.path("/in") as inner:
+        inner.get("/a")(lambda context: "a")
+    scope.get("/b")(lambda context: "b")
+    assert ([client(app).get(path).text for path in ("/in/a", "/in/b")], blocks) == (["a", "b"], [scope])
 
 
-def test_on_request_sees_the_matched_route_and_its_parameters():
+# ---- contract 6: three methods can be overridden, and everything else is final ---------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked, on_request, sent, ran",
+    [
+        ("/nowhere", "'mine'", "200 mine", "on_request on_complete"),
+        ("/in/route", "response.header('X-A', 'b')", "204", STAGES),
+        ("/in/route", HttpException(403), "403 403 Forbidden", "on_request inner_error outer_error " + END),
+        ("/nowhere", HttpException(403), "403 403 Forbidden", "on_request outer_error outer_after on_complete"),
+    ],
+)  # fmt: skip
+def test_6_on_request_comes_first_and_on_complete_last_on_every_request(asked, on_request, sent, ran):
+    """For on_request that sends see "the application: guards"."""
+    seen = see(asked, on_request=on_request)
+    assert (seen.answer, seen.calls) == (sent, ran)
+
+
+def test_6_on_request_sees_the_matched_route_and_its_parameters():
     """Design 4 step 1."""
-    seen = []
-    app = Traced(on_request=lambda context: seen.append((context.route and context.route.pattern, context.params)))
-    app.get("/{id:int}")(lambda context, id: str(id))
-    client(app).get("/7")
-    client(app).get("/seven")
-    assert seen == [("/{id:int}", {"id": 7}), (None, {})]
-
-
-def test_on_complete_comes_too_late_for_a_header_and_the_failure_is_logged():
-    """Design 3.4: until the dispatcher hands over."""
-    app = Traced(on_complete=lambda context: context.response.header("X-Late", "1"))
-    with Log() as log:
-        assert "X-Late" not in client(app).get("/route").headers
-    assert log.hooks_that_failed() == ["on_complete"]
+    app = Traced(on_request="f'{context.route and context.route.pattern} {context.params}'")
+    app.get("/{id:int}")(nothing)
+    assert [client(app).get(path).text for path in ("/7", "/seven")] == ["/{id:int} {'id': 7}", "None {}"]
 
 
 @pytest.mark.parametrize(
     "stage, interrupt",
-    [
-        ("on_request", SystemExit),
-        ("outer_before", KeyboardInterrupt),
-        ("inner_handler", KeyboardInterrupt),
-        ("inner_error", KeyboardInterrupt),
-        ("inner_after", GeneratorExit),
-    ],
-)
-def test_keyboard_interrupt_and_its_like_pass_through_after_on_complete(stage, interrupt):
+    [("on_request", SystemExit), ("inner_handler", KeyboardInterrupt), ("inner_error", KeyboardInterrupt),
+     ("inner_after", GeneratorExit)],
+)  # fmt: skip
+def test_6_keyboard_interrupt_and_its_like_pass_through_after_on_complete(stage, interrupt):
     """Design 4 steps 6 and 8."""
     closed = []
-    app = Traced(**{"inner_handler": raiser(ValueError()), stage: raiser(interrupt())})
+    app = Traced(**{"inner_handler": ValueError(), stage: interrupt()})
     app.actions["inner_before"] = lambda context: context.on_close(lambda: closed.append(stage))
     with pytest.raises(interrupt):
         client(app).get("/in/route")
@@ -551,150 +696,66 @@ def test_keyboard_interrupt_and_its_like_pass_through_after_on_complete(stage, i
     assert closed == ([stage] if "inner_before" in app.calls else [])
 
 
-def test_on_complete_runs_when_the_server_refuses_the_response():
+def test_6_on_complete_runs_when_the_server_refuses_the_response():
     app = Traced()
     with pytest.raises(OSError):
         client(lambda environ, start_response: app(environ, raiser(OSError()))).get("/route")
     assert app.calls[-1] == "on_complete"
 
 
-# ---- contract 6: everything else is final ----------------------------------------------------------------------------
-
 OVERRIDABLE = {"on_request", "on_complete", "resolve_status_code"}
-# Private methods too, whichever there are: the dispatcher is made of them.
+# Private methods too: the dispatcher is made of them.
 FINAL = {name for name in (*vars(Scope), *vars(WebApp)) if not name.startswith("__")} - OVERRIDABLE
 OVERRIDDEN = raiser(AssertionError("overridden"))
 
 
-def test_public_methods_are_final():
-    """So that the tests below cannot pass for want of names."""
+def test_6_public_methods_are_final():
+    """The tests below would pass if FINAL were empty."""
     names = "get post put patch delete head options route any path before after error static mount routes run"
     assert set(names.split()) == {name for name in FINAL if name[0] != "_"}
 
 
-@pytest.mark.parametrize("name", [*sorted(FINAL | OVERRIDABLE), "__call__", "__getattribute__", "__setattr__"])
-def test_method_cannot_be_overridden_nor_assigned_to_an_instance_and_the_error_names_it(name):
-    """Contract 1 and 6: exactly three methods can be overridden, and only by a subclass; design 3.1."""
+@pytest.mark.parametrize("name", [*sorted(FINAL | OVERRIDABLE), "__call__"])
+def test_6_method_cannot_be_overridden_nor_assigned_to_an_instance_and_the_error_names_it(name):
+    """Also 1: the dispatcher is final. Exactly three methods can be overridden, and only by a subclass."""
     app = WebApp()
     with pytest.raises(TypeError, match=name):
         setattr(app, name, OVERRIDDEN)
     assert client(app).get("/").status == 404
     if name not in OVERRIDABLE:
         with pytest.raises(TypeError, match=name):
-            type("App", (WebApp,), {name: OVERRIDDEN})
+            new_class(**{name: OVERRIDDEN})
 
 
-def new_class(*bases, **members):
-    return type("App", bases or (WebApp,), members)
+@pytest.mark.parametrize(
+    "override",
+    [
+        lambda: new_class(get=5),
+        lambda: new_class(get=WebApp.options),
+        lambda: new_class(new_class(), get=OVERRIDDEN),
+        lambda: new_class(new_class(object, get=OVERRIDDEN), WebApp),
+        lambda: new_class(new_class(new_class(object, get=OVERRIDDEN)), WebApp),
+        *(lambda name=name: new_class(**{name: None}) for name in sorted(OVERRIDABLE)),
+    ],
+)
+def test_6_nothing_can_be_overridden_through_a_base_class_nor_by_what_is_no_method(override):
+    with pytest.raises(TypeError, match=r"\.get would override WebApp\.get|App\.(on_|resolve_)"):
+        override()
 
 
-def overridden_class():
-    app_class = new_class()
-    app_class.get = OVERRIDDEN
-    return app_class
-
-
-def class_of_an_application():
-    app_class = new_class()
-    app = app_class()
-    app_class.get = OVERRIDDEN
-    return functools.partial(client(app).get, "/")
-
-
-def class_of_an_overridden_mixin():
-    mixin = new_class(object)
-    app_class = new_class(mixin, WebApp)
-    mixin.get = OVERRIDDEN
-    return app_class
-
-
-def class_given_another_mixin():
-    app_class = new_class(new_class(object), WebApp)
-    app_class.__bases__ = (new_class(object, get=OVERRIDDEN), WebApp)
-    return app_class
-
-
-def class_overridden_by_what_it_names():
-    set_name = lambda self, owner, attribute: setattr(owner, "get", OVERRIDDEN)  # noqa: E731
-    return new_class(attribute=new_class(object, __set_name__=set_name)())
-
-
-UNCHECKED = {"__init_subclass__": classmethod(lambda cls: None)}
-OVERRIDES = {
-    "attribute": lambda: new_class(get=5),
-    "slot": lambda: new_class(__slots__=("get",)),
-    "alias": lambda: new_class(get=WebApp.options),
-    "subclass of a subclass": lambda: new_class(new_class(), get=OVERRIDDEN),
-    "subclass of one that keeps the check away": lambda: new_class(new_class(WebApp, **UNCHECKED), get=OVERRIDDEN),
-    "mixin": lambda: new_class(new_class(object, get=OVERRIDDEN), WebApp),
-    "mixin of a mixin": lambda: new_class(new_class(new_class(object, get=OVERRIDDEN)), WebApp),
-    "mixin that keeps the check away": lambda: new_class(new_class(object, get=OVERRIDDEN, **UNCHECKED), WebApp),
-    "mixin between WebApp and Scope": lambda: new_class(WebApp, new_class(Scope, get=OVERRIDDEN)),
-    "class, when it is made": overridden_class,
-    "class, when it has an instance": class_of_an_application,
-    "mixin, when it has a subclass": class_of_an_overridden_mixin,
-    "another mixin": class_given_another_mixin,
-    "class, when it names an attribute": class_overridden_by_what_it_names,
-}
-
-
-@pytest.mark.parametrize("override", OVERRIDES.values(), ids=OVERRIDES)
-def test_nothing_can_be_overridden_in_a_roundabout_way(override):
-    """Contract 1: the dispatcher cannot be replaced. It fails when the class is made, or else when it is used."""
-    with pytest.raises(TypeError, match=r"\.get would override WebApp\.get"):
-        override()()
-
-
-@pytest.mark.parametrize("name", ["get", "routes", "on_request", "on_complete"])
-def test_nothing_can_be_overridden_in_the_dict_of_an_instance(name):
-    app = WebApp()
-    app.__dict__[name] = OVERRIDDEN
-    with pytest.raises(TypeError, match=name):
-        client(app).get("/")
-
-
-def test_class_of_an_instance_stays():
-    with pytest.raises(TypeError, match="__class__"):
-        WebApp().__class__ = new_class()
-
-
-def test_mixin_behind_webapp_overrides_nothing_and_may_have_what_names_it_likes():
-    app = new_class(WebApp, new_class(object, **dict.fromkeys(FINAL, 1)))()
-    app.get("/", lambda context: "answer")
-    assert client(app).get("/").text == "answer"
-
-
-@pytest.mark.parametrize("name", sorted(OVERRIDABLE))
-@pytest.mark.parametrize("value", [None, property(raiser(LookupError()))])
-def test_overridable_method_must_be_one(name, value):
-    with pytest.raises(TypeError, match=f"App.{name}"):
-        new_class(**{name: value})
-
-
-def test_application_may_compare_and_count_as_it_likes():
-    """A dataclass without __hash__, an application that counts as empty: its hooks run all the same."""
-    app = new_class(Traced, __eq__=OVERRIDDEN, __hash__=None, __len__=lambda self: 0)()
-    client(app).get("/in/route")
-    assert app.calls == BEFORES + ENDING
-
-
-def test_three_methods_can_be_overridden_by_a_mixin_as_by_a_subclass():
-    """Contract 6, the table."""
+def test_6_three_methods_can_be_overridden_by_a_mixin_as_by_a_subclass():
+    """The table of 6; 7.1 rule 1: super() gives the default."""
 
     class Mixin:
         def resolve_status_code(self, cause):
             return 418 if isinstance(cause, LookupError) else super().resolve_status_code(cause)
 
-    calls = []
-    for name in ("on_request", "on_complete"):
-        setattr(Mixin, name, lambda self, context, name=name: calls.append(name))
     app = new_class(Mixin, WebApp)()
     app.get("/")(raiser(KeyError()))
     assert [client(app).get(path).status for path in ("/", "/nothing")] == [418, 404]
-    assert calls == ["on_request", "on_complete"] * 2
 
 
-# ---- contract 7.1: status code resolution ----------------------------------------------------------------------------
+# ---- contract 7.1 and 7.8: the status --------------------------------------------------------------------------------
 
 
 class Teapot(HttpException):
@@ -710,40 +771,48 @@ class Teapot(HttpException):
     "status, cause",
     [
         (410, HttpException(HTTPStatus.GONE)),
+        (404, NotFoundException()),
+        (405, MethodNotAllowedException(["PUT"])),
         (418, Teapot()),
         (500, CodeException("23505", "duplicate key")),
         (500, StopIteration()),
-        (500, type("FromALibrary", (Exception,), {"status_code": 404})()),
+        (500, having(type("OfAnHttpClient", (Exception,), {})(), status_code=404, headers={"X-Upstream": "1"})),
     ],
 )
-def test_status_is_resolved_by_the_kind_of_exception(status, cause):
-    """Contract 7.1, beside the rows of README's table; every status is above, "contract 2"."""
+def test_7_1_status_is_resolved_by_the_kind_of_exception(status, cause):
+    """Beside the rows of README's table. The answer of another server is no answer to our own client."""
     response = answer(raiser(cause))
     assert (response.status, response.text) == (status, f"{status} {phrase(status)}")
+    assert "X-Upstream" not in response.headers
 
 
-def test_not_found_exception_is_an_http_exception_and_code_exception_is_none():
-    """Contract 7.1, the table."""
+def test_7_1_code_exception_is_no_http_exception():
     assert issubclass(NotFoundException, HttpException) and not issubclass(CodeException, HttpException)
-    assert (NotFoundException().status_code, Teapot().phrase) == (404, "Client Error")
+    assert (CodeException(7, "text").code, CodeException(7, "text").message) == (7, "text")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *({"status_code": status} for status in (199, 600, 0, -404, True, "404", 404.0, None)),
-        *({"status_code": 400, "headers": {name: "a"}} for name in ("X y", "", "Content-Length")),
-        *({"status_code": 400, "headers": {"X": value}} for value in ("a\r\nSet-Cookie: b", "\u20ac", 5)),
-    ],
-    ids=str,
-)
-def test_http_exception_that_no_response_could_answer_is_refused_when_it_is_made(arguments):
+@pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", ValueError(), Unprintable()])
+def test_7_1_resolve_status_code_that_raises_or_returns_no_status_means_500_and_is_logged(outcome):
+    """Design 4."""
+    resolve = raiser(outcome) if isinstance(outcome, Exception) else lambda self, cause: outcome
+    app = new_class(resolve_status_code=resolve)()
+    app.error(lambda context, cause, status: f"the hook got {status}")
+    with Log() as log:
+        assert client(app).get("/").text == "the hook got 500"
+    assert log.levels() == ["ERROR", "ERROR"]
+
+
+@pytest.mark.parametrize("status", [199, 600, -404, True, "404", 404.0, None])
+def test_7_1_http_exception_that_no_response_could_answer_is_refused_when_it_is_made(status):
     """Design 3.5."""
+    for headers in ({"X y": "a"}, {"Content-Length": "a"}, {"X": "a\r\nSet-Cookie: b"}, {"X": "\u20ac"}, {"X": 5}):
+        with pytest.raises(ValueError):
+            HttpException(400, headers=headers)
     with pytest.raises(ValueError):
-        HttpException(**arguments)
+        HttpException(status)
 
 
-def test_methods_of_an_allow_header_are_plain_text_whoever_asked_first():
+def test_7_1_methods_of_an_allow_header_are_sorted_plain_text():
     methods = enum.Enum("Methods", {"MOVE": "MOVE", "LOCK": "LOCK"}, type=str)
     for allow in ([methods.MOVE, methods.LOCK], ["MOVE", "LOCK", "MOVE"], iter("LOCK MOVE".split()), "MOVE, LOCK"):
         error = MethodNotAllowedException(allow)
@@ -751,83 +820,57 @@ def test_methods_of_an_allow_header_are_plain_text_whoever_asked_first():
         assert {*map(type, error.allow)} == {str}
 
 
-@pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", 404.0, ValueError(), Unprintable()])
-def test_resolve_status_code_that_raises_or_returns_no_status_means_500_and_is_logged(outcome):
-    """Design 4."""
-    resolve = raiser(outcome) if isinstance(outcome, Exception) else lambda self, cause: outcome
-    app, statuses = new_class(resolve_status_code=resolve)(), []
-    app.error(lambda context, cause, status: statuses.append(status))
-    with Log() as log:
-        assert client(app).get("/").text == "500 Internal Server Error"
-    assert statuses == [500]
-    assert log.levels() == ["ERROR", "ERROR"]
-
-
-@pytest.mark.parametrize("message", [404, ValueError("text"), {"a": 1}, b"text"])
-def test_message_that_is_no_text_is_still_shown(message):
+def test_7_1_message_that_is_no_text_is_still_shown():
     """`NotFoundException(404)` is soon written; a traceback must not fail at it."""
-    assert str(NotFoundException(message)) == str(HttpException(404, message)) == str(message)
+    assert [str(NotFoundException(404)), str(HttpException(404, b"text"))] == ["404", "b'text'"]
 
 
-# ---- contract 7.2: order in which the error response is built --------------------------------------------------------
-#
-# Which hooks run for a failure, and in which order (contract 7.3), is README's table of hooks, and the model's below.
-
-
-def nested_hooks(*actions):
-    """Ask for a route that raises, with one error hook in each of the three scopes around it, inner first."""
-    app = WebApp(secret_key=KEY)
-    middle = app.path("/a")
-    inner = middle.path("/b")
-    inner.get("/route")(raiser(ValueError("cause")))
-    for scope, action in zip((inner, middle, app), actions):
-        scope.error(action)
-    return client(app).get("/a/b/route")
+# ---- contract 7.2: the order in which the error response is built ----------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "build, value, body", [("text", "", ""), ("json", None, "null"), ("json", {}, "{}"), ("stream", [], "")]
-)
-def test_empty_body_that_a_hook_built_is_a_body(build, value, body):
-    """Contract 7.2 rule 3: `is None`, never truth."""
-    response = nested_hooks(lambda context, *_: getattr(context.response, build)(value))
-    assert (response.status, response.text) == (500, body)
+    "inner, outer, sent, ran",
+    [
+        # The hooks are called from the inner scope outward, until one sends.
+        ("None", "None", "500 500 Internal Server Error", "inner_error outer_error"),
+        ("response.send('inner')", "None", "500 inner", "inner_error"),
+        ("'inner'", "None", "500 inner", "inner_error"),
+        ("None", "response.send('outer')", "500 outer", "inner_error outer_error"),
+        # A body that was built wins over the default, and the last one over those before; returning the response counts
+        # for nothing here.
+        ("response.text('inner') and None", "None", "500 inner", "inner_error outer_error"),
+        ("response.text('inner')", "response.text('outer')", "500 outer", "inner_error outer_error"),
+        ("response.json('a', 1)", "response.json('b', 2)", '500 {"a": 1, "b": 2}', "inner_error outer_error"),
+        ("response.text('inner')", "response.code(503)", "503 inner", "inner_error outer_error"),
+        ("response.redirect('/')", "None", "303 303 See Other", "inner_error outer_error"),
+        ("response.code(410)", "None", "410 410 Gone", "inner_error outer_error"),
+        # An empty body is a body.
+        ("response.text('')", "None", "500", "inner_error outer_error"),
+        ("response.json(None)", "None", "500 null", "inner_error outer_error"),
+        ("response.json({})", "None", "500 {}", "inner_error outer_error"),
+        ("response.stream([])", "None", "500", "inner_error outer_error"),
+        # A hook that raises had no effect (7.4), unless it had sent.
+        ("1 / 0", "None", "500 500 Internal Server Error", "inner_error outer_error"),
+        ("response.code(503).text('lost') and 1 / 0", "None", "500 500 Internal Server Error", "inner_error outer_error"),
+        ("response.text('inner') and None", "response.text('lost') and 1 / 0", "500 inner", "inner_error outer_error"),
+        ("response.send('inner') and 1 / 0", "None", "500 inner", "inner_error"),
+    ],
+)  # fmt: skip
+def test_7_2_and_7_3_hooks_build_the_response_from_the_inner_scope_outward_until_one_sends(inner, outer, sent, ran):
+    seen = see("/in/route", inner_handler=ValueError(), inner_error=inner, outer_error=outer)
+    failed = [f"ERROR error {hook}" for hook, does in (("inner_error", inner), ("outer_error", outer)) if "1 / 0" in does]
+    assert (seen.answer, seen.calls) == (sent, FAILED_STAGES.replace("inner_error outer_error", ran))
+    assert seen.log == ["ERROR 'GET' '/in/route': 500", *failed]
 
 
-def test_failed_step_is_undone_and_what_earlier_steps_completed_stays():
-    """Design 4: a step either completes or leaves no trace; body, form and session changes are dropped altogether."""
-    app, seen = WebApp(secret_key=KEY), []
-
-    @app.before
-    def complete(context):
-        context.response.header("X-Step", "before").cookie("first", "1").put_form({"a": 1}).text("built early")
-        context.session["user"] = 1
-
-    @app.get("/")
-    def fail(context):
-        context.response.code(201).cookie("first", "2").cookie("second", "3").add_header("X-Step", "handler")
-        context.response.json("half", "done").header("Content-Type", "a/b").header("Content-Disposition", "attachment")
-        raise ValueError
-
-    @app.error
-    def look(context, cause, status):
-        seen.append((context.response.has_body, context.response.sent, dict(context.response.form), context.session))
-
-    response = client(app).get("/")
-    assert (response.text, seen) == ("500 Internal Server Error", [(False, False, {}, {})])
-    assert (response.headers["Content-Type"], "Content-Disposition" in response.headers) == (PLAIN, False)
-    assert response.headers.getall("X-Step") == ["before"]
-    assert [line.partition(";")[0] for line in response.headers.getall("Set-Cookie")] == ["first=1"]
-
-
-def test_headers_of_an_http_exception_go_onto_the_response_before_the_first_hook():
-    """Design 3.5."""
-    app, seen = failing_app(HttpException(401, headers={"WWW-Authenticate": "Bearer", "X-Mine": "1"})), []
-    app.error(lambda context, *_: seen.append(context.response.headers["WWW-Authenticate"]))
-    app.error(lambda context, *_: context.response.header("X-Mine", "2"))
-    headers = client(app).get("/").headers
-    assert seen == [headers["WWW-Authenticate"]] == ["Bearer"]
-    assert headers.getall("X-Mine") == ["2"]
+def test_7_2_failed_step_is_undone_and_earlier_steps_stay():
+    """Design 4: body, form and session changes are dropped altogether; for headers see "a complete response"."""
+    build = "response.cookie('first', '1').put_form({'a': 1}).text('early') and context.session.update(user=1)"
+    fail = "response.code(201).cookie('second', '3').header('Content-Disposition', 'a').json('half', 1) and 1 / 0"
+    look = "response.json([response.has_body, response.sent, dict(response.form), context.session])"
+    seen = see("/in/route", inner_before=build, inner_handler=fail, inner_error=look)
+    assert (seen.answer, "Content-Disposition" in seen.response.headers) == ("500 [false, false, {}, {}]", False)
+    assert [line.partition(";")[0] for line in seen.response.headers.getall("Set-Cookie")] == ["first=1"]
 
 
 def too_many(headers):
@@ -845,125 +888,97 @@ CHANGED.headers.update({"X-Mine": "2", "X-Broken": "\n"})
         (BEARER, {"WWW-Authenticate": "Bearer", "X-Mine": "1"}, ["DEBUG"]),
         (copy.copy(BEARER), {"WWW-Authenticate": "Bearer", "X-Mine": "1"}, ["DEBUG"]),
         (CHANGED, {"Allow": "GET, PUT", "X-Mine": "2"}, ["DEBUG", "ERROR"]),
-        (MethodNotAllowedException("PUT,GET"), {"Allow": "GET, PUT"}, ["DEBUG"]),
         (too_many({"Retry-After": "9"}), {"Retry-After": "9"}, ["DEBUG"]),
         (too_many({"Retry-After": "a\r\nSet-Cookie: b"}), {}, ["DEBUG", "ERROR"]),
-        (too_many(property(lambda self: 1 / 0, lambda self, value: None)), {}, ["DEBUG", "ERROR"]),
         (HttpException(400, headers={"Content-Type": "text/html", "Content-Length": "99999"}), {}, ["DEBUG"]),
     ],
 )
-def test_headers_of_an_http_exception_are_sent_but_for_what_cannot_be_and_what_describes_a_body(cause, headers, levels):
+def test_7_2_headers_of_an_http_exception_are_sent_unless_they_cannot_be_or_describe_a_body(cause, headers, levels):
+    """Design 3.5: they go onto the response before the first hook."""
+    app, seen = failing_app(cause), []
+    app.error(lambda context, *_: seen.extend(name for name in headers if name in context.response.headers))
     with Log() as log:
-        response = answer(raiser(cause))
+        response = client(app).get("/")
     assert response.text == f"{cause.status_code} {phrase(cause.status_code)}"
     expected = {"Content-Type": PLAIN, "Content-Length": str(len(response.text)), "Vary": "Accept", **headers}
     assert {name: response.headers.getall(name) for name in response.headers} == {n: [v] for n, v in expected.items()}
-    assert log.levels() == levels
+    assert (log.levels(), seen) == (levels, [*headers])
 
 
-@pytest.mark.parametrize(
-    "late",
-    [raiser(RuntimeError()), lambda context: context.response.send("b"), lambda context: "b"],
-    ids=["exception", "second send", "return"],
-)
-def test_response_that_was_sent_before_the_exception_stands_and_no_error_hook_runs(late):
-    """Design 4, 3.4: a second send raises RuntimeError."""
+@pytest.mark.parametrize("late", [RuntimeError(), "response.send('b')", "'b'"], ids=repr)
+def test_7_2_response_that_was_sent_before_the_exception_stands_and_no_error_hook_runs(late):
+    """Design 4 and 3.4: a second send raises RuntimeError."""
 
     def send_and_fail(context):
         context.response.header("X-Kept", "1").code(201).send("sent")
-        return late(context)
+        return acting(late)(context)
 
-    app = Traced(inner_handler=send_and_fail)
-    with Log() as log:
-        response = client(app).get("/in/route")
-    assert (response.status, response.text, response.headers["X-Kept"]) == (201, "sent", "1")
-    assert app.calls == BEFORES + ENDING
-    assert [(record.levelname, record.exc_info[0]) for record in log.records] == [("ERROR", RuntimeError)]
+    seen = see("/in/route", inner_handler=send_and_fail)
+    assert (seen.answer, seen.response.headers["X-Kept"], seen.calls) == ("201 sent", "1", STAGES)
+    assert [(record.levelname, record.exc_info[0]) for record in seen.records] == [("ERROR", RuntimeError)]
+
+
+@pytest.mark.parametrize("breaks", ["response.json('a', object())", "iter([5])", "context.session.update(a=object())"])
+def test_7_2_what_a_handler_built_and_cannot_be_sent_takes_the_error_path(breaks):
+    """Design 3.4: `send` encodes before the response counts as sent. Step 4: send() without a status keeps the body."""
+    seen = see("/in/route", inner_handler=breaks, outer_error="response.json('status', status)")
+    assert (seen.answer, seen.calls) == ('500 {"status": 500}', FAILED_STAGES)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    ["response.json('a', object())", "context.session.update(a=object())",
+     "context.session.update(a='a' * 5000) or response.text('built')"],
+    ids=["document", "session", "session too long"],
+)  # fmt: skip
+def test_7_2_hook_that_built_something_unsendable_is_logged_as_failed_and_the_default_sent(spoil):
+    """Design 4: something complete is always sent. Several hooks may have built it, so the record names none."""
+    spoils = does(f"response.code(503) and {spoil}")
+    seen = see("/in/route", inner_handler="1 / 0", inner_error=spoils)
+    assert (seen.answer, seen.response.headers["Content-Type"]) == ("503 503 Service Unavailable", PLAIN)
+    assert ("Set-Cookie" in seen.response.headers, seen.log[1:]) == (False, ["ERROR error "])
 
 
 def second_line(record):
     return logging.Formatter().format(record).splitlines()[1]
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda context: context.response.json("a", object()),
-        lambda context: context.session.update(a=object()),
-        lambda context: context.session.update(a="a" * 5000) or context.response.text("built"),
-    ],
-    ids=["document", "session", "session too long"],
-)
-def test_what_a_hook_did_that_cannot_be_sent_is_logged_as_its_failure_and_the_default_sent(spoil):
-    """Design 4: whatever a hook does, something complete is sent."""
-
-    def spoils(context, cause, status):
-        context.response.code(503)
-        spoil(context)
-
-    with Log() as log:
-        response = nested_hooks(lambda *_: None, spoils, lambda *_: None)
-    assert (response.status, response.text) == (503, "503 Service Unavailable")
-    assert (response.headers["Content-Type"], "Set-Cookie" in response.headers) == (PLAIN, False)
-    assert log.hooks_that_failed() == ["error"]
-    assert f"spoils ({__file__}:{spoils.__code__.co_firstlineno})" in second_line(log.records[-1])
-
-
 # ---- contract 7.4: when a hook itself fails --------------------------------------------------------------------------
 
 
-def test_error_hook_that_throws_leaves_no_trace_in_response_form_and_session():
+@pytest.mark.parametrize(
+    "stage, message", [(f"{s}_{k}", k) for k in ("error", "after") for s in ("inner", "outer")] + [("on_complete",) * 2]
+)
+def test_7_4_and_6_failure_of_a_hook_is_swallowed_and_logged_and_the_next_hook_runs(stage, message):
+    """The message is exact; the log names the hook."""
+    seen = see("/in/route", inner_handler="1 / 0", **{stage: KeyError("of the hook")})
+    assert (seen.answer, seen.calls) == ("500 500 Internal Server Error", FAILED_STAGES)
+    assert seen.records[-1].getMessage() == HOOK_FAILED
+    name = "Traced.on_complete" if stage == "on_complete" else stage
+    assert seen.log == ["ERROR 'GET' '/in/route': 500", f"ERROR {message} {name}"]
+
+
+def test_7_4_error_hook_that_throws_leaves_no_trace_in_response_form_and_session():
     """Design 4: as though it had not run."""
-
-    def spoil(context, cause, status):
-        response = context.response
-        response.form["spoilt in place"] = 1
-        response.code(418).header("X-Spoilt", "1").cookie("spoilt", "1").put_form({"spoilt": 1}).json("spoilt", 1)
-        context.session["list"].append(2)
-        context.session["more"] = 3
-        raise ValueError
-
-    def build(context, cause, status):
-        context.response.header("X-Built", "1").put_form({"form": 1}).json("built", [1])
-        context.session["list"] = [1]
-
-    response = nested_hooks(build, spoil, lambda context, *_: context.response.json("session", context.session))
-    assert (response.status, response.json) == (500, {"form": 1, "built": [1], "session": {"list": [1]}})
+    build = "response.header('X-Built', '1').put_form({'form': 1}).json('built', [1]) and context.session.update(a=[1])"
+    spoil = (
+        "response.code(418).header('X-Spoilt', '1').cookie('b', '1').put_form({'spoilt': 1}).json('spoilt', 1)"
+        " and [response.form.update(a=1), context.session['a'].append(2), context.session.update(more=3)] and 1 / 0"
+    )
+    app = Traced(inner_handler="1 / 0", inner_error=build, outer_error=spoil)
+    app.error(does("response.json('session', context.session)"))
+    with Log():
+        response = client(app).get("/in/route")
+    assert (response.status, response.json) == (500, {"form": 1, "built": [1], "session": {"a": [1]}})
     assert (response.headers["X-Built"], "X-Spoilt" in response.headers) == ("1", False)
     assert [line.partition("=")[0] for line in response.headers.getall("Set-Cookie")] == ["session"]
-    assert nested_hooks(spoil).text == "500 Internal Server Error"
-
-
-@pytest.mark.parametrize("change", [lambda session: None, dict.clear], ids=["keeps it", "clears it"])
-def test_session_that_cannot_be_written_is_heard_of_though_a_later_hook_throws(change):
-    """Design 4: the default body is sent, and what failed is logged."""
-
-    def spoils(context, cause, status):
-        context.session["object"] = object()
-        context.response.text("built")
-
-    def throws(context, cause, status):
-        change(context.session)
-        raise Unprintable
-
-    with Log() as log:
-        response = nested_hooks(spoils, throws, lambda *_: None)
-    assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
-    assert [type(record.exc_info[1]) for record in log.records] == [ValueError, Unprintable, TypeError]
 
 
 class Named:
-    """What can be a hook, with the name by which its author knows it."""
-
     def method(self, *arguments):
         raise ValueError
 
-    def __call__(self, *arguments):
-        raise ValueError
-
-    @staticmethod
-    def static(*arguments):
-        raise ValueError
+    __call__ = method
 
 
 def plain(*arguments):
@@ -977,14 +992,11 @@ def plain(*arguments):
         ("after hook", functools.wraps(plain)(lambda *arguments: plain()), "plain"),
         ("on_close callback", functools.partial(plain, 1), "a partial of plain"),
         ("error hook", Named().method, "Named.method"),
-        ("after hook", Named.static, "Named.static"),
         ("on_close callback", Named(), "an object of Named"),
     ],
 )
-def test_log_tells_that_a_hook_failed_and_in_its_second_line_which_where_it_stands_and_on_which_request(
-    stage, hook, name
-):
-    """Contract 7.4. Issue: without configuring anything. The line is part of the stack trace: the message is fixed."""
+def test_7_4_log_says_in_its_second_line_which_hook_failed_and_where_it_stands_and_on_which_request(stage, hook, name):
+    """The line is part of the stack trace, because the message is fixed."""
     app = WebApp()
     app.get("/it's")(lambda context: context.on_close(hook) if stage == "on_close callback" else 1 / 0)
     if stage != "on_close callback":
@@ -996,78 +1008,24 @@ def test_log_tells_that_a_hook_failed_and_in_its_second_line_which_where_it_stan
     assert re.fullmatch(rf"{stage} {name} \(.*{HERE}\) failed for 'GET' \"/it's\":", second_line(record))
     assert re.search(rf'File ".*{os.path.basename(__file__)}", line \d+', record.exc_text)
     assert "webapp.py" not in record.exc_text.replace(os.path.basename(__file__), "")
-    assert (record.stage, record.hook) == (re.match(r"\w+", stage)[0], name)
-    assert (record.method, record.path) == ("GET", "/it's")
+    assert (record.stage, record.hook, record.method, record.path) == (stage.split()[0], name, "GET", "/it's")
 
 
-def test_second_line_of_the_log_names_what_python_can_tell_no_place_of_and_on_complete():
-    app = Traced(outer_handler=lambda context: context.on_close([].pop), on_complete=raiser(ValueError()))
-    with Log() as log:
-        client(app).get("/route")
-    closing, complete = map(second_line, log.records[-2:])
-    assert closing == "on_close callback list.pop failed for 'GET' '/route':"
-    assert re.fullmatch(rf"method Traced.on_complete \(.*{HERE}\) failed for 'GET' '/route':", complete)
-
-
-@pytest.mark.parametrize(
-    "give",
-    [
-        lambda context, name: 5,
-        lambda context, name: {"a": object()},
-        lambda context, name: iter([5]),
-        lambda context, name: context.response.json([float("nan")]) and None,
-        functools.wraps(plain)(lambda context, name: 5),
-    ],
-    ids=["type", "JSON", "stream", "built", "wrapped"],
-)
-def test_second_line_of_the_log_names_the_handler_where_no_frame_of_it_is_left(give):
-    """What it gave is encoded when it has returned."""
+@pytest.mark.parametrize("give", ["5", "{'a': object()}", "iter([5])", "response.json([float('nan')]) and None"])
+def test_7_5_second_line_of_the_log_names_the_handler_if_no_frame_of_it_is_left(give):
+    """The result is encoded when the handler has returned."""
     app = WebApp()
-    app.get("/{name}")(give)
+    app.get("/{name}")(does(give))
     with Log() as log:
         assert client(app).get("/a").status == 500
-    assert re.fullmatch(rf"GET /\{{name\}}, handled by {give.__name__} \(.*{HERE}\):", second_line(log.records[0]))
-
-
-PROGRAM_THAT_FAILS = """
-from webapp import TestClient, WebApp
-
-app = WebApp()
-
-@app.get("/{name}")
-def greet(context, name):
-    raise ValueError(f"no {name}")
-
-@app.error
-def page(context, cause, status_code):
-    return {}["page"]
-
-TestClient(app).get("/x%0d%0aFORGED%1b[31m")
-"""
-
-
-def test_stderr_shows_failures_and_hooks_without_any_configuration_of_logging():
-    """Python's handler of last resort writes messages and stack traces from WARNING on."""
-    environ = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, "-c", PROGRAM_THAT_FAILS]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, env=environ).stderr.decode()
-    assert [line for line in shown.splitlines() if not line.startswith((" ", "During", "Traceback")) and line] == [
-        "'GET' '/x\\r\\nFORGED\\x1b[31m': 500",
-        "ValueError: no x\\r\\nFORGED\\x1b[31m",
-        HOOK_FAILED,
-        "error hook page (<string>:10) failed for 'GET' '/x\\r\\nFORGED\\x1b[31m':",
-        "ValueError: no x\\r\\nFORGED\\x1b[31m",
-        "KeyError: 'page'",
-    ]
-    assert "webapp.py" not in shown
+    assert re.fullmatch(rf"GET /\{{name\}}, handled by .*do \(.*{HERE}\):", second_line(log.records[0]))
 
 
 # ---- contract 7.5: logging -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [200, 404, 499, 500, 599])
-def test_5xx_is_logged_as_an_error_with_the_stack_trace_and_everything_else_for_debugging(status):
-    """Contract 7.5, the table."""
+def test_7_5_5xx_is_logged_as_an_error_with_the_stack_trace_and_everything_else_for_debugging(status):
     cause = HttpException(status, "what happened")
     with Log() as log:
         answer(raiser(cause))
@@ -1081,96 +1039,31 @@ def test_5xx_is_logged_as_an_error_with_the_stack_trace_and_everything_else_for_
         assert repr(cause) in record.getMessage()
 
 
-@pytest.mark.parametrize("length", [lambda self: 0, Unprintable.__repr__], ids=["empty", "broken"])
-def test_5xx_of_an_exception_that_counts_as_false_is_logged_with_the_stack_trace(length):
-    """Contract 7.5."""
-    cause = type("Errors", (Exception,), {"__len__": length})()
-    with Log() as log:
-        answer(raiser(cause))
-    assert [(record.levelname, record.exc_info[1]) for record in log.records] == [("ERROR", cause)]
-
-
-def test_log_level_follows_the_resolved_status_whatever_a_hook_makes_of_it_later():
+@pytest.mark.parametrize(
+    "path, cause, later, level",
+    [("/route", ValueError(), 200, "ERROR"), ("/route", HttpException(404), 503, "DEBUG"), ("/nowhere", None, 500, "DEBUG")],
+)  # fmt: skip
+def test_7_5_log_level_follows_the_resolved_status_and_no_hook_changes_it(path, cause, later, level):
     """Design 4."""
-    for cause, later, level in ((ValueError(), 200, "ERROR"), (HttpException(404), 503, "DEBUG")):
-        app = failing_app(cause)
-        app.error(lambda context, cause, status, later=later: context.response.code(later))
-        with Log() as log:
-            assert client(app).get("/").status == later
-        assert log.levels() == [level]
-
-
-def having(error, **attributes):
-    for name, value in attributes.items():
-        setattr(error, name, value)
-    return error
-
-
-def caused(text):
-    return having(ValueError("caused"), __cause__=having(KeyError(text), __context__=Rude(500, text)))
-
-
-def grouped(text):
-    if sys.version_info < (3, 11):
-        return ValueError(text)
-    return ExceptionGroup(text, [ValueError(text), ExceptionGroup(text, [caused(text)])])  # noqa: F821
-
-
-class Rude(HttpException):
-    def __repr__(self):
-        return self.message
-
-
-class Silent(Exception):
-    def __init__(self, text):
-        self.text = text
-
-    def __str__(self):
-        raise ValueError(self.text)
-
-
-def from_a_file_named(text):
-    try:
-        exec(compile("raise ValueError", text.replace("\0", "") + "\nFORGED\n    FORGED", "exec"))
-    except ValueError as error:
-        return error
-
-
-# What an exception may say of a text.
-SAYING = {
-    "message": ValueError,
-    "HttpException": lambda text: Rude(500, text),
-    "HttpException that is no error": lambda text: Rude(404, text),
-    "CodeException": lambda text: CodeException(text, text),
-    "name of a file": lambda text: OSError(2, text, text),
-    "object": lambda text: KeyError(Point(1, text)),
-    "bytes": lambda text: UnicodeDecodeError("utf-8", text.encode(), 0, 1, text),
-    "notes": lambda text: having(ValueError(), __notes__=[text, f" {text}"]),  # shown since Python 3.11
-    "source": lambda text: SyntaxError(text, (text, 1, 1, text)),
-    "name of the file": from_a_file_named,
-    "cause": caused,
-    "group": grouped,
-    "name of a class": lambda text: type(text.replace("\0", "") or "A", (Exception,), {})(text),
-    "no str at all": Silent,
-}
+    seen = see(path, outer_handler=cause or "None", outer_error=f"response.code({later})")
+    assert (seen.response.status, [record.levelname for record in seen.records]) == (later, [level])
 
 
 @given(
     st.sampled_from(sorted(SAYING)),
     st.text("\r\n\x1b \x85\u2028\u202ea:|\0\t\x0b", max_size=9),
-    st.sampled_from(["handler", "error", "after"]),
+    st.sampled_from(["inner_handler", "inner_error", "inner_after"]),
 )
-@example("notes", "\n", "handler")
-@example("source", "\n    \n", "handler")
-def test_client_cannot_forge_a_line_of_the_log(kind, end, stage):
-    """Issue: line ends and escape sequences of a client's text included, in whatever a formatter may write."""
+@example("notes", "\n", "inner_handler")
+@example("source", "\n    \n", "inner_handler")
+def test_7_5_client_cannot_forge_a_line_of_the_log(kind, end, stage):
+    """Every record is checked as a formatter writes it, and as a QueueHandler passes it on."""
     forged = f"{end}FORGED{end}FORGED"
-    app, error = WebApp(), SAYING[kind](forged)
-    app.get("/{name}")(raiser(error))
-    if stage != "handler":
-        getattr(app, stage)(raiser(SAYING[kind](forged)))
+    app = Traced(**{name: SAYING[kind](forged) for name in ("inner_handler", stage)})
+    app.get("/{name}")(app.actions["inner_handler"])
     with Log() as log:
-        assert client(app).get(f"/x{forged}").status == getattr(error, "status_code", 500)
+        client(app).get("/in/route")
+        assert client(app).get(f"/x{forged}").status == getattr(SAYING[kind](forged), "status_code", 500)
     formatter = logging.Formatter("%(levelname)s %(message)s %(funcName)s %(pathname)s")
     for record in log.records:
         values = [value for value in [*vars(record).values(), *record.args] if isinstance(value, str)]
@@ -1183,8 +1076,8 @@ def test_client_cannot_forge_a_line_of_the_log(kind, end, stage):
             assert not any(line.lstrip(margin).startswith("FORGED") for line in lines)
 
 
-def test_stack_trace_is_that_of_python_where_no_line_ends_are_in_it():
-    """Chained, and with the frames of the application alone; what logging itself would print."""
+def test_7_5_stack_trace_is_that_of_python_if_no_line_ends_are_in_it():
+    """Chained, and with the frames of the application alone, as logging itself would print it."""
 
     def fail(context):
         try:
@@ -1192,15 +1085,11 @@ def test_stack_trace_is_that_of_python_where_no_line_ends_are_in_it():
         except ValueError as error:
             raise LookupError("what happened") from error
 
-    with Log() as log:
-        answer(fail)
-    [record] = log.records
-    expected = logging.Formatter().formatException(record.exc_info)
-    assert record.exc_text == expected
-    assert logging.Formatter("%(message)s").format(record) == f"'GET' '/': 500\n{expected}"
+    [record] = see("/route", outer_handler=fail).records
+    assert record.exc_text == logging.Formatter().formatException(record.exc_info)
 
 
-def test_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
+def test_7_5_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
     error = None
     for number in range(sys.getrecursionlimit() + 100):
         error, cause = ValueError(number), error
@@ -1210,377 +1099,194 @@ def test_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
     assert f"ValueError: {number}" in log.records[0].exc_text
 
 
-def test_stack_trace_that_cannot_be_had_is_replaced_by_the_exception(monkeypatch):
-    import traceback
-
-    monkeypatch.setattr(traceback, "TracebackException", raiser(MemoryError()))
-    with Log() as log:
-        answer(raiser(ValueError("what happened")))
-    assert log.records[0].exc_text == "ValueError('what happened'), whose stack trace cannot be shown"
-
-
-def log_to(monkeypatch, *handlers):
-    """Have the log handled by these alone, until the test ends."""
-    monkeypatch.setattr(logging.getLogger("webapp"), "handlers", [*handlers])
-    monkeypatch.setattr(logging.getLogger("webapp"), "propagate", False)
-
-
-def test_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
-    log_to(monkeypatch, logging.Handler())  # it has no emit
-    assert nested_hooks(raiser(ValueError()), lambda context, *_: "answer").text == "answer"
-
-
-def test_record_factory_that_sets_what_we_set_loses_no_record():
-    def factory(*args, **kwargs):
-        record = before(*args, **kwargs)
-        record.path = record.method = record.stage = record.hook = "of the factory"
-        return record
-
-    before = logging.getLogRecordFactory()
-    logging.setLogRecordFactory(factory)
-    try:
-        with Log() as log:
-            nested_hooks(raiser(ValueError()))
-    finally:
-        logging.setLogRecordFactory(before)
-    assert [record.path for record in log.records] == ["of the factory", "/a/b/route"]
-
-
-def test_logger_of_a_library_has_no_handler_and_propagates():
+def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
     logger = logging.getLogger("webapp")
-    assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)
-
-
-@pytest.mark.parametrize("options", [{}, {"errors": "strict"}, {"delay": True}, {"encoding": "utf-8"}], ids=str)
-def test_log_file_that_cannot_hold_a_record_gets_it_escaped(options, tmp_path, monkeypatch):
-    """Contract 7.4 and 7.5 hold where files are in cp1252, and for text that UTF-8 has nothing for."""
-    with contextlib.closing(logging.FileHandler(tmp_path / "log", **{"encoding": "cp1252", **options})) as handler:
-        log_to(monkeypatch, handler)
-        answer(raiser(LookupError("\ud800 漢")))
-        nested_hooks(raiser(LookupError("\ud800 漢")))
-    written = (tmp_path / "log").read_text(handler.encoding)
-    assert (HOOK_FAILED if "encoding" in options else "\\u30a8\\u30e9\\u30fc") in written
-    assert written.count("LookupError: \\ud800") == 2
-
-
-def test_log_stream_that_cannot_hold_a_record_gets_it_escaped_unless_it_is_standard_output(monkeypatch):
-    files = [io.TextIOWrapper(io.BytesIO(), encoding="cp1252") for _ in "123"]
-    files[2].close()  # and one that is closed costs the others nothing
-    monkeypatch.setattr(sys, "__stdout__", files[1])
-    monkeypatch.setattr(logging, "raiseExceptions", False)  # it would print that a record was lost
-    log_to(monkeypatch, *map(logging.StreamHandler, reversed(files)))
-    nested_hooks(raiser(LookupError("漢")))
-    assert "LookupError: \\u6f22" in files[0].buffer.getvalue().decode("cp1252")
-    assert files[1].errors == "strict"
-
-
-@given(
-    secret=st.text("ßЖ漢…§¤🦊", min_size=1, max_size=20),  # nothing of this is in a default body, escaped or not
-    kind=st.sampled_from(sorted(SAYING)),
-    headers=st.sampled_from([{}, ACCEPT_JSON]),
-    stage=st.sampled_from(["on_request", "inner_before", "inner_handler", "inner_error", "inner_after"]),
-)
-def test_default_body_never_contains_any_part_of_an_exception(secret, kind, headers, stage):
-    """Contract 2.2, 7.5 and 7.7."""
-    failing = {name: raiser(SAYING[kind](secret)) for name in ("inner_handler", stage)}
-    with Log():
-        response = client(Traced(**failing)).get("/in/route", headers=headers)
-        saying_nothing = answer(raiser(HttpException(response.status)), headers=headers)
-    shown = response.text + repr(dict(response.headers)) + response.reason
-    assert shown.isascii() and not {"\\", "%"} & set(shown)
-    assert response.text == saying_nothing.text
-
-
-def nothing(context):
-    return None
+    assert (logger.handlers, logger.propagate, logger.level) == ([], True, logging.NOTSET)  # it is that of a library
+    log_to(monkeypatch, logging.Handler())  # it has no emit
+    assert client(failing_app(ValueError())).get("/").text == "500 Internal Server Error"
 
 
 def canceling(name, **members):
     return type(name, (Executor,), {"execute": lambda self, context: self.cancel(), **members})
 
 
-# What answers a request, the reason that the server is told, and the request where it is no GET of "/".
+class Reasons(list):
+    """An object that a server puts into the environ as webapp.server, with the three methods of design 6."""
+
+    explain, begin_stream, unanswered = list.append, lambda self, _: None, lambda self, _: True
+
+
+def watched(app, observer):
+    return lambda environ, start_response: app({**environ, "webapp.server": observer}, start_response)
+
+
+# What answers a request, the reason that the server is told, and the request if it is no GET of "/".
 REASONS = {
-    "missing field": (lambda context: context.request.query["name"], "Missing field 'name'", {}),
-    "no message": (raiser(HttpException(403)), r"HttpException raised at test_webapp.py:\d+", {}),
-    "message": (raiser(HttpException(403, "wrong password")), "wrong password", {}),
-    "forged": (raiser(HttpException(400, "a\r\nFORGED\x1b")), r"a\\r\\nFORGED\\x1b", {}),
-    "long": (raiser(HttpException(400, "x" * 10**6)), r"x{197}\.\.\.", {}),
-    "exception": (raiser(PermissionError("not yours")), "PermissionError: not yours", {}),
-    "silent exception": (raiser(LookupError()), r"LookupError raised at test_webapp.py:\d+", {}),
-    "unprintable exception": (raiser(Unprintable()), None, {}),
+    "missing field": ("request.query['name']", "Missing field 'name'", {}),
+    "message": (HttpException(403, "wrong password"), "wrong password", {}),
+    "forged": (HttpException(400, "a\r\nFORGED\x1b"), r"a\\r\\nFORGED\\x1b", {}),
+    "long": (HttpException(400, "x" * 10**6), r"x{197}(\.\.\.|xxx)", {}),
+    "silent exception": (LookupError(), r"LookupError raised at test_webapp.py:\d+", {}),
     "no route": (nothing, "no such route", {"path": "/nowhere/at/all"}),
     "no path": (nothing, "the path is not UTF-8", {"path": "/%ff"}),
     "no method": (nothing, "only for GET, HEAD, POST", {"method": "DELETE"}),
-    "no JSON": (lambda context: context.request.json, "not a JSON content type: ''", {"body": b"{", "method": "POST"}),
-    "body": (lambda context: context.request.body, "a body of 5 bytes, where 4 are taken", {"body": b"12345"}),
+    "body": ("request.body", "a body of 5 bytes, where 4 are taken", {"body": b"12345"}),
     "invalid": (Answer422, "Answer422 found errors in title, age", {}),
     "canceled": (canceling("Cancels"), "Cancels canceled the rest", {}),
     "cancel raises": (canceling("A", on_cancel=raiser(LookupError("in it"))), "LookupError: in it", {}),
     "nothing": (nothing, r"nothing built nothing and returned None: is a return missing\?", {}),
-    "an answer": (lambda context: "got", None, {}),
 }
 
 
 @pytest.mark.parametrize("handler, reason, asked", REASONS.values(), ids=REASONS)
-def test_server_that_asks_for_it_is_told_the_reason_of_an_answer_and_nobody_else_is(handler, reason, asked):
-    """Issue: behind the access line. On one printable line; nothing of it in the answer."""
-    app, reasons = WebApp(max_body_size=4), []
+def test_7_5_server_that_asks_for_it_is_told_the_reason_of_an_answer_and_no_client_is(handler, reason, asked):
+    """The reason is one printable line for the access log. The answer is the same without such a server."""
+    app, reasons, handler = WebApp(max_body_size=4), Reasons(), acting(handler)
     app.get("/", handler)
     app.post("/", handler)
     app.error(raiser(KeyError("of a hook")))
     request = {"method": "GET", "path": "/", **asked}
     with Log():
-        told = client(app).request(environ={"webapp.reason": reasons}, **request)
+        told = client(watched(app, reasons)).request(**request)
         untold = client(app).request(**request)
-        for no_place in (None, 5, "a str", ()):
-            assert client(app).request(environ={"webapp.reason": no_place}, **request).status == told.status
     assert (told.status, told.body, dict(told.headers)) == (untold.status, untold.body, dict(untold.headers))
-    if reason is None:
-        assert reasons == []
-    else:
-        assert re.fullmatch(reason, reasons[-1])
-        assert reasons[-1].isprintable()
-        assert len(reasons[-1]) <= 200
+    assert re.fullmatch(reason, reasons[-1])
+    assert reasons[-1].isprintable() and len(reasons[-1]) <= 200
 
 
-def test_mounted_application_tells_its_reason_and_logs_a_stream_that_breaks_once():
-    inner, app, reasons = WebApp(), WebApp(), []
+def test_7_5_mounted_application_tells_its_reason_and_a_stream_that_breaks_is_logged_once():
+    inner, app, reasons = WebApp(), WebApp(), Reasons()
     inner.get("/")(lambda context: Feed("a", ValueError("late")))
     app.mount("/stream", inner)
     app.mount("/inner", failing_app(HttpException(403, "wrong password")))
-    with Log() as log, pytest.raises(ValueError):
-        client(app).get("/stream", environ={"webapp.reason": reasons})
-    with Log():
-        assert client(app).get("/inner", environ={"webapp.reason": reasons}).status == 403
-    assert (log.levels(), reasons) == (["ERROR"], ["ValueError: late", "wrong password"])
+    with Log() as log:
+        with pytest.raises(ValueError):
+            client(app).get("/stream")
+        assert client(watched(app, reasons)).get("/inner").status == 403
+    assert (log.levels(), reasons) == (["ERROR", "DEBUG"], ["wrong password"])
 
 
 @pytest.mark.parametrize(
-    "handler, method, is_said",
-    [
-        (nothing, "GET", True),
-        (nothing, "HEAD", True),
-        (lambda context: context.response.header("X-A", "b"), "GET", True),
-        (nothing, "POST", False),
-        (lambda context: context.response.code(204) and None, "GET", False),
-        (lambda context: context.response.text("") and None, "GET", False),
-        (lambda context: context.response.send(), "GET", False),
-    ],
-)
-def test_get_whose_handler_built_nothing_is_said_for_debugging(handler, method, is_said):
-    """Issue: nearly always a forgotten return."""
-    app = WebApp()
-    app.get("/")(handler)
-    app.post("/")(handler)
+    "method, handler, is_said",
+    [("GET", "None", 1), ("HEAD", "None", 1), ("GET", "response.header('X-A', 'b')", 1), ("POST", "None", 0),
+     ("GET", "response.code(204) and None", 0), ("GET", "response.text('') and None", 0), ("GET", "response.send()", 0)],
+)  # fmt: skip
+def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(method, handler, is_said):
+    """Nearly always a return was forgotten."""
+    app, run = WebApp(), does(handler)
+    app.get("/")(run)
+    app.post("/")(run)
     with Log() as log:
         client(app).request(method, "/")
-    name = re.escape(handler.__qualname__)
-    said = rf"'{method}' '/': 204, {name} \(.*{HERE}\) built nothing and returned None: is a return missing\?"
-    assert log.levels() == ["DEBUG"] * is_said
-    assert all(re.fullmatch(said, record.getMessage()) for record in log.records)
+    said = rf"DEBUG '{method}' '/': 204, .*do \(.*{HERE}\) built nothing and returned None: is a return missing\?"
+    assert [bool(re.fullmatch(said, line)) for line in log.lines()] == [True] * is_said
 
 
 # ---- contract 7.6: validation failures -------------------------------------------------------------------------------
 
 
 def validated(members, **request):
-    """Post to a route whose one executor is an Answer422 with these `members`; the answer, and who ran besides."""
+    """Post to a route whose one executor is an Answer422 with these members; return answer, calls and log."""
     app, calls = WebApp(), []
-    app.error(lambda context, cause, status: calls.append(status))
+    app.error(lambda context, cause, status: calls.append(f"error {status}"))
     app.after(lambda context: calls.append("after"))
     app.post("/", type("Check", (Answer422,), members))(lambda context: calls.append("handler") or "handled")
-    return client(app).post("/", **request), calls
+    with Log() as log:
+        return client(app).post("/", **request), " ".join(calls), log.lines()
 
 
-def test_validation_executor_cancels_itself_and_discards_the_executors_behind_it():
-    """Contract 7.6 rules 1 and 2; the after hooks run, for nothing failed."""
-    seen = []
+def test_7_6_validation_executor_cancels_itself_and_discards_the_executors_behind_it():
+    """Rules 1 and 2; the after hooks run, because nothing failed."""
+    never = raiser(AssertionError("an executor behind it"))
 
     def validate(self, context):
-        context.add_executor(lambda context: seen.append("queued"))
+        context.add_executor(never)
         self.add_error("name", "is missing")
-        seen.append(self.canceled)
+        assert self.canceled
 
     def on_cancel(self, context):
-        context.add_executor(lambda context: seen.append("added"))
+        context.add_executor(never)
         ValidationExecutor.on_cancel(self, context)
-        context.add_executor(Answer422)
 
-    with Log() as log:
-        response, calls = validated({"validate": validate, "on_cancel": on_cancel}, json={"a": 1})
+    response, calls, log = validated({"validate": validate, "on_cancel": on_cancel}, json={"a": 1})
     assert (response.status, response.json) == (422, {"a": 1, "validation": {"name": ["is missing"]}})
-    assert (seen, calls, log.records) == ([True], ["after"], [])
+    assert (calls, log) == ("after", [])
 
 
-@pytest.mark.parametrize(
-    "validate, status, text, calls",
-    [
-        (lambda self, context: self.add_errors({}), 200, "handled", ["handler", "after"]),
-        (lambda self, context: context.response.header("X-A", "1"), 200, "handled", ["handler", "after"]),
-        (lambda self, context: self.cancel(), 422, '{"a": "1", "validation": {}}', ["after"]),
-        (
-            lambda self, context: self.add_error("a", "b") or context.response.code(409).send("mine") and None,
-            409,
-            "mine",
-            ["after"],
-        ),
-    ],
-    ids=["no error", "response returned", "canceled without an error", "sent by itself"],
-)
-def test_validation_goes_on_to_the_handler_unless_it_is_canceled_or_has_sent_an_answer_itself(
-    validate, status, text, calls
-):
-    with Log() as log:
-        response, called = validated({"validate": validate}, form={"a": "1"})
-    assert (response.status, response.text, called, log.records) == (status, text, calls, [])
+# A method of the Answer422, the expression that it returns, the answer, and what ran. "422" alone is an empty body.
+CHECKS = [
+    ("validate", "self.add_errors({})", "200 handled", "handler after"),
+    ("validate", "response.header('X', '1')", "200 handled", "handler after"),
+    ("validate", "self.cancel()", '422 {"a": "1", "validation": {}}', "after"),
+    ("validate", "self.errors.update(a=['b'])", '422 {"a": "1", "validation": {"a": ["b"]}}', "after"),
+    ("validate", "self.cancel() or response.code(409).send('mine') and None", "409 mine", "after"),
+    ("validate", "request.json", "415 415 Unsupported Media Type", "error 415 after"),
+    ("validate", "self.cancel() or request.json", "415 415 Unsupported Media Type", "error 415 after"),
+    ("validate", "ValidationExecutor.validate(self, context)", "500 500 Internal Server Error", "error 500 after"),
+    ("on_cancel", "None", "422", "after"),
+    ("on_cancel", "[*self.errors]", '422 ["title", "age"]', "after"),
+    ("on_cancel", "response.text('wrong')", "422 wrong", "after"),
+    ("on_cancel", "response.text('wrong') and None", "422 wrong", "after"),
+    ("on_cancel", "response.send('wrong')", "422 wrong", "after"),
+    ("on_cancel", "ValidationExecutor.on_cancel(self, context) or response.json({})", '422 {"a": "1"}', "after"),
+    ("on_cancel", "response.code(400).text('wrong')", "400 wrong", "after"),
+    ("on_cancel", "response.redirect('/')", "303 303 See Other", "after"),
+    ("on_cancel", "response.code(204)", "204", "after"),
+    ("on_cancel", "1 / 0", "500 500 Internal Server Error", "error 500 after"),
+]
 
 
-def wrap(self, context):
-    Answer422.on_cancel(self, context)
-    context.response.json("more", 1)
+@pytest.mark.parametrize("method, returned, sent, ran", CHECKS)
+def test_7_6_validation_goes_on_to_the_handler_or_is_answered_by_on_cancel(method, returned, sent, ran):
+    """Rule 3; an exception in `validate` or `on_cancel` takes the error path (design 3.5)."""
+    run = eval("lambda self, context: " + re.sub(r"\b(request|response)\b", r"context.\1", returned))
+    response, calls, log = validated({method: run}, form={"a": "1"})
+    assert (f"{response.status} {response.text}".rstrip(), calls, bool(log)) == (sent, ran, "error" in ran)
 
 
-@pytest.mark.parametrize(
-    "on_cancel, status, text",
-    [
-        (lambda self, context: None, 422, ""),
-        (lambda self, context: {"errors": self.errors}, 422, json.dumps({"errors": ERRORS})),
-        (lambda self, context: context.response.text("wrong"), 422, "wrong"),
-        (lambda self, context: context.response.send("wrong"), 422, "wrong"),
-        (wrap, 422, json.dumps({"validation": ERRORS, "more": 1})),
-        (lambda self, context: context.response.code(400).text("wrong"), 400, "wrong"),
-        (lambda self, context: context.response.redirect("/form"), 303, "303 See Other"),
-        (lambda self, context: context.response.code(204), 204, ""),
-    ],
-)
-@pytest.mark.parametrize("before", [None, 500])
-def test_look_of_a_422_is_changed_in_on_cancel_and_its_status_where_that_sets_one(on_cancel, status, text, before):
-    """Contract 7.6 rule 3; design 3.5, whatever was set and built before it."""
-    app = WebApp()
-    app.before(lambda context: None if before is None else context.response.code(before).text("built") and None)
-    app.post("/", type("Check", (Answer422,), {"on_cancel": on_cancel}))(lambda context: "handler")
-    response = client(app).post("/")
-    assert (response.status, response.text) == (status, text or ("built" if before and status != 204 else ""))
-
-
-@pytest.mark.parametrize(
-    "members, status",
-    [
-        ({"validate": lambda self, context: context.request.json}, 415),
-        ({"on_cancel": raiser(HttpException(409))}, 409),
-        ({"validate": lambda self, context: self.add_error("a", "b") or context.request.json}, 415),
-        ({"validate": ValidationExecutor.validate}, 500),
-    ],
-    ids=["no JSON", "in on_cancel", "after an error", "not written"],
-)
-def test_validation_that_raises_by_itself_takes_the_error_path(members, status):
-    """Design 3.5: those are no validation failures."""
-    response, calls = validated(members, body=b"no json")
-    assert (response.status, calls) == (status, [status, "after"])
-
-
-@pytest.mark.parametrize("value", [str, lambda: {"a": 1}, lambda: False, lambda: 5, None])
 @pytest.mark.parametrize("method", ["validate", "execute"])
-def test_validation_failure_is_a_422_whatever_is_returned(value, method):
-    """Contract 7.6, design 3.5: an error added is a 422. A stream is closed."""
-    feed = Feed("a")
-
-    def returns(self, context):
-        Answer422.validate(self, context)
-        return value() if value else feed
-
-    response, calls = validated({method: returns}, form={"a": "1"})
-    assert (response.status, response.json, calls) == (422, {"a": "1", "validation": ERRORS}, ["after"])
-    assert feed.closed == (value is None)
+def test_7_6_validation_failure_is_a_422_and_a_returned_value_does_not_change_that(method):
+    """An error added is a 422 (design 3.5). A returned stream is closed."""
+    for value in ("", {"a": 1}, False, 5, Feed("a")):
+        returns = lambda self, context, value=value: Answer422.validate(self, context) or value  # noqa: E731
+        response, calls, log = validated({method: returns}, form={"a": "1"})
+        assert (response.status, response.json, calls, log) == (422, {"a": "1", "validation": ERRORS}, "after", [])
+    assert value.closed == 1
 
 
-@pytest.mark.parametrize("value", [{"title": "Missing"}, [], "Title is missing", False, 0, iter("ab")], ids=repr)
-def test_validate_that_returns_something_is_told_of_add_error_and_no_answer_of_it_is_sent(value):
+@pytest.mark.parametrize("value", [{"title": "Missing"}, [], "Title is missing", False, iter("ab")], ids=repr)
+def test_7_6_validate_that_returns_something_is_told_of_add_error_and_its_value_is_not_sent(value):
     """It would be sent as a 200, and the handler be skipped."""
-    with Log() as log:
-        response, calls = validated({"validate": lambda self, context: value})
-    assert (response.text, calls) == ("500 Internal Server Error", [500, "after"])
-    assert re.match(r"\S+<lambda> returned \w+: .*add_error\(field, message\)", str(log.records[0].exc_info[1]))
+    check = new_class(ValidationExecutor, validate=lambda self, context: value)
+    with Log(), pytest.raises(TypeError, match=r"<lambda> returned \w+: .*add_error\(field, message\)"):
+        answer(check, raise_errors=True)
 
 
-@pytest.mark.parametrize(
-    "sent, echoed",
-    [
-        ({"form": {"user": "Ada", "password": "s3cret", "again": "s3cret"}}, {"user": "Ada"}),
-        ({"json": {"user": "Ada", "password": "s3cret"}}, {"user": "Ada"}),
-        ({"query": {"password": "s3cret"}, "form": {"user": ["Ada", "Bo"]}}, {"user": ["Ada", "Bo"]}),
-        ({"form": {"pass": "word"}}, {"pass": "word"}),
-    ],
-)
-def test_secret_fields_are_not_given_back_and_all_others_are(sent, echoed):
-    response, _ = validated({"secret_fields": ("password", "again")}, **sent)
-    assert (response.status, response.json) == (422, {**echoed, "validation": ERRORS})
+@pytest.mark.parametrize("sent", ["form", "json", "query"])
+def test_7_6_secret_fields_are_not_given_back_and_all_others_are(sent):
+    given = {"user": "Ada", "pass": "word", "password": "s3cret", "again": "s3cret"}
+    response, _, _ = validated({"secret_fields": ("password", "again")}, **{sent: given})
+    assert (response.status, response.json) == (422, {"user": "Ada", "pass": "word", "validation": ERRORS})
 
 
-async def execute_async(self, context):
-    """WSGI cannot wait for it."""
-
-
-@pytest.mark.parametrize(
-    "method",
-    [lambda: None, lambda self, *, context: None, lambda self, context, more: None, execute_async],
-)
-def test_method_of_an_executor_that_cannot_be_called_with_the_context_is_a_type_error_when_its_class_is_made(method):
-    """Also where it comes from a mixin; for the names of the methods see "mistakes"."""
-    for bases, members in (
-        ((Executor,), {"execute": method}),
-        ((type("Mixin", (), {"execute": method}), Executor), {}),
-    ):
-        with pytest.raises(TypeError, match=rf"(Mine.execute must take \(self, context\)|is async).* \(.*{HERE}\)"):
-            type("Mine", bases, members)
-
-
-def test_executor_may_have_a_validate_of_its_own_unless_it_is_a_validation_executor():
-    type("Login", (Executor,), {"validate": lambda self, user, password: True})
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        lambda self, context: "called",
-        lambda self, context, more=1: "called",
-        lambda *arguments: "called",
-        staticmethod(lambda context: "called"),
-        classmethod(lambda cls, context: "called"),
-        functools.partialmethod(lambda self, word, context: word, "called"),
-    ],
-)
-def test_method_of_an_executor_is_anything_that_can_be_called_with_the_context(method):
-    assert answer(type("Mine", (Executor,), {"execute": method})).text == "called"
-
-
-def test_errors_of_one_request_are_not_seen_by_the_next():
+def test_7_6_errors_of_one_request_are_not_seen_by_the_next():
     """Design 3.5: made anew for every request."""
-    validate = lambda self, context: self.add_errors(dict.fromkeys(context.request.query, "is unknown"))  # noqa: E731
     app = WebApp()
-    app.get("/", type("Check", (ValidationExecutor,), {"validate": validate}))(lambda context: "ok")
-    browser = client(app)
-    assert [browser.get(f"/?{name}=1").json["validation"] for name in "ab"] == [{n: ["is unknown"]} for n in "ab"]
-    assert browser.get("/").text == "ok"
+    check = lambda self, context: self.add_errors(dict.fromkeys(context.request.query, "is unknown"))  # noqa: E731
+    app.get("/", new_class(ValidationExecutor, validate=check))(lambda context: "ok")
+    asked = [client(app).get(f"/{query}").text for query in ("?a=1", "?b=1", "")]
+    assert asked == ['{"a": "1", "validation": {"a": ["is unknown"]}}', '{"b": "1", "validation": {"b": ["is unknown"]}}', "ok"]
 
 
 # ---- contract 7.7: content written by hooks --------------------------------------------------------------------------
 
 
-def test_exception_given_to_json_sends_its_type_message_and_stack_trace_with_its_cause():
-    """Contract 7.7, design 3.4: what a hook makes of the cause is the application's own responsibility."""
-
-    def fail(context):
-        raise ValueError("the message") from OSError("the cause")
-
-    app = WebApp()
-    app.get("/")(fail)
-    app.error(lambda context, cause, status: context.response.json("failed", cause))
-    response = client(app).get("/")
-    shown = response.json["failed"]
-    assert (response.status, shown["type"], shown["message"]) == (500, "ValueError", "the message")
-    assert all(part in shown["trace"] for part in ("Traceback", "in fail", "OSError: the cause"))
+def test_7_7_exception_given_to_json_sends_its_type_message_and_stack_trace_with_its_cause():
+    """The application is responsible for what its hook makes of the cause (design 3.4)."""
+    cause = having(ValueError("the message"), __cause__=OSError("the cause"))
+    shown = see("/in/route", inner_handler=cause, inner_error="response.json([cause, str(cause)])").response.json
+    assert (shown[0]["type"], shown[0]["message"], shown[1]) == ("ValueError", *["the message"] * 2)
+    assert all(part in shown[0]["trace"] for part in ("Traceback", "in fail", "OSError: the cause"))
 
 
 # ---- header values: Accept -------------------------------------------------------------------------------------------
@@ -3069,18 +2775,37 @@ def test_whatever_client_proxy_and_server_say_host_url_and_address_hold_only_wha
 def test_headers_are_a_case_insensitive_read_only_mapping_with_names_as_sent():
     def look(request):
         headers = request.headers
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="response.header"):
             headers["X-New"] = "1"
-        with pytest.raises(KeyError):
-            headers["X-Missing"]
         assert headers["x-token"] == headers["X-TOKEN"] == headers.get("X-Token") == "secret"
-        assert headers["content-type"] == "text/plain" and headers["Content-Length"] == "2"
         assert "x-token" in headers and "X-Missing" not in headers and headers.get("X-Missing", "no") == "no"
+        assert headers.getall("content-LENGTH") == ["2"] and headers.getall("X-Missing") == []
         return dict(headers), len(headers)
 
     sent = {"X-Token": "secret", "Content-Type": "text/plain"}
     expected = {**sent, "Content-Length": "2", "Host": "localhost"}
     assert read(look, body=b"ab", headers=sent) == (expected, 4)
+
+
+BAD_VALUES = [
+    (lambda r: r.headers.parse("Last-Event-ID", int), "Header 'Last-Event-ID': int does not take 'x'"),
+    (lambda r: r.cookies.parse("page", int), "Cookie 'page': int does not take 'x'"),
+    (lambda r: r.headers["X-Missing"], "Missing header 'X-Missing'"),
+    (lambda r: r.cookies["missing"], "Missing cookie 'missing'"),
+]
+
+
+@pytest.mark.parametrize("ask, words", BAD_VALUES)
+def test_missing_or_unreadable_header_or_cookie_is_a_400_that_names_it(ask, words):
+    """Issue: a bad Last-Event-ID was a 500."""
+
+    def look(request):
+        with pytest.raises(HttpException, match=re.escape(words)) as caught:
+            ask(request)
+        assert request.headers.parse("X-Missing", int, default=0) == request.cookies.parse("n", int) == 0
+        return caught.value.status_code
+
+    assert read(look, headers={"Last-Event-ID": "x", "Cookie": "page=x; n=0; n=1"}) == 400
 
 
 # RFC 6265 section 5.4, and what the cookie tests of the HTTP working group show that browsers send.
@@ -3211,25 +2936,6 @@ def test_failure_of_the_body_is_kept_in_whatever_way_it_is_read_again(first, sec
         assert read(both, environ=environ, headers=headers) == [status, status]
 
 
-def test_attributes_raise_what_the_table_of_the_readme_says():
-    kinds = [JSON, URLENCODED, MULTIPART, "text/plain; charset=klingon"]
-    broken = [lambda: {"CONTENT_LENGTH": "x"}, lambda: {"QUERY_STRING": "a=%ff"}, lambda: arriving(b"a", length=2)]
-    broken += [lambda: arriving(TimeoutError(), length=2), lambda: arriving(b"abc")]
-    limited = {"options": {"max_body_size": 2}, "unchecked": "it refuses such a Content-Length"}
-
-    def raised(name, kind, make):
-        def look(request):
-            value = getattr(request, name)
-            value.read() if name == "stream" else value
-
-        return read(look, environ={**make(), "CONTENT_TYPE": kind}, **limited)
-
-    for names, _, statuses in table(chapter("Request")):
-        for name in re.findall(r"``(\w+)``", names):
-            found = {raised(name, kind, make) for kind, make in itertools.product(kinds, broken)}
-            assert (name, found - {None}) == (name, set(map(int, statuses.split())))
-
-
 # Who reads first > who reads then; with a ! it is too late for the second.
 READ_TWICE = {
     (JSON, b"[1]"): "body>stream json>text text>json json>stream form>stream stream!body stream!json stream!text",
@@ -3256,15 +2962,11 @@ def test_what_body_has_read_others_can_read_and_what_the_stream_or_a_multipart_f
     assert read(both, headers={"Content-Type": content_type}, body=body) == expected
 
 
-def test_input_is_left_alone_by_a_handler_that_reads_nothing_and_where_there_is_no_body():
-    unread = Input(OSError())
-    for method, length, handler in (
-        ("POST", "9", lambda context: ""),
-        ("GET", "", lambda context: context.request.body + context.request.stream.read()),
-    ):
-        environ = {"wsgi.input": unread, "CONTENT_LENGTH": length}
-        assert answer(handler, method, environ=environ, raise_errors=True).body == b""
-    assert unread.asked == 0
+@pytest.mark.parametrize("method, length, name", [("POST", "9", "method"), ("GET", "", "body"), ("GET", "", "json")])
+def test_input_is_left_alone_by_a_handler_that_reads_nothing_and_where_there_is_no_body(method, length, name):
+    environ = {"wsgi.input": Input(OSError()), "CONTENT_LENGTH": length}
+    assert read(lambda request: getattr(request, name), method=method, environ=environ) in ("POST", b"", 415)
+    assert environ["wsgi.input"].asked == 0
 
 
 CHARSETS_OF_THE_WEB = "ascii latin-1 Latin1 ISO-8859-1 cp1252 utf-16 UTF-8 utf8 shift_jis".split()
@@ -3531,9 +3233,8 @@ def read_everything(context):
 def slowness():
     """How many times slower than that of the author this machine is at this moment, at the least 1."""
     begun = time.thread_time()
-    for _ in range(10**6):
-        pass
-    return max(1, (time.thread_time() - begun) / 0.02)
+    sum(1 for _ in range(10**6))
+    return max(1, (time.thread_time() - begun) / 0.03)
 
 
 @pytest.mark.parametrize(("parser", "title"), [(parser, title) for parser, rows in WORST.items() for title in rows])
@@ -3550,16 +3251,13 @@ def test_worst_that_a_client_can_send_takes_a_quarter_of_a_second_and_64_mib_at_
         method = "GET" if parser in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_RANGE") else "POST"
         return browser.request(method, "/", body=body, environ=environ).status
 
-    if hasattr(gc, "freeze"):
-        gc.freeze()  # what other tests left to the collector must not count
-    for _ in range(5):  # nor what else the machine does
+    gc.collect()  # the garbage of other tests must not count
+    for _ in range(5):  # nor the work of other programs
         begun = time.thread_time()
         assert answered() == status
         seconds = (time.thread_time() - begun) / slowness()
         if seconds <= 0.25:
             break
-    if hasattr(gc, "unfreeze"):
-        gc.unfreeze()
     assert seconds <= 0.25
     tracemalloc = pytest.importorskip("tracemalloc")
     tracemalloc.start()
@@ -3656,15 +3354,8 @@ def test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_
             assert length == (None if kind in ("stream", "events") else str(len(response.body)))
 
 
-class Lies(int):
-    """A number that says of itself that it is any other."""
-
-    __le__ = __ge__ = __lt__ = __gt__ = lambda self, other: True
-    __int__ = __index__ = lambda self: 200
-
-
 STATUSES = [200, 201, 299, 308, 404, 422, 499, 599, HTTPStatus.OK, HTTPStatus.IM_A_TEAPOT, type("Int", (int,), {})(599)]
-NO_STATUSES = [True, False, 0, -200, 100, 101, 199, 600, 999, "200", 200.0, None, b"200", [200], Lies(99), Lies(1000)]
+NO_STATUSES = [True, False, 0, -200, 100, 101, 199, 600, 999, "200", 200.0, None, b"200", [200]]
 
 
 @pytest.mark.parametrize("statuses, taken", [(STATUSES, True), (NO_STATUSES, False)])
@@ -3803,7 +3494,6 @@ ANSWERS = {
     "201 alone is an empty answer": (lambda c: c.response.code(201), {"status": 201, **EMPTY}),
     "404 alone is an empty answer": (lambda c: c.response.code(404), {"status": 404, **EMPTY}),
     "304 alone has no content": (lambda c: c.response.code(304), {"status": 304, **NOTHING}),
-    "a status is the number that it is": (lambda c: c.response.code(Lies(404)), {"status": 404}),
     "the length is the framework's": (lambda c: of_four(c) or "longer", {"Content-Length": "6"}),
     "a stream has the type that it is given and no length": (
         lambda c: c.response.stream(iter("ab"), "text/csv"),
@@ -3914,8 +3604,8 @@ ATTRIBUTES_OF_COOKIES = [
     ({"samesite": None}, "Path=/; HttpOnly"),
     ({"partitioned": True, "secure": True}, "Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned"),
     (
-        {"max_age": 5, "expires": 1, "path": "/p", "domain": "d.example", "secure": True, "httponly": False},
-        "Max-Age=5; Expires=Thu, 01 Jan 1970 00:00:01 GMT; Path=/p; Domain=d.example; Secure; SameSite=Lax",
+        {"max_age": 5, "expires": 10**9, "path": "/p", "domain": "d.example", "secure": True, "httponly": False},
+        "Max-Age=5; Expires=Sun, 09 Sep 2001 01:46:40 GMT; Path=/p; Domain=d.example; Secure; SameSite=Lax",
     ),
 ]
 
@@ -3928,19 +3618,6 @@ def test_cookie_has_every_attribute_on_every_python_version(options, attributes)
     assert sorted(found) == sorted(attributes.split("; "))
 
 
-def test_a_cookie_ends_at_a_local_time_that_the_system_does_not_know():
-    """datetime.timestamp() fails so for the usual way to say "has ended" on Windows."""
-
-    class Unknown(datetime.datetime):
-        def timestamp(self):
-            if self.tzinfo is None:
-                raise OSError(22, "Invalid argument")
-            return super().timestamp()
-
-    response = answer(lambda context: context.response.cookie("a", "b", expires=Unknown(1970, 1, 1)))
-    assert "; Expires=Thu, 01 Jan 1970 00:00:00 GMT;" in response.headers["Set-Cookie"]
-
-
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_secure_follows_the_scheme_of_the_request_unless_given(scheme):
     for options in ({}, {"secure": True}, {"secure": False}):
@@ -3950,85 +3627,46 @@ def test_secure_follows_the_scheme_of_the_request_unless_given(scheme):
         assert ("; Secure" in response.headers["Set-Cookie"]) == options.get("secure", scheme == "https")
 
 
+LONG = "x" * 4095
+COOKIES_THAT_BROWSERS_KEEP = [
+    ("a", LONG, {}), ("a", "\u00fc" * 2047, {}), ("__Hos-a", "b", {}), ("x__Host-a", "b", {}),
+    ("__Secure-a", "b", {"secure": True, "path": "/p", "domain": ".example.com"}),
+    ("__HOST-a", "b", {"secure": True}), ("__http-a", "b", {"secure": True, "domain": "e.com"}),
+    ("__Host-Http-a", "b", {"secure": True}), ("a", "b", {"domain": "my_host-1"}), ("a", "b", {"path": "/" * 1024}),
+    ("a", "b", {"domain": "", "path": ""}),
+]  # fmt: skip
 NO_COOKIES = [
-    *(("a", "b", options) for options in [{"samesite": "None"}, {"partitioned": True}]),
+    *(("a", "b", options) for options in [{"samesite": "None"}, {"partitioned": True}, {"samesite": "Sometimes"}]),
     *(("a", "b", {**options, "secure": False}) for options in [{"samesite": "None"}, {"partitioned": True}]),
-    *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800"]),
-    *((name, "b", {}) for name in ["a b", "a=b", "a;", "", "é", "__Secure-a", "__Host-a", "__Http-a"]),
-    *(("a", "b", {"path": path}) for path in ["/; Secure", "/\n", "p"]),
-    ("a", "b", {"samesite": "Sometimes"}),
-    ("a", "b", {"domain": "example.com; Secure"}),
+    *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800", LONG + "x"]),
+    *((name, "b", {}) for name in ["a b", "a=b", "a;", "", "é", "__Secure-a", "__Host-a", "__http-a", "__HOST-Http-a"]),
+    *(("__Host-a", "b", {"secure": True, **options}) for options in [{"path": "/p"}, {"domain": "e.com"}]),
+    *((name, "b", {"secure": True, "httponly": False}) for name in ["__Http-a", "__Host-Http-a"]),
+    *(("a", "b", {"path": path}) for path in ["/; Secure", "/\n", "p", "/" * 1025, "/" + "\u00fc" * 512]),
+    *(("a", "b", {"domain": name}) for name in ["e.com; Secure", "..", "a..b", "b\u00fccher.de", "e.com:1", "[::1]"]),
 ]
 
 
-@pytest.mark.parametrize("name, value, options", NO_COOKIES, ids=str)
-def test_cookie_that_browsers_would_refuse_or_misread_is_a_value_error(name, value, options):
+@pytest.mark.parametrize(
+    "name, value, options, kept",
+    [(*row, True) for row in COOKIES_THAT_BROWSERS_KEEP] + [(*row, False) for row in NO_COOKIES],
+    ids=lambda value: repr(value)[:40],
+)
+def test_cookie_is_a_value_error_exactly_where_browsers_would_refuse_or_misread_it(name, value, options, kept):
+    """RFC 6265bis sections 5.6 and 5.7."""
+
     def handler(context):
-        with pytest.raises(ValueError):
+        with contextlib.nullcontext() if kept else pytest.raises(ValueError):
             context.response.cookie(name, value, **options)
         return "fine"
 
-    assert "Set-Cookie" not in answer(handler, raise_errors=True).headers
+    assert ("Set-Cookie" in answer(handler, raise_errors=True).headers) == kept
 
 
-def kept_by_a_browser(line):
-    """What a browser makes of a Set-Cookie line that came by https (RFC 6265bis sections 5.6 and 5.7), None if nothing.
-
-    The domain is taken for one that fits the host, if it can be the name of a host at all.
-    """
-    pair, *parts = line.split(";")
-    name, _, value = pair.partition("=")
-    given = (part.strip().partition("=") for part in parts)
-    kept = {attribute: text for attribute, _, text in given if len(text.encode()) <= 1024}
-    path = kept.get("Path", "") if kept.get("Path", "").startswith("/") else None
-    domain, secure, httponly = kept.get("Domain"), "Secure" in kept, "HttpOnly" in kept
-    labels = ("a" if domain is None else domain[1:] if domain.startswith(".") else domain).split(".")
-    promise = name.lower()
-    refused = (
-        len((name + value).encode()) > 4096
-        or not all(label and all(c.isascii() and (c.isalnum() or c in "-_") for c in label) for label in labels)
-        or (promise.startswith("__secure-") and not secure)
-        or (promise.startswith("__host-") and not (secure and path == "/" and domain is None))
-        or (promise.startswith("__http-") and not (secure and httponly))
-        or (promise.startswith("__host-http-") and not httponly)
-    )
-    found = {"name": name, "value": value, "path": path, "domain": domain, "secure": secure, "httponly": httponly}
-    return None if refused else found
-
-
-PREFIXES = ["", "__Secure-", "__Host-", "__Http-", "__Host-Http-", "__Hos-", "x__Host-"]
-PATHS = ["/", "/p", "p", "", None, "/" * 1024, "/" * 1025, "/" + "\u00fc" * 511, "/" + "\u00fc" * 512]
-DOMAINS = [None, "", "example.com", ".example.com", "..", "a..b", "b\u00fccher.example", "e.com:1", "e com", "[::1]"]
-SIZED = ["x" * 4000, "x" * 4090, "x" * 4096, "\u00fc" * 2040, "\u00fc" * 2048]
-
-
-# A name with a prefix, a long value and a strange path or domain depend on one another in nothing but the prefix.
-@given(
-    st.sampled_from(PREFIXES),
-    st.sampled_from([str, str.lower, str.upper]),
-    st.tuples(st.sampled_from(SIZED), st.just("/"), st.none())
-    | st.tuples(st.just("v"), st.sampled_from(PATHS), st.sampled_from([None, "example.com"]))
-    | st.tuples(st.just("v"), st.just("/"), st.sampled_from(DOMAINS)),
-    st.booleans(),
-    st.booleans(),
-)
-def test_cookie_is_refused_where_a_browser_would_keep_another_one_or_none(prefix, spell, content, secure, httponly):
-    value, path, domain = content
-    asked = {"name": spell(prefix + "a"), "value": value, "path": path or None, "domain": domain or None}
-    asked.update(secure=secure, httponly=httponly)
-    plain = f"{asked['name']}={value}" + (f";Domain={domain}" if domain else "") + (f";Path={path}" if path else "")
-    plain += ";Secure" * secure + ";HttpOnly" * httponly
-
-    def handler(context):
-        options = {"path": path, "domain": domain, "secure": secure, "httponly": httponly}
-        if kept_by_a_browser(plain) == asked:
-            context.response.cookie(asked["name"], value, **options)
-        else:
-            with pytest.raises(ValueError):
-                context.response.cookie(asked["name"], value, **options)
-
-    lines = answer(handler, raise_errors=True).headers.getall("Set-Cookie")
-    assert [kept_by_a_browser(line.encode("latin-1").decode()) for line in lines] in ([], [asked])
+def test_expires_that_is_meant_as_max_age_is_a_value_error_that_says_so():
+    """Issue: cookie(expires=3600) meant 1970."""
+    with pytest.raises(ValueError, match="max_age=3600"):
+        answer(lambda context: context.response.cookie("a", "b", expires=3600), raise_errors=True)
 
 
 @pytest.mark.parametrize("name", ["a", "__Host-a", "__secure-a", "__Http-a"])
@@ -4221,16 +3859,19 @@ def test_iterator_that_has_ended_or_failed_is_never_asked_again_and_closed_once(
     assert (feed.asked_again, feed.closed) == (0, 1)
 
 
-def test_stream_that_failed_before_it_was_sent_does_not_end_as_though_it_were_whole():
-    """Whoever catches what send() raises cannot send the rest of it."""
-    feed, causes = Feed("", ValueError()), []
+@pytest.mark.parametrize("failure", [ValueError("chunk"), None], ids=["stream", "session"])
+def test_stream_whose_send_failed_cannot_be_sent_again_as_though_it_were_whole(failure):
+    feed, causes = Feed("" if failure else "first", *([failure] if failure else ["second"])), []
 
     def send_twice(context):
         context.response.stream(feed)
-        with contextlib.suppress(ValueError):
+        if not failure:
+            context.session["odd"] = object()
+        with contextlib.suppress(ValueError, TypeError):
             context.response.send()
+        context.session.clear()
 
-    app = WebApp()
+    app = WebApp(secret_key=KEY)
     app.get("/", send_twice)
     app.error(lambda context, cause, status: causes.append(type(cause)))
     assert client(app).get("/").text == "500 Internal Server Error"
@@ -4274,76 +3915,11 @@ def test_stream_that_is_not_taken_is_closed(build):
 
 
 def test_iterator_of_what_is_streamed_is_closed_with_it():
-    """PyPy would leave it to the garbage collector."""
     inner, outer = Feed("a", "b"), type("Rows", (Feed,), {"__iter__": lambda self: inner})()
     _, _, body = begin_request(feeding_app("stream", outer))
     next(iter(body))
     body.close()
     assert (inner.closed, outer.closed, inner.over) == (1, 1, False)
-
-
-class NamesNothing:
-    """Answers every question about itself with `outcome`, or fails with it; fails as a hook, too."""
-
-    def __init__(self, outcome):
-        vars(self)["outcome"] = outcome
-
-    def __getattr__(self, *name):
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        return self.outcome
-
-    __repr__ = __str__ = __eq__ = __getattr__
-    __hash__ = None
-
-    def __call__(self, *args):
-        raise ZeroDivisionError
-
-
-class NamelessType(type):
-    def __getattribute__(cls, name):
-        if name == "__qualname__":
-            raise LookupError
-        return super().__getattribute__(name)
-
-
-UNNAMED = {
-    "metaclass": NamelessType("Nameless", (), {"__call__": NamesNothing.__call__})(),
-    "class with a line end": type("A\nB", (), {"__call__": NamesNothing.__call__})(),
-    "name with a line end": NamesNothing("A\nB"),
-    "raises": NamesNothing(LookupError()),
-    "no str": NamesNothing(5),
-    "partial of a partial": functools.partial(functools.partial(NamesNothing(object()))),
-    "method": NamesNothing(LookupError()).__call__,
-    "builtin": [].__getitem__,
-}
-
-
-@pytest.mark.parametrize("kind", ["before", "after", "error", "on_close", "handler", "executor"])
-@pytest.mark.parametrize("fails", UNNAMED.values(), ids=UNNAMED)
-def test_what_fails_and_whose_name_cannot_be_had_never_escapes(kind, fails):
-    app = WebApp()
-
-    @app.get("/")
-    def handler(context):
-        response = context.response
-        do = {"on_close": context.on_close, "handler": response.send, "executor": context.add_executor}
-        do.get(kind, lambda fails: None)(fails)
-        if kind == "error":
-            raise HttpException(500)
-        return "answer"
-
-    if kind in ("before", "after", "error"):
-        with contextlib.suppress(LookupError, ValueError, TypeError):  # of the signature that cannot be had either
-            getattr(app, kind)(fails)
-    with Log() as log:
-        response = client(app).get("/")
-    assert response.status in (200, 500)
-    assert all(record.getMessage().isprintable() for record in log.records)
-    if kind == "on_close":
-        [record] = log.records
-        assert (response.text, record.stage) == ("answer", "on_close")
-        assert record.hook.isprintable()
 
 
 A_FILE = MULTIPART_BODY.replace(b'"a"', b'"a"; filename="a"')
@@ -4359,14 +3935,13 @@ def test_interrupt_in_an_on_close_callback_passes_when_the_others_have_run(inter
         files.append(context.request.files["a"].file)
         context.on_close(lambda: app.seen.append("first"))
         context.on_close(functools.partial(raiser(interrupt(2)), None))
-        context.on_close(lambda: context.on_close(lambda: app.seen.append("added while closing")))
         context.on_close(functools.partial(raiser(interrupt(1)), None))
         return iter(["text"]) if body == "stream" else "text"
 
     app.post("/", upload)
     with Log() as log, pytest.raises(interrupt):
         client(app).post("/", body=A_FILE, headers={"Content-Type": MULTIPART})
-    assert app.seen == ["added while closing", "first", "on_complete"]
+    assert app.seen == ["first", "on_complete"]
     assert (files[0].closed, log.records) == (True, [])
 
 
@@ -4419,48 +3994,53 @@ class Says(Executor):
 def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
     app, calls = WebApp(), []
 
-    class Last(Executor):
-        def execute(self, context):
-            calls.append("class")
-            return "the end"
-
     class Adding(Executor):
         def execute(self, context):
             calls.append("instance")
-            context.add_executor(Last)
-            context.add_executor(lambda context: calls.append("never reached"))
+            context.add_executor(Says)
+            context.add_executor(raiser(AssertionError("behind an answer")))
 
     app.before(lambda context: context.add_executor(lambda context: calls.append("added by a before hook")))
-    app.after(lambda context: context.add_executor(Last))
 
     @app.get("/{id:int}", lambda context: context.add_executor(Adding()))
     def handler(context, id):
         context.add_executor(lambda context, id: calls.append(f"function {id}"))
         calls.append("handler")
 
-    with Log() as log:
-        assert client(app).get("/5").text == "the end"
-    assert calls == ["handler", "added by a before hook", "instance", "function 5", "class"]
-    assert log.hooks_that_failed() == ["after"]  # there it comes too late for any route
+    assert client(app).get("/5").text == "made"
+    assert calls == ["handler", "added by a before hook", "instance", "function 5"]
 
 
-def test_executor_that_is_added_after_a_failure_comes_too_late():
+@pytest.mark.parametrize(
+    "asked, stage", [("/in/route", "inner_after"), ("/route", "outer_error"), ("/nowhere", "outer_error")]
+)
+def test_executor_that_is_added_behind_the_route_or_after_a_failure_comes_too_late(asked, stage):
+    seen = see(asked, outer_handler="1 / 0", **{stage: "context.add_executor(lambda context: 'never reached')"})
+    assert "never" not in seen.answer and seen.log[-1] == f"ERROR {stage.partition('_')[2]} {stage}"
+
+
+def test_handler_that_answers_drops_the_queue_and_one_that_builds_does_not():
+    for handler, sent in {"'mine'": "mine", "response.text('mine')": "mine", "response.text('a') and None": "late"}.items():
+        app = WebApp()
+        app.before(lambda context: context.add_executor(lambda context: "late"))
+        app.get("/", does(handler))
+        assert client(app).get("/").text == sent
+
+
+@pytest.mark.parametrize(
+    "executor, made",
+    [(Says, "made"), (lambda: Says("a"), "a"), (functools.partial(Says, "a"), "a"), (lambda a="a": Says(a), "a"),
+     (Says("a").again, "a")],
+)  # fmt: skip
+def test_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(executor, made):
     app = WebApp()
-    app.get("/boom")(raiser(ValueError()))
-    app.error(lambda context, cause, status_code: context.add_executor(lambda context: "never reached"))
-    with Log() as log:
-        assert [client(app).get(path).status for path in ("/boom", "/missing")] == [500, 404]
-    assert log.hooks_that_failed() == ["error", "error"]
+    app.get("/{name}", executor)
+    assert client(app, raise_errors=True).get("/x").text == made
 
 
 def test_factory_is_called_for_every_request_and_must_make_an_executor():
     app, made = WebApp(), []
-
-    def factory():
-        made.append(Says(str(len(made))))
-        return made[-1]
-
-    app.get("/", factory)
+    app.get("/", lambda: made.append(Says(str(len(made)))) or made[-1])
     app.get("/none", lambda: None)(lambda context: "not reached")
     app.get("/class", lambda: Says)
     browser = client(app, raise_errors=True)
@@ -4473,7 +4053,7 @@ def test_factory_is_called_for_every_request_and_must_make_an_executor():
 # ---- routes and scopes: declaring ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["PROPFIND", "purge", "M-SEARCH", "TRACE"])
+@pytest.mark.parametrize("method", ["PROPFIND", "purge", "M-SEARCH"])
 def test_any_other_token_is_a_method_and_methods_have_case(method):
     app = WebApp()
     app.route(method, "/a")(lambda context: "called")
@@ -4481,6 +4061,13 @@ def test_any_other_token_is_a_method_and_methods_have_case(method):
     assert browser.request(method, "/a").text == "called"
     missed = browser.request(method.swapcase(), "/a")
     assert (missed.status, missed.headers["Allow"]) == (405, method)
+
+
+def test_a_get_route_answers_head_with_the_same_headers_and_no_body():
+    app = WebApp()
+    app.get("/a")(lambda context: context.response.header("X-Mine", "1").text("answer"))
+    got, head = client(app).get("/a"), client(app).head("/a")
+    assert (head.status, head.body, dict(head.headers)) == (200, b"", dict(got.headers))
 
 
 SAME_ROUTE = [
@@ -4492,31 +4079,17 @@ SAME_ROUTE = [
 @pytest.mark.parametrize("first, second", SAME_ROUTE)
 def test_one_method_and_shape_twice_is_a_value_error_with_both_patterns_and_both_places(first, second):
     app = WebApp()
-    app.get(first)
+    app.any(first)
     line = sys._getframe().f_lineno - 1
     with pytest.raises(ValueError) as caught:
         app.path("/").get(second)
-    message = str(caught.value)
-    places = re.findall(re.escape(os.path.basename(__file__)) + r":(\d+)", message)
+    places = re.findall(re.escape(os.path.basename(__file__)) + r":(\d+)", str(caught.value))
     assert sorted(map(int, places)) == [line, line + 3]
-    assert "/" + first.strip("/") in message and "/" + second.strip("/") in message
-
-
-def test_route_for_any_method_collides_with_one_of_them_and_leaves_none_of_its_own_behind():
-    app = WebApp()
-    app.any("/a/{x}")
-    for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
-        with pytest.raises(ValueError, match=HERE):
-            app.path("/a").route(method, "{y}")
-    app = WebApp()
-    app.post("/a")(lambda context: "posted")
-    with pytest.raises(ValueError):
-        app.any("/a")
-    assert ([route.method for route in app.routes()], client(app).post("/a").text) == (["POST"], "posted")
+    assert all("/" + pattern.strip("/") in str(caught.value) for pattern in (first, second))
 
 
 def function(parameters):
-    """A function with these parameters, that tells what it was given as a and b."""
+    """A function with these parameters; it returns what it was given as a and b."""
     return eval(f"lambda {parameters}: given_as_a_and_b(locals())")
 
 
@@ -4536,40 +4109,24 @@ class Shop:
     __call__ = both
 
 
-def hiding(function, parameters="*args, **kwargs"):
-    """What a decorator makes of a function: one with other parameters, that calls it."""
-    return {
-        "*args, **kwargs": lambda *args, **kwargs: function(*args, **kwargs),
-        "context, *values": lambda context, *values: function(context, *values),
-        "context, **values": lambda context, **values: function(context, **values),
-    }[parameters]
+def hiding(function):
+    """Decorate a function without functools.wraps."""
+    return lambda *args, **kwargs: function(*args, **kwargs)
 
 
-def wrapping(function, parameters="*args, **kwargs"):
-    return functools.wraps(function)(hiding(function, parameters))
+def wrapping(function):
+    return functools.wraps(function)(hiding(function))
 
 
-GOOD_PARAMETERS = [
-    "context", "context, a, b", "context, b, a", "request_context, *, b, a", "context, a, b, /", "context, **values",
-    "context, a='-', b=0", "context, a, b, more=1",
+GOOD_HANDLERS = [
+    *map(function, ["context", "context, a, b", "context, b, a", "request_context, *, b, a", "context, **values",
+                    "context, a='-', b=0", "context, a, b, more=1"]),
+    Shop(), Shop().both, Shop.static, functools.partial(function("joint, context, a, b"), " "),
+    hiding(function("context, a, b")), wrapping(function("context")), wrapping(wrapping(function("context, *, b, a"))),
 ]  # fmt: skip
-GOOD_HANDLERS = {
-    **{parameters: function(parameters) for parameters in GOOD_PARAMETERS},
-    "bound method": Shop().both,
-    "static method": Shop.static,
-    "callable object": Shop(),
-    "partial": functools.partial(function("joint, context, a, b"), " "),
-    "decorator that hides": hiding(function("context, a, b")),
-    "decorator that wraps": wrapping(function("context, a, b")),
-    "decorator that wraps the context": wrapping(function("context")),
-    "decorator that wraps a method": wrapping(Shop().both),
-    "decorator that passes names": wrapping(function("context, b, a"), "context, **values"),
-    "decorator that passes positions": wrapping(function("context, a, b"), "context, *values"),
-    "decorators on each other": wrapping(wrapping(function("context, *, b, a"))),
-}
 
 
-@pytest.mark.parametrize("handler", GOOD_HANDLERS.values(), ids=GOOD_HANDLERS)
+@pytest.mark.parametrize("handler", GOOD_HANDLERS)
 def test_handler_takes_the_context_alone_or_with_exactly_the_names_of_the_pattern(handler):
     app = WebApp()
     assert app.get("/decorated/{a}/{b:int}")(handler) is handler
@@ -4578,7 +4135,7 @@ def test_handler_takes_the_context_alone_or_with_exactly_the_names_of_the_patter
         assert client(app, raise_errors=True).get(path).text == "x 7"
 
 
-def test_handler_that_serves_two_routes_may_have_a_default_for_what_one_of_them_lacks():
+def test_default_of_a_parameter_serves_a_route_that_lacks_it_and_a_loop():
     app = WebApp()
 
     @app.get("/hello")
@@ -4586,53 +4143,29 @@ def test_handler_that_serves_two_routes_may_have_a_default_for_what_one_of_them_
     def hello(context, name="Stranger"):
         return f"Hello {name}"
 
-    assert [client(app).get(path).text for path in ("/hello", "/hello/Ada")] == ["Hello Stranger", "Hello Ada"]
-
-
-EXECUTORS = {
-    "made": Says,
-    "by a lambda": lambda: Says("by a lambda"),
-    "by a partial": functools.partial(Says, "by a partial"),
-    "by default": lambda word="by default": Says(word),
-    "by a method": Says("by a method").again,
-}
-
-
-@pytest.mark.parametrize("made, executor", EXECUTORS.items(), ids=EXECUTORS)
-def test_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(made, executor):
-    app = WebApp()
-    app.get("/{name}", executor)
-    assert client(app, raise_errors=True).get("/x").text == made
+    for name in ("Bo", "Cy"):
+        app.get(f"/bye/{name}")(lambda context, name=name: f"Bye {name}")
+    asked = {"/hello": "Hello Stranger", "/hello/Ada": "Hello Ada", "/bye/Bo": "Bye Bo", "/bye/Cy": "Bye Cy"}
+    assert {path: client(app).get(path).text for path in asked} == asked
 
 
 HOOK_PARAMETERS = [
-    "", "context", "c", "context, more=1", "context, *, needed", "context, cause", "context, *more", "*args",
-    "context, **more", "context, cause, status_code", "c, e, s", "context, cause=None, status_code=500, more=1",
-    "*args, **more", "context, cause, status_code, more",
+    "", "context", "context, more=1", "context, *, needed", "context, cause", "*args", "context, **more",
+    "context, cause, status_code", "context, cause=None, status_code=500, more=1", "context, cause, status_code, more",
 ]  # fmt: skip
-HOOKS = {
-    **{parameters: eval(f"lambda {parameters}: None") for parameters in HOOK_PARAMETERS},
-    "bound method without context": Shop().none,
-    "bound method of one": types.MethodType(lambda self, context: None, 1),
-    "bound method of three": types.MethodType(lambda self, context, cause, status_code: None, 1),
-    "callable object": type("Watcher", (), {"__call__": lambda self, context, *more: None})(),
-    "partial that leaves one": functools.partial(lambda context, cause, status_code: None, 1, 2),
-    "partial that leaves two": functools.partial(lambda context, cause, status_code: None, 1),
-    "partial with a keyword": functools.partial(lambda context, cause, status_code: None, status_code=1),
-    "partial of a builtin": functools.partial(print, file=io.StringIO()),
-    "wrapped": wrapping(lambda context: None),
-    "wrapped of two": wrapping(lambda context, cause: None),
-    "wrapped of three": wrapping(lambda context, cause, status_code: None),
-    "builtin": [].append,
-}
+HOOKS = [
+    *(eval(f"lambda {parameters}: None") for parameters in HOOK_PARAMETERS), Shop().none, Shop().both, [].append,
+    functools.partial(lambda context, cause, status_code: None, 1, 2), wrapping(lambda context: None),
+    functools.partial(lambda context, cause, status_code: None, status_code=1),
+    wrapping(lambda context, cause, status_code: None),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("hook", HOOKS.values(), ids=HOOKS)
-def test_hook_is_what_can_be_called_with_its_positional_arguments_all_else_is_a_type_error_that_says_where(hook):
+@pytest.mark.parametrize("hook", HOOKS)
+def test_hook_can_be_called_with_its_positional_arguments_or_is_a_type_error_that_says_where(hook):
     """Contract 2.1, design 3.1."""
     for kind, arguments in {"before": (None,), "after": (None,), "error": (None, None, None)}.items():
         app = WebApp()
-        app.get("/fails")(lambda context: context.request.query["missing"])
         try:
             hook(*arguments)
         except TypeError:
@@ -4642,7 +4175,7 @@ def test_hook_is_what_can_be_called_with_its_positional_arguments_all_else_is_a_
         else:
             assert getattr(app, kind)(hook) is hook
         with Log() as log:
-            assert client(app).get("/fails").status == 400
+            assert client(app).get("/nowhere").status == 404
         assert log.levels() == ["DEBUG"]
 
 
@@ -4654,36 +4187,36 @@ async def asynchronous_generator(context):
     yield ""
 
 
-class AsynchronousShop:
-    async def __call__(self, context):
-        return ""
-
-
 BAD_PATTERNS = [
     "/{a", "/a}", "/{", "/}{", "/{a}b", "/b{a}", "/{a}{b}", "/{{a}}", "/{a/b}", "/{}", "/{1a}", "/{a-b}", "/{a b}",
     "/{:int}", "/{a:}", "/{a:float}", "/{a:INT}", "/{a:int:int}", "/{a:path}/b", "/{a:path}/{b:path}", "/{a}/{a}",
     "/{a}/x/{a:int}",
+    # Nearly always a mistake: a query, a fragment, a regular expression, a whole URL (design 3.1).
+    "/q?a=1", "/a?", "/frag#x", r"/re/(\d+)", "\\a", "http://localhost/a", "://",
 ]  # fmt: skip
-BAD_METHODS = [
-    "", "GE T", "GET ", "G\n", "GET\0", "GÉT", "GET,POST", "get", "Get", "post", "head", "options", None, 5,
-]  # fmt: skip
+BAD_METHODS = ["", "GE T", "GET ", "G\n", "GET\0", "GÉT", "GET,POST", "get", "Get", "post", "options", None, 5]
 BAD_HANDLERS = [
     *map(function, ["", "context, a", "context, a, b, c", "context, a, c", "*, context", "context, a, b, *, c"]),
-    function("context, b, a, /"), coroutine, asynchronous_generator, functools.partial(coroutine), AsynchronousShop(),
-    Shop().none, Shop, wrapping(function("context, a")), None, "handler",
+    coroutine, asynchronous_generator, functools.partial(coroutine), Shop().none, Shop,
+    wrapping(function("context, a")), None, "handler",
     functools.partial(function("context, a, b"), None, "a", "b"),
 ]  # fmt: skip
+BAD_METHODS_OF_EXECUTORS = [*map(function, ["", "self, *, context", "self, context, more"]), coroutine]
 NEEDY = type("Needy", (Executor,), {"__init__": lambda self, word: None})
-BAD_EXECUTORS = [Says(), NEEDY, dict, WebApp, AsynchronousShop().__call__, [Says], 5, None, "name"]
+BAD_EXECUTORS = [Says(), NEEDY, dict, WebApp, coroutine, [Says], 5, None, "name"]
 DECORATED = [
     # pattern, handler, what it must take
     ("/", lambda context, a: "", "(context)"),
     ("/{a}/{b}", lambda context, a: "", "(context) or (context, a, b)"),
-    ("/{id}", lambda context, uid=None: "", "(context) or (context, id)"),
     ("/{name}", lambda name: name, "(context) or (context, name)"),  # it would be given the context as the name
 ]
 
-# A declaration that is refused at once, the error, and what it says beside the place.
+
+def page(context, n: int = 5):
+    """A function whose author expects the query's n."""
+
+
+# A declaration that is refused at once, the error, and words of the message beside the place.
 REFUSED_DECLARATIONS = [
     *((lambda app, pattern=pattern: app.get(pattern), ValueError, repr(pattern)) for pattern in BAD_PATTERNS),
     *((lambda app, pattern=pattern: app.path(pattern), ValueError, repr(pattern)) for pattern in BAD_PATTERNS),
@@ -4691,17 +4224,16 @@ REFUSED_DECLARATIONS = [
     (lambda app: app.path("/{rest:path}"), ValueError, "path"),
     *((lambda app, pattern=pattern: app.get(pattern), TypeError, "pattern") for pattern in (None, 5, b"/a", ["a"])),
     *((lambda app, method=method: app.route(method, "/a"), ValueError, repr(method)) for method in BAD_METHODS),
-    *(
-        (lambda app, bad=bad: app.get("/{a}/{b:int}")(bad), TypeError, getattr(bad, "__name__", ""))
-        for bad in BAD_HANDLERS
-    ),
+    *((lambda app, bad=bad: app.get("/{a}/{b:int}")(bad), TypeError, "") for bad in BAD_HANDLERS),
     *((lambda app, bad=bad: app.get(bad[0])(bad[1]), TypeError, f"must take {bad[2]} (") for bad in DECORATED),
     *((lambda app, bad=bad: app.get("/", bad), TypeError, "") for bad in BAD_EXECUTORS),
-    *(
-        (lambda app, bad=bad: app.before(bad), TypeError, "")
-        for bad in (coroutine, AsynchronousShop(), None, "hook", 404)
-    ),
+    *((lambda app, bad=bad: app.before(bad), TypeError, "") for bad in (coroutine, None, "hook", 404)),
     *((lambda app, bad=bad: app.error(bad), TypeError, "") for bad in (asynchronous_generator, None, "hook", 404)),
+    *((lambda app, bad=bad: new_class(Executor, execute=bad), TypeError, "") for bad in BAD_METHODS_OF_EXECUTORS),
+    (lambda app: new_class(new_class(object, execute=function("")), Executor), TypeError, "must take (self, context)"),
+    # An annotated parameter with a default that is not in the pattern never gets the query's value.
+    *((lambda app, path=path: app.get(path)(page), TypeError, "query") for path in ("/", "/{id}")),
+    (lambda app: app.get("/", page), TypeError, "query"),
 ]
 
 
@@ -4714,25 +4246,24 @@ def test_declaration_that_cannot_work_is_an_error_at_once_that_says_what_and_whe
     assert [list(route.handlers) for route in app.routes()] in ([], [[]])
 
 
-def test_routes_are_listed_by_pattern_then_method_with_their_scope_and_handlers_which_seals_and_changes_nothing():
-    def handle(context):
-        return "answer"
+def test_parameter_matches_a_segment_that_contains_what_no_pattern_may():
+    assert routed("/{a}").get("/%3F%23%5C%3A").json == ["/{a}", {"a": "?#\\:"}]
 
+
+def test_routes_are_listed_by_pattern_then_method_with_their_scope_and_handlers():
     app = WebApp()
     inner = app.path("/a")
-    inner.post("/b/", Says)(handle)
-    app.get("/c")(handle)
+    inner.post("/b/", Says)(nothing)
+    app.get("/c")(nothing)
     app.routes().clear()
-    inner.get("b")(handle)
-    app.route("PROPFIND", "/A", handle)
-    listed = [(route.method, route.pattern, route.scope, list(route.handlers)) for route in app.routes()]
-    assert listed == [
-        ("PROPFIND", "/A", app, [handle]),
-        ("GET", "/a/b", inner, [handle]),
-        ("POST", "/a/b", inner, [Says, handle]),
-        ("GET", "/c", app, [handle]),
+    inner.get("b")(nothing)
+    app.route("PROPFIND", "/A", nothing)
+    assert [(route.method, route.pattern, route.scope, list(route.handlers)) for route in app.routes()] == [
+        ("PROPFIND", "/A", app, [nothing]),
+        ("GET", "/a/b", inner, [nothing]),
+        ("POST", "/a/b", inner, [Says, nothing]),
+        ("GET", "/c", app, [nothing]),
     ]
-    assert client(app).get("/c").text == "answer"
 
 
 # ---- routes and scopes: matching -------------------------------------------------------------------------------------
@@ -4754,15 +4285,11 @@ INTEGERS = {
 
 
 @pytest.mark.parametrize("segment, expected", INTEGERS.items())
-def test_int_is_a_minus_at_most_and_up_to_18_digits_of_ascii(segment, expected):
+def test_int_is_up_to_18_digits_of_ascii_and_perhaps_a_minus(segment, expected):
     response = routed("/{n:int}").get(f"/{segment}")
     assert response.status == (404 if expected is None else 200)
     if expected is not None:
         assert response.json == ["/{n:int}", {"n": expected}]
-
-
-def test_one_of_the_brackets_that_other_frameworks_use_is_a_literal():
-    assert routed("/<a", "/b>").get("/b>").json == ["/b>", {}]
 
 
 def test_parameters_arrive_percent_decoded_and_a_path_parameter_joins_its_segments():
@@ -4772,34 +4299,33 @@ def test_parameters_arrive_percent_decoded_and_a_path_parameter_joins_its_segmen
     assert browser.get("/all/a%20b//c/").json[1] == {"a": "a b/c"}
 
 
-ENCODED_SLASHES = {
-    # name: (environment, segments behind /f)
-    "REQUEST_URI": ({"REQUEST_URI": "/f/a%2Fb"}, ["a/b"]),
-    "RAW_URI": ({"REQUEST_URI": "", "RAW_URI": "/f/a%2Fb"}, ["a/b"]),
-    "small letters": ({"REQUEST_URI": "/f/a%2fb"}, ["a/b"]),
-    "with a query": ({"REQUEST_URI": "/f/a%2Fb?c=%2F/d"}, ["a/b"]),
-    "absolute form": ({"REQUEST_URI": "http://localhost:8/f/a%2Fb"}, ["a/b"]),
-    "empty segments": ({"REQUEST_URI": "//f//a%2Fb/", "PATH_INFO": "//f//a/b/"}, ["a/b"]),
-    "SCRIPT_NAME": ({"REQUEST_URI": "/app/f/a%2Fb", "SCRIPT_NAME": "/app"}, ["a/b"]),
-    "escaped SCRIPT_NAME": ({"REQUEST_URI": "/my%20app/f/a%2Fb", "SCRIPT_NAME": "/my app"}, ["a/b"]),
-    "as cheroot does": ({"REQUEST_URI": "/f/a%2Fb%20c", "PATH_INFO": "/f/a%2Fb c"}, ["a/b c"]),
-    "escaped twice": ({"REQUEST_URI": "/f/a%252Fb", "PATH_INFO": "/f/a%2Fb"}, ["a%2Fb"]),
-    "escaped once and twice": ({"REQUEST_URI": "/f/a%2Fb%252Fc", "PATH_INFO": "/f/a/b%2Fc"}, ["a/b%2Fc"]),
-    "only in the query": ({"REQUEST_URI": "/f/a/b?c=%2F"}, ["a", "b"]),
-    "no raw target": ({"REQUEST_URI": ""}, ["a", "b"]),
-    "another path": ({"REQUEST_URI": "/old%2Fpath"}, ["a", "b"]),
-    "a longer path": ({"REQUEST_URI": "/f/a%2Fb/c"}, ["a", "b"]),
-    "SCRIPT_NAME is not in the target": ({"REQUEST_URI": "/f/a%2Fb", "SCRIPT_NAME": "/app"}, ["a", "b"]),
-    "the target is below no SCRIPT_NAME": ({"REQUEST_URI": "/app/f/a%2Fb"}, ["a", "b"]),
-    "not a path": ({"REQUEST_URI": "%2F"}, ["a", "b"]),
-}
+# The raw target; PATH_INFO is "/f/a/b" and SCRIPT_NAME "" if they are not given; the segments behind /f.
+ENCODED_SLASHES = [
+    ("/f/a%2Fb", {}, ["a/b"]),
+    ("", {"RAW_URI": "/f/a%2Fb"}, ["a/b"]),
+    ("/f/a%2fb?c=%2F/d", {}, ["a/b"]),
+    ("http://localhost:8/f/a%2Fb", {}, ["a/b"]),
+    ("//f//a%2Fb/", {"PATH_INFO": "//f//a/b/"}, ["a/b"]),
+    ("/app/f/a%2Fb", {"SCRIPT_NAME": "/app"}, ["a/b"]),
+    ("/my%20app/f/a%2Fb", {"SCRIPT_NAME": "/my app"}, ["a/b"]),
+    ("/f/a%2Fb%20c", {"PATH_INFO": "/f/a%2Fb c"}, ["a/b c"]),  # as cheroot does
+    ("/f/a%252Fb", {"PATH_INFO": "/f/a%2Fb"}, ["a%2Fb"]),
+    ("/f/a%2Fb%252Fc", {"PATH_INFO": "/f/a/b%2Fc"}, ["a/b%2Fc"]),
+    # A target without such a slash, or one that does not agree with the path.
+    ("/f/a/b?c=%2F", {}, ["a", "b"]),
+    ("", {}, ["a", "b"]),
+    ("/old%2Fpath", {}, ["a", "b"]),
+    ("/f/a%2Fb/c", {}, ["a", "b"]),
+    ("/f/a%2Fb", {"SCRIPT_NAME": "/app"}, ["a", "b"]),
+    ("/app/f/a%2Fb", {}, ["a", "b"]),
+    ("%2F", {}, ["a", "b"]),
+]
 
 
-@pytest.mark.parametrize("environ, expected", ENCODED_SLASHES.values(), ids=ENCODED_SLASHES)
-def test_encoded_slash_stays_in_its_segment_where_the_raw_target_agrees_with_the_path(environ, expected):
-    browser = routed("/f/{a}", "/f/{a}/{b}")
-    found = browser.get("/f/a/b", environ=environ).json[1]
-    assert list(found.values()) == expected
+@pytest.mark.parametrize("target, environ, expected", ENCODED_SLASHES)
+def test_encoded_slash_stays_in_its_segment_if_the_raw_target_agrees_with_the_path(target, environ, expected):
+    found = routed("/f/{a}", "/f/{a}/{b}").get("/f/a/b", environ={"REQUEST_URI": target, **environ})
+    assert [*found.json[1].values()] == expected
 
 
 @pytest.mark.parametrize("path", ["/%FF", "/a/%C3", "/%ED%A0%80", "/a%2Fb/%C3", "/%C0%AF", "/a/%FF/../b"])
@@ -4808,17 +4334,13 @@ def test_path_that_is_not_utf_8_is_a_400(path):
     assert browser.get(path).status == browser.post(path).status == browser.delete(path).status == 400
 
 
-def test_path_of_ten_thousand_segments_matches_or_is_a_404():
+def test_path_of_ten_thousand_segments_and_pattern_of_300_parameters_match_or_are_a_404():
     path = "/a" * 10_000
     browser = routed("/a/{x}/a", "/{a}/{b:path}", "POST /a/a/a/a")
     assert browser.get(path).json == ["/{a}/{b:path}", {"a": "a", "b": path[3:]}]
     assert routed("/a/{x}/a", "/a/a/a/{y}").get(path).status == 404
-
-
-def test_pattern_of_many_parameters_matches():
     names = [f"p{number}" for number in range(300)]
-    pattern = "".join(f"/{{{name}}}" for name in names)
-    assert list(routed(pattern).get("/v" * 300).json[1]) == names
+    assert list(routed("".join(f"/{{{name}}}" for name in names)).get("/v" * 300).json[1]) == names
 
 
 METHODS = st.sampled_from(["GET", "HEAD", "POST"])
@@ -4834,7 +4356,7 @@ PATTERNS = st.tuples(st.lists(ONE_SEGMENT, max_size=4), st.sampled_from([[], [],
 
 
 def fits(pattern, segments):
-    """The parameters with which a pattern fits a path, None if it does not; tried one segment after the other."""
+    """Return the parameters with which a pattern fits a path, or None; it tries one segment after the other."""
     params = {}
     for position, (kind, text) in enumerate(pattern):
         rest = segments[position:]
@@ -4866,13 +4388,12 @@ def written(pattern):
 @example([("GET", (NAME,)), ("HEAD", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("HEAD", (NAME,)), ("GET", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("GET", (A, B)), ("GET", (NAME,)), ("POST", (A, NAME))], [("POST", ["a/b"], ONE), ("POST", ["a", "b"], ONE)])
-@example([("GET", (A, INT))], [("GET", ["a", "7"], ONE)])
 @example(  # of each kind of segment the first and the last choice, and the ways back
     [("GET", pattern) for pattern in [(SEVEN,), (INT,), (NAME,), (REST,), (A, REST), (SEVEN, NAME), (INT, REST)]]
     + [("GET", pattern) for pattern in [(INT, B), (INT, B, B), (NAME, NAME, B), (NAME, NAME)]],
     [("GET", path.split("/"), ONE) for path in "7 8 a b 7/a 8/b 8/x b/x 7/b/b 8/x/b b/x/b b/x/y a/x a/x/b".split()],
 )
-def test_router_chooses_what_trying_all_patterns_one_by_one_would_choose(routes, requests):
+def test_router_chooses_the_route_that_trying_all_patterns_one_by_one_would_choose(routes, requests):
     def handle(context):
         context.response.header("X-Chosen", ascii([context.route.method, context.route.pattern, context.params]))
         return "answer"
@@ -4881,7 +4402,7 @@ def test_router_chooses_what_trying_all_patterns_one_by_one_would_choose(routes,
     for method, pattern in routes:
         app.route(method, written(pattern))(handle)
     browser = client(app, raise_errors=True)
-    for method, segments, (slash, end) in requests * 2:  # what is remembered of the first time must not show
+    for method, segments, (slash, end) in requests:
         path = slash + slash.join(urllib.parse.quote(segment, safe="") for segment in segments) + end
         response = browser.request(method, path)
         fitting = [(name, pattern) for name, pattern in routes if fits(pattern, segments) is not None]
@@ -4901,24 +4422,252 @@ def test_router_chooses_what_trying_all_patterns_one_by_one_would_choose(routes,
             assert response.status == 404
 
 
+# ---- the application: guards -----------------------------------------------------------------------------------------
+#
+# `on_request`, a `before` hook or an executor that has answered ends the request (design 3.1). These are the ways to
+# answer, with the status and the body that are sent, and what a guard may do without answering.
+
+ANSWERS = {
+    "'no'": "200 no",
+    "''": "200",
+    "[]": "200 []",
+    "iter('no')": "200 no",
+    "response.send('no')": "200 no",
+    "response.send('no') and None": "200 no",
+    "response.text('no')": "200 no",
+    "response.text('')": "200",
+    "response.json('a', 1)": '200 {"a": 1}',
+    "response.code(201)": "201",
+    "response.code(204)": "204",
+    "response.code(300) and None": "300",
+    "response.code(403)": "403",
+    "response.code(403) and None": "403",
+    "response.code(503).header('Retry-After', '9') and None": "503",
+    "response.code(403).text('no') and None": "403 no",
+    "response.redirect('/login')": "303 303 See Other",
+    "response.redirect('/login') and None": "303 303 See Other",
+}
+PASSES = [
+    "None", "response.header('X-A', 'b') and None", "response.cookie('a', 'b') and None", "context.session.update(a=1)",
+    "response.code(299) and None", "response.text('built') and None", "response.json('a', 1) and None",
+]  # fmt: skip
+PLACES = ["on_request", *(f"before {depth}" for depth in range(3)), "function", "class", "handler", "queued function",
+          "queued class"]  # fmt: skip
+
+
+def with_guards(guards):
+    """Return an application with these pairs of place and expression, in the order in which they run, and its calls."""
+    calls = []
+
+    def guards_at(place):
+        def guard(number, expression):
+            return lambda context, *_: calls.append(number) or acting(expression)(context)
+
+        return [guard(number, expression) for number, (where, expression) in enumerate(guards) if where == place]
+
+    def executor(guard):
+        return new_class(Executor, execute=lambda self, context: guard(context))
+
+    def on_request(self, context):
+        for queued in [*guards_at("queued function"), *map(executor, guards_at("queued class"))]:
+            context.add_executor(queued)
+        return next(iter(guards_at("on_request")), nothing)(context)
+
+    app = scope = new_class(on_request=on_request, on_complete=lambda self, context: calls.append("on_complete"))(
+        secret_key=KEY
+    )
+    app.after(lambda context: calls.append("after"))
+    for depth in range(3):
+        for hook in guards_at(f"before {depth}"):
+            scope.before(hook)
+        scope = scope.path("")
+    chain = [*guards_at("function"), *map(executor, guards_at("class")), *guards_at("handler")]
+    scope.get("/", *chain, *([] if chain else [nothing]))
+    return app, calls
+
+
+DOES = st.sampled_from([*ANSWERS, HttpException(403)]) | st.sampled_from(PASSES)
+GUARDS = st.tuples(st.sampled_from(PLACES[1:]), DOES)
+
+
+@given(DOES.map(lambda expression: ("on_request", expression)), st.lists(GUARDS, max_size=7))
+def test_nothing_runs_behind_a_guard_that_has_answered_but_after_hooks_and_on_complete(on_request, guards):
+    """A handler that answers drops the queue in the same way. Behind on_request, only on_complete runs."""
+    guards = [on_request, *sorted(guards, key=lambda guard: PLACES.index(guard[0]))]
+    app, calls = with_guards(guards)
+    with Log():
+        client(app).get("/")
+    answered = [number for number, (_, expression) in enumerate(guards) if expression not in PASSES]
+    ran = [*range(answered[0] + 1 if answered else len(guards))]
+    ended = answered and guards[answered[0]][0] == "on_request" and isinstance(guards[answered[0]][1], str)
+    assert calls == [*ran, *([] if ended else ["after"]), "on_complete"]
+
+
+@pytest.mark.parametrize("expression, sent", ANSWERS.items())
+def test_answer_of_a_guard_is_sent_and_no_error_hook_runs(expression, sent):
+    for place in PLACES:
+        app, calls = with_guards([(place, expression)])
+        app.error(lambda context, cause, status: "an error hook")
+        response = client(app).get("/")
+        assert (f"{response.status} {response.text}".rstrip(), calls[0], calls[-1]) == (sent, 0, "on_complete")
+
+
+@pytest.mark.parametrize("passes", [*PASSES, "response.header('X-A', 'b')", "response.cookie('a', 'b')"])
+def test_guard_that_has_not_answered_lets_the_handler_answer(passes):
+    """Headers, cookies, a 2xx status and a body that was built but not returned do not end the request."""
+    for place in PLACES[:6]:
+        app, calls = with_guards([(place, passes), ("handler", "'data'")])
+        response = client(app).get("/")
+        assert (response.text, calls) == ("data", [0, 1, "after", "on_complete"])
+        assert response.status == (299 if "299" in passes else 200)
+        assert ("X-A" in response.headers) == ("X-A" in passes)
+
+
+@pytest.mark.parametrize(
+    "returned, of_on_cancel, sent",
+    [
+        ("None", "None", "204"),
+        ("'mine'", "None", "200 mine"),
+        ("response.text('mine')", "None", "200 mine"),
+        ("response.code(403) and None", "None", "403"),
+        ("'mine'", "'answer'", "200 answer"),
+        ("'mine'", "response.text('answer') and None", "200 answer"),
+        ("'mine'", "response.send('answer')", "200 answer"),
+        ("iter(['mine'])", "1 / 0", "500 500 Internal Server Error"),
+        ("response.send('mine')", "None", "200 mine"),
+    ],
+)
+def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, sent):
+    """Nothing behind it runs. The result of `execute` is the answer only if on_cancel neither builds nor sends."""
+    run, cancel = does(returned), does(of_on_cancel)
+    members = {"on_cancel": lambda self, context: cancel(context)}
+    members["execute"] = lambda self, context: self.cancel() or run(context)
+    app = WebApp()
+    app.get("/", new_class(Executor, **members))(lambda context: "handled")
+    with Log():
+        response = client(app).get("/")
+    assert f"{response.status} {response.text}".rstrip() == sent
+
+
+def test_guard_stops_the_request_on_our_server_and_on_wsgiref():
+    """Flask users return the redirect; Bottle users do not."""
+    deleted = []
+    for guard in ("response.redirect('/login')", "response.redirect('/login') and None"):
+        app = WebApp()
+        app.before(does(guard))
+        app.post("/")(lambda context: deleted.append("data") or "secret")
+        listener = wsgiref.simple_server.make_server("", 0, app, handler_class=QuietHandler)
+        thread = threading.Thread(target=listener.handle_request)
+        thread.start()
+        with Server(app) as server:
+            for port in (server.port, listener.server_port):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+                connection.request("POST", "/", b"")
+                response = connection.getresponse()
+                assert (response.status, response.getheader("Location")) == (303, "/login")
+                assert b"secret" not in response.read()
+                connection.close()
+        thread.join()
+        listener.server_close()
+    assert deleted == []
+
+
+class QuietHandler(wsgiref.simple_server.WSGIRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+# ---- the application: the order of hooks -----------------------------------------------------------------------------
+#
+# The show piece. A tree of blocks is a list, outermost block first; the route stands in the last one. A hook's name
+# says what the hook does: "1 before 0: send" is the first before hook of the second block, and sends. `model` predicts
+# from the names alone, in the words of the contract, which hooks run and which body the client gets.
+
+DEEDS = ["pass", "build", "send", "answer", "raise"]
+
+
+def tree_of(deeds):
+    return [
+        {kind: [f"{depth} {kind} {number}: {deed}" for number, deed in enumerate(block[kind])] for kind in block}
+        for depth, block in enumerate(deeds)
+    ]
+
+
+SOME_DEEDS = st.lists(st.sampled_from(DEEDS), max_size=2)
+BLOCKS = st.fixed_dictionaries({"before": SOME_DEEDS, "error": SOME_DEEDS, "after": SOME_DEEDS})
+TREES = st.lists(BLOCKS, min_size=1, max_size=4).map(tree_of)
+HANDLERS = st.sampled_from([f"handler: {deed}" for deed in DEEDS])
+
+
+def model(tree, handler, is_miss):
+    """Contract 4.1 and 7.2 to 7.4, design 3.1 and 4."""
+    ran, body, failed, blocks = [], "", is_miss, tree[:1] if is_miss else tree
+    for hook in [] if is_miss else [*(hook for block in blocks for hook in block["before"]), handler]:
+        ran.append(hook)
+        failed, body = "raise" in hook, body if "pass" in hook else hook
+        if failed or "send" in hook or "answer" in hook:
+            break
+    if failed:
+        body = "404 Not Found" if is_miss else "500 Internal Server Error"
+        for hook in (hook for block in reversed(blocks) for hook in block["error"]):
+            ran.append(hook)
+            body = body if "pass" in hook or "raise" in hook else hook
+            if "send" in hook or "answer" in hook:
+                break
+    return [*ran, *(hook for block in reversed(blocks) for hook in block["after"])], body
+
+
+def build(tree, handler):
+    """Return the application of a tree, and the list in which its hooks write their names.
+
+    The hooks of a block apply to a route that stands above them. The hooks of its neighbours must not run.
+    """
+    calls, app = [], WebApp()
+
+    def named(name):
+        def run(context, *_):
+            calls.append(name)
+            if "raise" in name:
+                raise ValueError
+            if "build" in name:
+                context.response.text(name)
+            elif "send" in name:
+                context.response.send(name)
+            return name if "answer" in name else None
+
+        return run
+
+    scope = app
+    for depth, block in enumerate(tree):
+        scope = scope.path("/p") if depth else app
+        if block is tree[-1]:
+            scope.get("/route")(named(handler))
+        for kind, names in block.items():
+            for name in names:
+                getattr(scope, kind)(named(name))
+            for prefix in ("", "/p"):
+                getattr(scope.path(prefix), kind)(named("a neighbour: raise"))
+    return app, calls
+
+
+@given(TREES, HANDLERS, st.booleans())
+def test_order_of_hooks_and_the_body_are_those_of_the_model(tree, handler, is_miss):
+    app, calls = build(tree, handler)
+    path = "/p" * (len(tree) - 1) + ("/nowhere" if is_miss else "/route")
+    with Log():
+        assert (calls, client(app).get(path).text) == model(tree, handler, is_miss)
+
+
 # ---- the application: sealing ----------------------------------------------------------------------------------------
 
-LATE = {
-    "get": lambda app, inner, append: app.get("/late"),
-    "route": lambda app, inner, append: app.route("PURGE", "/late"),
-    "any": lambda app, inner, append: inner.any("/late"),
-    "path": lambda app, inner, append: app.path("/late"),
-    "inner path": lambda app, inner, append: inner.path("/late"),
-    "before": lambda app, inner, append: app.before(lambda context: None),
-    "after": lambda app, inner, append: inner.after(lambda context: None),
-    "error": lambda app, inner, append: inner.error(lambda context, cause, status: None),
-    "static": lambda app, inner, append: app.static("/late", "."),
-    "mount": lambda app, inner, append: inner.mount("/late", lambda environ, start_response: []),
-    "handler of an older route": lambda app, inner, append: append(lambda context: "late"),
-}
+LATE = [
+    "app.get('/late')", "app.route('PURGE', '/late')", "inner.any('/late')", "app.path('/late')", "inner.path('/late')",
+    "app.before(nothing)", "inner.after(nothing)", "inner.error(raiser(KeyError()))", "app.static('/late', '.')",
+    "inner.mount('/late', lambda environ, start_response: [])", "append(nothing)",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("declare", LATE.values(), ids=LATE)
+@pytest.mark.parametrize("declare", LATE)
 def test_declaring_after_the_first_request_is_a_runtime_error_and_changes_nothing(declare):
     app = WebApp()
     inner = app.path("/in")
@@ -4926,9 +4675,9 @@ def test_declaring_after_the_first_request_is_a_runtime_error_and_changes_nothin
     append(lambda context: None)
     assert client(app).get("/nothing").status == 404
     before = [(route.method, route.pattern, list(route.handlers)) for route in app.routes()]
-    with pytest.raises(RuntimeError, match=HERE):
-        declare(app, inner, append)
-    assert [(route.method, route.pattern, route.handlers) for route in app.routes()] == before
+    with pytest.raises(RuntimeError, match="<string>:1"):
+        eval(declare, globals(), {"app": app, "inner": inner, "append": append})
+    assert [(route.method, route.pattern, list(route.handlers)) for route in app.routes()] == before
 
 
 def test_route_without_executor_or_handler_is_an_error_when_the_application_is_first_used():
@@ -4942,400 +4691,52 @@ def test_route_without_executor_or_handler_is_an_error_when_the_application_is_f
 
 
 def test_first_requests_in_many_threads_find_every_hook_in_place():
-    count, rounds, wrong = 8, 25, []
-    for _ in range(rounds):
-        app = Traced(outer_handler=lambda context: "answer", inner_handler=raiser(ValueError()))
+    for _ in range(10):
+        app, barrier = Traced(inner_handler=ValueError()), threading.Barrier(8)
         for number in range(30):
-            app.path(f"/{number}").get("/more")(lambda context: "more")
-        barrier = threading.Barrier(count)
-
-        def first_request(number, app=app, barrier=barrier):
-            barrier.wait()
-            wrong.append(client(app).get("/in/route").status != 500)
-
-        in_threads(count, first_request)
-        assert sorted(app.calls) == sorted((BEFORES + ERROR_HOOKS + ENDING) * count)
-    assert wrong == [False] * count * rounds
+            app.path(f"/{number}").get("/more")(nothing)
+        with Log():
+            in_threads(8, lambda _, app=app, barrier=barrier: barrier.wait() + 1 and client(app).get("/in/route"))
+        assert sorted(app.calls) == sorted(FAILED_STAGES.split() * 8)
 
 
 def test_requests_share_nothing_of_their_contexts():
-    app, seen = WebApp(), []
-
-    @app.get("/{name}")
-    def keep(context, name):
-        seen.append((dict(context.state), dict(context.response.form), context.response.has_body))
-        context.state["name"] = name
-        context.response.put_form({"name": name})
-
-    browser = client(app)
-    assert [browser.get(f"/{name}").json for name in "ab"] == [{"name": "a"}, {"name": "b"}]
-    assert seen == [({}, {}, False)] * 2
+    app = WebApp()
+    app.get("/{name}")(does("[context.state.setdefault('name', context.params['name']), len(context.state)]"))
+    assert [client(app).get(f"/{name}").json for name in "ab"] == [["a", 1], ["b", 1]]
 
 
-# ---- the application: the order of everything against a model --------------------------------------------------------
+# ---- the application: a complete response, and nothing left behind ---------------------------------------------------
 
-# What a callable can do: in the model that is `Model.do`, in the application `perform`. Each also adds a header.
-BUILDING = ("build", "build, raise", "send", "send, raise", "send twice", "stream", "ended stream")
-UNSENDABLE = ("unencodable", "broken stream")  # found out when they are sent
-RETURNING = ("return", "return stream", "return broken stream")
-ACTIONS = st.sampled_from(
-    ("nothing", *BUILDING, *UNSENDABLE, *RETURNING, "raise", "raise 5xx", "code", "send itself")
-    + ("session", "unwritable session", "on_close", "nothing")
-)  # fmt: skip
-
-
-@dataclasses.dataclass
-class Part:
-    """A part of a route: what it does, and what comes of it: nothing more, another executor, or its cancellation."""
-
-    action: str
-    kind: str = "handler"
-    later: str = "nothing"  # what the executor does that it adds, or its on_cancel
-
-
-@dataclasses.dataclass
-class Block:
-    """A scope around the route: its name, and what its hooks do."""
-
-    name: str
-    before: list
-    after: list
-    error: list
-
-    def hooks(self, kind):
-        return [(f"{self.name} {kind} {number}", action) for number, action in enumerate(getattr(self, kind))]
-
-
-SOME_HOOKS = st.lists(ACTIONS, max_size=2)
-LINES = st.lists(st.tuples(SOME_HOOKS, SOME_HOOKS, SOME_HOOKS), min_size=1, max_size=4).map(
-    lambda line: [Block(f"scope {number}", *hooks) for number, hooks in enumerate(line)]
-)
-KINDS = st.sampled_from(["handler", "handler", "adds", "cancels", "invalid"])
-CHAINS_OF_PARTS = st.builds(
-    lambda parts, last: [(f"part {number}", part) for number, part in enumerate([*parts, Part(last)])],
-    st.lists(st.builds(Part, st.just("nothing") | ACTIONS, KINDS, ACTIONS), max_size=2),
-    ACTIONS,
-)
-
-
-class Failed(Exception):
-    """In the model: a callable raised, with the status that this resolves to."""
-
-    def __init__(self, status):
-        self.status = status
-
-
-class Model:
-    """Design 3.5 and 4, written from their text: predicts calls, status, body, headers and the failures in the log.
-
-    A body is None or a tuple of its text and whether it can be sent, a new one whenever something is built.
-    """
-
-    def __init__(self, line, parts, on_request, miss):
-        self.calls, self.failures, self.headers = [], [], set()
-        self.status = self.body = self.session = None
-        self.sent = self.canceled = self.on_request_sent = False
-        self.queue, self.closing = [], []
-        scopes = line if miss is None else line[-1:]  # inner first
-        self.error_hooks = [hook for scope in scopes for hook in scope.hooks("error")]
-        try:
-            self.step("on_request", on_request)
-            self.on_request_sent = self.sent
-            if not self.sent:
-                if miss is not None:
-                    self.kept = set(self.headers)
-                    raise Failed(miss)
-                self.respond([hook for scope in reversed(scopes) for hook in scope.hooks("before")], parts)
-        except Failed as failure:
-            self.on_request_sent = self.calls == ["on_request"] and self.sent
-            self.answer(failure.status)
-        if not self.on_request_sent:
-            for name, action in [hook for scope in scopes for hook in scope.hooks("after")]:
-                self.hook(name, action, "after")
-        self.calls += [*reversed(self.closing), "on_complete"]
-        self.failures += ["on_close"] * len(self.closing)
-
-    def respond(self, before, parts):
-        for name, action in before:
-            self.step(name, action)
-            if self.sent:
-                return
-        self.kept = set(self.headers)
-        self.queue = list(parts)
-        while self.queue and not self.sent and not self.canceled:
-            self.part(*self.queue.pop(0))
-        if not self.sent:
-            self.send()
-
-    def part(self, name, part):
-        if part.kind == "adds":
-            self.queue.append((f"{name} added", Part(part.later)))
-        value = self.do(name, part.action)
-        if part.kind in ("cancels", "invalid"):
-            self.canceled, built, sent = True, self.body, self.sent
-            if part.kind == "cancels":
-                answer = self.do(f"{name} cancel", part.later)
-            elif not self.sent:
-                self.body, self.status, answer = (INVALID_BODY, True), 422, None
-            else:
-                answer = None
-            value = value if answer is None and self.body is built and self.sent == sent else answer
-        self.give(value)
-
-    def step(self, name, action):
-        self.kept = set(self.headers)
-        self.give(self.do(name, action))
-
-    def do(self, name, action):
-        """Do what an action says, and return the body that it returns."""
-        self.calls.append(name)
-        self.headers.add(name)
-        if action in RETURNING:
-            return name, "broken" not in action
-        if self.sent and action in (*BUILDING, *UNSENDABLE, "code", "send itself"):
-            raise Failed(500)
-        if action in (*BUILDING, *UNSENDABLE):
-            self.body = "" if action == "ended stream" else name, action not in UNSENDABLE
-        if action == "code":
-            self.status = 299
-        if "session" in action:
-            self.session = action
-        if action == "on_close":
-            self.closing.append(f"{name} closing")
-        if "send" in action:
-            self.send()
-        if "raise" in action or action == "send twice":
-            raise Failed({"raise 5xx": 503, "send twice": 500}.get(action, 409))
-        return None
-
-    def give(self, value):
-        if value is not None:
-            if self.sent:
-                raise Failed(500)
-            self.body = value
-            self.send()
-
-    def send(self):
-        if self.body is not None and not self.body[1] or self.session == "unwritable session":
-            raise Failed(500)
-        if self.session is not None:
-            self.headers.add("Set-Cookie")
-        self.sent = True
-        self.status = self.status or (204 if self.body is None else 200)
-
-    def answer(self, status):
-        if self.sent:
-            return
-        self.headers = self.kept
-        self.status, self.body, self.session = status, None, None
-        for name, action in self.error_hooks:
-            self.hook(name, action, "error")
-            if self.sent:
-                return
-        try:
-            self.body = self.body or self.default()
-            self.send()
-        except Failed:
-            self.failures.append("error")
-            self.body, self.session = self.default(), None
-            self.send()
-
-    def default(self):
-        return f"{self.status} {phrase(self.status)}", True
-
-    def hook(self, name, action, kind):
-        kept = self.status, self.body, set(self.headers), self.session
-        was_sent = self.sent
-        try:
-            self.give(self.do(name, action))
-        except Failed:
-            self.failures.append(kind)
-            if self.sent == was_sent:
-                self.status, self.body, self.headers, self.session = kept
-
-
-INVALID_BODY = '{"validation": {"field": ["is wrong"]}}'
-CHUNKS = dict.fromkeys(["stream", "ended stream", "return stream"], [""])
-CHUNKS.update(dict.fromkeys(["broken stream", "return broken stream"], ["", ValueError()]))
-
-
-def perform(calls, feeds, name, action, context, *_):
-    calls.append(name)
-    response = context.response
-    response.add_header("X-Call", name)
-
-    def feed(*chunks):
-        feeds.append(Feed(*chunks))
-        return feeds[-1]
-
-    def closing():
-        calls.append(f"{name} closing")
-        raise ValueError
-
-    if "build" in action:
-        response.text(name)
-    elif "stream" in action and "return" not in action:
-        response.stream(feed(*CHUNKS[action], *([name] if action == "stream" else [])))
-    elif "send" in action:
-        response.send(response if action == "send itself" else name)
-    if action == "send twice":
-        response.send(feed("b"))
-    if action == "code":
-        response.code(299)
-    if action == "unencodable":
-        response.json(object())
-    if "session" in action:
-        context.session["a"] = object() if "unwritable" in action else 1
-    if action == "on_close":
-        context.on_close(closing)
-    if "raise" in action:
-        raise HttpException(503) if action == "raise 5xx" else HttpException(409)
-    if action == "return":
-        return name
-    return feed(*CHUNKS[action], name) if action in RETURNING else None
-
-
-def build_app(line, parts, on_request):
-    """Return an application with a route in those scopes, and the list in which its callables write their names.
-
-    Beside and within each scope there is another, of the same prefix, whose hooks must not run.
-    """
-    calls, feeds = [], []
-
-    def callable_for(name, action):
-        return functools.partial(perform, calls, feeds, name, action)
-
-    def executor_for(name, part):
-        run, later = callable_for(name, part.action), callable_for(f"{name} cancel", part.later)
-        added = callable_for(f"{name} added", part.later)
-
-        def execute(self, context):
-            self.add_error("field", "is wrong") if part.kind == "invalid" else self.cancel()
-            return run(context)
-
-        if part.kind == "invalid":
-            return type("Invalid", (ValidationExecutor,), {"validate": execute})
-        if part.kind == "cancels":
-            return type("Cancels", (Executor,), {"execute": execute, "on_cancel": lambda self, context: later(context)})
-        return run if part.kind == "handler" else lambda context: context.add_executor(added) or run(context)
-
-    def declare(scope, line):
-        *inner, block = line
-        stray = scope.path("/p")
-        for kind in ("error", "after", "before"):
-            getattr(stray, kind)(callable_for("stray", "raise"))
-        if inner:
-            declare(scope.path("/p" if len(inner) % 2 else ""), inner)
-        else:
-            scope.get("/route", *(executor_for(*part) for part in parts))
-        for kind in ("error", "after", "before"):
-            for name, action in block.hooks(kind):
-                getattr(scope, kind)(callable_for(name, action))
-
-    class App(WebApp):
-        def on_complete(self, context):
-            calls.append("on_complete")
-
-    App.on_request = staticmethod(callable_for("on_request", on_request))
-    app = App(secret_key="for the model only")
-    declare(app, line)
-    return app, calls, feeds
-
-
-@given(LINES, CHAINS_OF_PARTS, ACTIONS, st.sampled_from([None, None, None, 404, 405]))
-@example([Block("scope 0", [], [], [])], [("part 0", Part("return stream", "cancels", "build"))], "nothing", None)
-@example([Block("scope 0", [], [], [])], [("part 0", Part("return stream", "cancels", "code"))], "nothing", None)
-@example([Block("scope 0", [], [], [])], [("part 0", Part("return stream", "cancels", "send"))], "nothing", None)
-@example([Block("scope 0", [], [], [])], [("part 0", Part("return stream", "cancels", "raise"))], "nothing", None)
-@example([Block("scope 0", [], [], [])], [("part 0", Part("return stream", "invalid"))], "nothing", None)
-def test_order_of_everything_is_that_of_a_model_of_the_dispatcher(line, parts, on_request, miss):
-    """Contract 7.2 to 7.4 and 7.6."""
-    app, calls, feeds = build_app(line, parts, on_request)
-    model, [path] = Model(line, parts, on_request, miss), [route.pattern for route in app.routes()]
-    with Log() as log:
-        response = client(app).request("DELETE" if miss == 405 else "GET", f"{path}/nothing" if miss == 404 else path)
-    assert calls == model.calls
-    assert (response.status, response.text) == (model.status, model.body[0] if model.body else "")
-    assert {*response.headers.getall("X-Call"), *{"Set-Cookie"} & set(response.headers)} == model.headers
-    assert log.hooks_that_failed() == model.failures
-    assert [(feed.asked_again, feed.closed) for feed in feeds] == [(0, 1)] * len(feeds)
-
-
-# ---- the application: a complete response whatever it does -----------------------------------------------------------
-
-
-class OddHttp(HttpException):
-    """Says later than HttpException.__init__ what cannot be."""
-
-    def __init__(self, status_code=400, **attributes):
-        self.status_code = status_code
-        vars(self).update(attributes)
-
-    __repr__ = __str__ = Unprintable.__repr__
-
-
-class OddValue:
-    """Refuses whatever it is asked."""
-
-    def refuse(self, *args):
-        raise ValueError("no")
-
-    __repr__ = __str__ = __iter__ = __len__ = __bool__ = __eq__ = __getattr__ = refuse
-    __hash__ = None
-
-
-def broken_stream():
-    raise KeyError
-    yield
-
-
-# Made anew for every example: an iterator can be drawn once, and a document be changed. What no stream or event can
-# hold is the first of its iterator: after the first chunk a response is cut off, and not complete.
+# Made anew for every example, because an iterator can be drawn once and a document be changed. A chunk that no stream
+# can hold is the first of its iterator: after the first chunk a response is cut off, and not complete.
 ODD_VALUES = [
-    lambda: None, lambda: "", lambda: "text", lambda: "\ud800\r\n\0", lambda: b"\xff", lambda: bytearray(b"a"),
-    lambda: 0, lambda: -1, lambda: True, lambda: 1e999, lambda: 200, lambda: 204, lambda: 304, lambda: 405,
-    lambda: 600, lambda: {}, lambda: {"a": {1: {2}}}, lambda: {(): 1}, lambda: {"a": object()}, lambda: [float("nan")],
-    looped, lambda: iter(()), lambda: iter(["", "a", "\u20ac"]), lambda: iter([b"a", "b"]), broken_stream,
-    lambda: iter([5]), lambda: ("a", "b"), lambda: Markup("<p>{x}"), lambda: "{0.__class__}", lambda: "{",
-    lambda: ValueError("x"), OddValue, lambda: WebApp, lambda: type, lambda: "a/b", lambda: "application/json\r\nX: y",
-    lambda: "Content-Length", lambda: "Set-Cookie", lambda: "content-type", lambda: "Transfer-Encoding",
-    lambda: "Vary", lambda: {"a", "b"}, lambda: "*",
+    lambda: None, lambda: "", lambda: "text", lambda: "\ud800\r\n\0", lambda: b"\xff", lambda: -1, lambda: True,
+    lambda: 204, lambda: 304, lambda: 405, lambda: 600, lambda: {}, lambda: {(): 1}, lambda: {"a": object()},
+    lambda: [float("nan")], looped, lambda: iter(()), lambda: iter(["", "a", "\u20ac"]), lambda: iter([5]),
+    lambda: Feed(KeyError()), lambda: Markup("<p>{x}"), lambda: ValueError("x"), lambda: WebApp,
+    lambda: "application/json\r\nX: y", lambda: "Content-Length", lambda: "Set-Cookie", lambda: "Vary",
 ]  # fmt: skip
-
 ODD_CAUSES = [
-    ValueError, lambda: ValueError("a\r\nb"), Unprintable, StopIteration, MemoryError, RecursionError, Teapot,
-    OddHttp, lambda: OddHttp(None), lambda: OddHttp(99), lambda: OddHttp("404"), lambda: OddHttp(OddValue()),
+    ValueError, lambda: ValueError("a\r\nb"), Unprintable, StopIteration, MemoryError, Teapot,
+    lambda: having(Teapot(), status_code=99), lambda: having(Teapot(), status_code="404"),
     lambda: HttpException(204), lambda: HttpException(205), lambda: HttpException(304), lambda: HttpException(405),
-    lambda: HttpException(401, headers={"Content-Length": "7", "Content-Type": "", "Vary": "*"}),
-    lambda: MethodNotAllowedException([]), lambda: CodeException(OddValue()), lambda: UnicodeError("\ud800"),
-    lambda: OSError(28, "disk full"), lambda: KeyError(OddValue()), lambda: AssertionError(looped()),
+    lambda: HttpException(401, headers={"Content-Type": "", "Vary": "*"}), lambda: MethodNotAllowedException([]),
 ]  # fmt: skip
-
-METHODS_OF_RESPONSE = (
-    "code", "header", "add_header", "cookie", "delete_cookie", "json", "text", "html", "body", "redirect", "file",
-    "stream", "events", "put_form", "send",
-)  # fmt: skip
-
 VALUE_MAKERS = st.sampled_from(ODD_VALUES)
-
+METHODS_OF_RESPONSE = "code header add_header cookie json text html body redirect file stream events put_form send"
 LIKELY_CALLS = [
     ("code", [lambda: 205]), ("code", [lambda: 405]), ("json", [lambda: "name", lambda: {"a": [1]}]),
     ("header", [lambda: "X-Name", lambda: "value"]), ("text", [lambda: "text"]), ("redirect", [lambda: "/\r\n\u20ac"]),
-    ("cookie", [lambda: "name", lambda: "\u20ac"]), ("stream", [lambda: iter(["a", "b"])]),
-    ("file", [lambda: __file__]), ("send", []),
+    ("cookie", [lambda: "name", lambda: "\u20ac"]), ("stream", [lambda: iter(["a", "b"])]), ("file", [lambda: __file__]),
 ]  # fmt: skip
-
-SOME_CALLS = st.tuples(st.sampled_from(METHODS_OF_RESPONSE), st.lists(VALUE_MAKERS, max_size=2))
-SESSION_VALUES = st.tuples(st.just("session"), st.lists(VALUE_MAKERS, min_size=1, max_size=1))
-
+SOME_CALLS = st.tuples(st.sampled_from(METHODS_OF_RESPONSE.split()), st.lists(VALUE_MAKERS, max_size=2))
 DOINGS = st.tuples(
-    st.lists(st.sampled_from(LIKELY_CALLS) | SOME_CALLS | SESSION_VALUES, max_size=4),
-    st.booleans(),  # whether what a call raises is caught, so that the rest of the calls are made
+    st.lists(st.sampled_from(LIKELY_CALLS) | SOME_CALLS | st.tuples(st.just("session"), VALUE_MAKERS), max_size=4),
+    st.booleans(),  # whether the exception of a call is caught, so that the rest of the calls are made
     st.sampled_from(ODD_CAUSES) | st.none(),
     VALUE_MAKERS | st.just(lambda: None),
 )
-
-STAGES = ("on_request", "outer_before", "inner_before", "inner_handler", "inner_error", "outer_error", "inner_after")
 
 
 def doer(calls, catching, make_cause, make_value):
@@ -5343,14 +4744,11 @@ def doer(calls, catching, make_cause, make_value):
 
     def do(context, *_):
         for method, arguments in calls:
-            try:
+            with contextlib.suppress(*[Exception] if catching else []):
                 if method == "session":
-                    context.session["value"] = arguments[0]()
+                    context.session["value"] = arguments()
                 else:
                     getattr(context.response, method)(*(make() for make in arguments))
-            except Exception:
-                if not catching:
-                    raise
         if make_cause is not None:
             raise make_cause()
         return make_value()
@@ -5359,14 +4757,14 @@ def doer(calls, catching, make_cause, make_value):
 
 
 @given(
-    stages=st.dictionaries(st.sampled_from(STAGES), DOINGS, min_size=1, max_size=4),
+    stages=st.dictionaries(st.sampled_from(FAILED_STAGES.split()[:-1]), DOINGS, min_size=1, max_size=4),
     method=st.sampled_from(["GET", "GET", "HEAD", "POST"]),
     path=st.sampled_from(["/in/route", "/in/route", "/in/route", "/nothing", "/%ff"]),
     headers=st.sampled_from([{}, ACCEPT_JSON]),
 )
 @example({"on_request": ([("code", [lambda: 405])], True, None, lambda: b"")}, "GET", "/%ff", {})
-@example({"outer_error": ([("session", [object])], True, None, lambda: None)}, "GET", "/nothing", {})
-def test_whatever_handlers_and_hooks_do_the_response_is_complete_and_valid(stages, method, path, headers):
+@example({"outer_error": ([("session", object)], True, None, lambda: None)}, "GET", "/nothing", {})
+def test_response_is_complete_and_valid_for_anything_that_handlers_and_hooks_do(stages, method, path, headers):
     app = Traced(**{stage: doer(*doing) for stage, doing in stages.items()})
     sized, in_memory = [], []
 
@@ -5396,198 +4794,111 @@ def test_whatever_handlers_and_hooks_do_the_response_is_complete_and_valid(stage
         assert lengths == [len(response.body)] or (lengths, in_memory) == ([], [False])
 
 
-TAMPERED = "PATH_INFO REQUEST_URI REQUEST_METHOD HTTP_ACCEPT HTTP_COOKIE webapp.errors webapp.reason".split()
+@pytest.mark.parametrize("failing", [*FAILED_STAGES.split()[:-1]])
+def test_step_that_fails_leaves_no_header_and_all_others_keep_theirs(failing):
+    """Design 4: a step is on_request, one hook, or the executors and the handler together."""
+    stages = {stage: f"response.add_header('X-Step', '{stage}') and None" for stage in FAILED_STAGES.split()[:-1]}
+    failing = {failing, *(["inner_handler"] if "error" in failing else [])}
+    stages.update(dict.fromkeys(failing, "response.cookie('a', 'b').add_header('X-Step', 'spoilt') and 1 / 0"))
+    seen = see("/in/route", **stages)
+    assert "Set-Cookie" not in seen.response.headers
+    assert seen.response.headers.getall("X-Step") == [each for each in seen.calls.split()[:-1] if each not in failing]
 
 
-@pytest.mark.parametrize("cause", [ValueError(), HttpException(405), NotFoundException()], ids=repr)
-@pytest.mark.parametrize("key", [*TAMPERED, "all"])
-def test_whatever_a_handler_makes_of_its_environ_the_response_is_complete(key, cause):
-    def tamper(context, odd):
-        environ = context.request.environ
-        environ.update(dict.fromkeys([*TAMPERED, *environ] if key == "all" else [key], odd))
-        raise cause
-
-    status = getattr(cause, "status_code", 500)
-    line = f"{status} {phrase(status)}"
-    for odd in (None, 5, b"a", [], OddValue()):
-        app, started = WebApp(), []
-        app.get("/")(functools.partial(tamper, odd=odd))
-        app.after(raiser(ValueError()))
-        environ = {"SCRIPT_NAME": "", "PATH_INFO": "/", "webapp.errors": [], "webapp.reason": []}
-        setup_testing_defaults(environ)
-        with Log() as log:
-            body = app(environ, lambda status, headers, started=started: started.append(status))
-        assert (started, body, len(log.records)) == ([line], [line.encode()], 2)
+def test_on_close_callbacks_run_before_on_complete_the_last_registered_first_and_failures_are_logged():
+    closed = []
+    app = Traced(on_complete=lambda context: closed.append("on_complete"))
+    app.actions["inner_handler"] = lambda context: [
+        context.on_close(callback) for callback in (lambda: closed.append("first"), plain, lambda: closed.append("last"))
+    ]
+    with Log() as log:
+        assert client(app).get("/in/route").text == "[null, null, null]"
+    assert (closed, log.lines()) == (["last", "first", "on_complete"], ["ERROR on_close plain"])
 
 
-# ---- the application: fast paths and garbage -------------------------------------------------------------------------
+@pytest.mark.parametrize("stage", ["on_request", "inner_handler", "outer_error", "outer_after", "on_complete"])
+def test_exception_object_that_is_raised_for_many_requests_keeps_no_more_than_the_last_one(stage):
+    """Python adds the frames of each raise to those before, with all that the frames hold."""
+    error = ValueError()
+    app, lengths = Traced(**{"inner_handler": ValueError(), stage: error}), []
+    with Log():
+        for _ in range(3):
+            client(app).get("/in/route")
+            lengths.append(len(inspect.getinnerframes(error.__traceback__)))
+    assert lengths == lengths[:1] * 3
 
 
-GARBAGE = [
-    *((path, {}) for path in "/ /missing /boom /html /stream /late /five /hooks /session".split()),
-    ("/valid", {"body": b"{", "headers": {"Content-Type": JSON}}),
-    ("/json", {"json": {"a": [1]}}),
-    ("/json", {"body": b"{", "headers": {"Content-Type": JSON}}),
-    ("/json", {"body": b"{}"}),
-    ("/form", {"form": {"a": "1"}}),
-    ("/form", {"body": b"a=%ff", "headers": {"Content-Type": URLENCODED}}),
-    *(("/form", {"body": A_FILE[:end], "headers": {"Content-Type": MULTIPART}}) for end in (None, -8)),
-]
-
-
-def garbage_of(run):
-    """What is left for the collector when `run` has run a second time, of our own objects, and frames.
-
-    What it returns is none of that.
-    """
-    run()
-    returned = None
-    gc.collect()
-    gc.disable()
-    try:
-        returned = run()
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        gc.collect()
-        return [item for item in gc.garbage if type(item).__module__ == "webapp" or isinstance(item, types.FrameType)]
-    finally:
-        del returned
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
-
-
-@pytest.mark.skipif(not hasattr(gc, "DEBUG_SAVEALL"), reason="this collector tells nobody what it has freed")
-def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, site):
+def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, tmp_path):
     """A client must not be able to fill the memory with bodies that wait for a collection."""
-
+    (tmp_path / "a.txt").write_text("hello")
     app = WebApp(secret_key=KEY)
-    app.any("/")(lambda context: "hello")
-    app.any("/boom")(lambda context: 1 / 0)
-    app.any("/html")(lambda context: context.response.html("<p>{a}", a=1))
-    app.any("/stream")(lambda context: iter(["a", "b"]))
-    app.any("/late")(lambda context: iter(["a", 5]))
-    app.any("/five")(lambda context: 5)
-    app.any("/hooks")(lambda context: context.on_close(lambda: 1 / 0) or 1 / 0)
+    handlers = {
+        "/": "'hello'", "/boom": "1 / 0", "/html": "response.html('<p>{a}', a=1)", "/stream": "iter(['a', 'b'])",
+        "/late": "iter(['a', 5])", "/five": "5", "/hooks": "context.on_close(lambda: 1 / 0) or 1 / 0",
+        "/session": "context.session.setdefault('a', 'b')", "/json": "{'got': request.json}",
+        "/form": "str(request.form.get('a')) + str(request.files.getall('a'))",
+    }  # fmt: skip
+    for path, handler in handlers.items():
+        app.any(path)(does(handler))
     app.path("/hooks").error(raiser(ValueError()))
-    app.any("/session")(lambda context: context.session.setdefault("a", "b"))
     app.any("/valid", Answer422)
-    app.any("/json")(lambda context: {"got": context.request.json})
-    app.any("/form")(lambda context: str(context.request.form.get("a")) + str(context.request.files.getall("a")))
-    app.static("/s", site)
+    app.static("/s", tmp_path)
     log_to(monkeypatch, logging.StreamHandler(io.StringIO()))  # others would keep the records
+    as_json, as_form = {"Content-Type": JSON}, {"Content-Type": MULTIPART}
+    asked = [
+        *((path, {}) for path in (*handlers, "/missing")),
+        *((path, {"body": b"{", "headers": as_json}) for path in ("/valid", "/json", "/form")),
+        ("/json", {"json": {"a": [1]}}),
+        ("/form", {"form": {"a": "1"}}),
+        *(("/form", {"body": MULTIPART_BODY[:end], "headers": as_form}) for end in (None, -8)),
+    ]
 
     def ask_all():
-        for path, content in GARBAGE:
+        browser = client(app, unchecked="its own objects refer to each other")
+        for path, content in asked:
             with contextlib.suppress(TypeError):
-                client(app, unchecked="its own objects refer to each other").post(path, **content)
-        for headers in ({}, {}, {"If-None-Match": "*"}, {"Range": "bytes=1-"}, {"Range": "bytes=9-"}):
-            client(app, unchecked="likewise").get("/s/a.txt", headers=headers)
+                browser.post(path, **content)
+        for headers in ({}, {"If-None-Match": "*"}, {"Range": "bytes=1-"}, {"Range": "bytes=9-"}):
+            browser.get("/s/a.txt", headers=headers)
 
     assert garbage_of(ask_all) == []
 
 
-@pytest.mark.parametrize("stage", "on_request before handler error after on_close on_complete send".split())
-def test_exception_that_is_raised_for_many_requests_keeps_no_more_than_the_last_one(stage):
-    """Python adds each way that it takes to those before, with the frames and all that they hold."""
-    forbidden = HttpException(403)
-
-    def fail(*_):
-        raise forbidden
-
-    class Own(WebApp):
-        pass
-
-    app = Own()
-    app.get("/")(fail if stage in ("handler", "error") else lambda context: context.response.text("a"))
-    if stage == "on_close":
-        app.before(lambda context: context.on_close(fail))
-    elif stage == "send":
-        app.before(lambda context: context.add_executor(lambda context: iter(fail, None)))
-    elif stage.startswith("on_"):
-        setattr(Own, stage, fail)
-    elif stage != "handler":
-        getattr(app, stage)(fail)
-    lengths = []
-    with Log():
-        for _ in range(5):
-            client(app).get("/")
-            lengths.append(len(inspect.getinnerframes(forbidden.__traceback__)))
-    assert lengths == lengths[:1] * 5
-
-
-def test_server_keeps_nothing_of_a_request_that_failed(monkeypatch):
-    """Nor does it wait for the garbage collector."""
-    log_to(monkeypatch, logging.NullHandler())
-    freed = threading.Event()
-
-    def fail(context):
-        context.state["held"] = held = Feed()
-        weakref.finalize(held, freed.set)
-        raise ValueError
-
-    app = WebApp()
-    app.get("/")(fail)
-    with serving(app) as server:
-        gc.collect()
-        gc.disable()
-        try:
-            assert ask(server, get())[0] == 500
-            if sys.implementation.name == "cpython":
-                assert freed.wait(10)
-        finally:
-            gc.enable()
-
-
-def send_everywhere(browser, text):
-    """Send `text` wherever a client may put text of its own, and have the application use it."""
-    names = "Accept Cookie Host If-Modified-Since If-None-Match Origin Range User-Agent X-Forwarded-Host".split()
-    headers = {**dict.fromkeys(names, text), text: "1", "Accept": f"text/{text}"}
-    for method, path in [("GET", f"/static/a.{text}"), ("GET", f"/echo/{text}?{text}"), ("POST", f"/own/{text}")]:
-        browser.request(method, path, headers=headers)
-    browser.request(text, "/read")
-    types = [text, f"text/plain; charset={text}", f"multipart/form-data; boundary={text[:70]}", JSON]
-    for content_type in types:
-        browser.post("/read", body=f'"{text}"', headers={**headers, "Content-Type": content_type})
-    for name in (text, text + "\xfc"):
-        with contextlib.suppress(HttpException):
-            _parse_head(f"GET / HTTP/1.1\r\nHost: a\r\n{name[:16000]}: x")
-
-
-def test_no_table_keeps_more_than_1_mib_of_what_clients_send(tmp_path):
-    """What is looked up by a client's text is bounded in number and in length."""
+def test_no_table_keeps_more_than_1_mib_of_the_text_that_clients_send(tmp_path):
+    """A memo has a bound on the number and on the length of what it remembers."""
     tracemalloc = pytest.importorskip("tracemalloc")
-    app, used = WebApp(secret_key=KEY, trusted_proxies=1), []
+    app = WebApp(secret_key=KEY, trusted_proxies=1)
     app.static("/static", tmp_path)
-    own = app.path("/own")  # where all that is refused, for it comes from elsewhere
-    own.before(same_origin)
-    own.any("/{name}")(lambda context: "never")
-    app.get("/echo/{name}")(lambda context, name: context.response.header(name, name).cookie(name[:99], "1"))
 
-    @app.any("/read")
-    def use_everything(context):
-        for name in REQUEST_PUBLIC:
+    @app.any("/echo/{name}")
+    def use_everything(context, name):
+        for attribute in dir(webapp.Request):
             with contextlib.suppress(HttpException, RuntimeError):
-                getattr(context.request, name)
+                getattr(context.request, attribute)
         context.request.accepts("a/b")
-        used.append(context.request.content_type)
+        context.response.header("X-Name", name).cookie(name[:99], "1")
         return str(context.session)
 
-    browser = client(app, unchecked="it refuses some of that")
-    send_everywhere(browser, "first")
-    used.clear()
+    def send_everywhere(text):
+        names = "Accept Cookie Host If-Modified-Since If-None-Match Origin Range User-Agent X-Forwarded-Host".split()
+        headers = {**dict.fromkeys(names, text), text: "1", "Accept": f"text/{text}"}
+        browser = client(app, unchecked="it refuses some of that")
+        browser.get(f"/static/a.{text}", headers=headers)
+        for content_type in (text, f"text/plain; charset={text}", f"multipart/form-data; boundary={text[:70]}", JSON):
+            headers["Content-Type"] = content_type
+            browser.post(f"/echo/{text}?{text}", body=f'"{text}"', headers=headers)
+        browser.request(text, "/echo/a")
+
+    send_everywhere("first")
     gc.collect()
     tracemalloc.start()
     try:
         for number in range(150):
-            browser.cookies.clear()
-            send_everywhere(browser, f"{number}-".ljust(10_000 if number % 6 else 256, "x"))
-            assert len(used) == 4
-            used.clear()
+            send_everywhere(f"{number}-".ljust(10_000 if number % 6 else 256, "x"))
         gc.collect()
-        kept = tracemalloc.get_traced_memory()[0]
+        assert tracemalloc.get_traced_memory()[0] < 2**20
     finally:
         tracemalloc.stop()
-    assert kept < 2**20
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -5621,28 +4932,13 @@ def is_open(path):
     return False
 
 
-class FileWrapper:
-    """What a server offers as wsgi.file_wrapper (PEP 3333)."""
-
-    used = 0
-
-    def __init__(self, file, size=8192):
-        FileWrapper.used += 1
-        self.close = file.close
-        self._chunks = iter(lambda: file.read(size), b"")
-
-    def __iter__(self):
-        return self._chunks
-
-
-ENVIRONS = ({}, {"wsgi.file_wrapper": FileWrapper})
+ENVIRONS = ({}, {"wsgi.file_wrapper": wsgiref.util.FileWrapper})
 WITH_AND_WITHOUT_WRAPPER = pytest.mark.parametrize("environ", ENVIRONS, ids=["alone", "file_wrapper"])
 
 
 @WITH_AND_WITHOUT_WRAPPER
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_file_has_a_strong_etag_last_modified_and_its_length(a_file, method, environ):
-    used = FileWrapper.used
     response = get_file(a_file, method, environ=environ)
     assert (response.status, response.body) == (200, b"" if method == "HEAD" else CONTENT)
     assert response.headers["Last-Modified"] == "Sun, 09 Sep 2001 01:46:40 GMT"
@@ -5650,37 +4946,30 @@ def test_file_has_a_strong_etag_last_modified_and_its_length(a_file, method, env
     assert response.headers["Content-Length"] == "1024"
     assert re.fullmatch('"[!#-~]+"', response.headers["ETag"])
     assert not is_open(a_file)
-    assert method == "HEAD" or FileWrapper.used == used + len(environ)
 
 
 def test_etag_changes_with_size_and_time(a_file):
     tags = [get_file(a_file).headers["ETag"] for _ in range(2)]
-    os.utime(a_file, (IN_2001, IN_2001 + 1))
-    tags.append(get_file(a_file).headers["ETag"])
-    a_file.write_bytes(CONTENT[1:])
-    os.utime(a_file, (IN_2001, IN_2001 + 1))
-    tags.append(get_file(a_file).headers["ETag"])
+    for content, when in ((CONTENT, IN_2001 + 1), (CONTENT[1:], IN_2001 + 1)):
+        a_file.write_bytes(content)
+        os.utime(a_file, (IN_2001, when))
+        tags.append(get_file(a_file).headers["ETag"])
     assert tags[0] == tags[1] and len(set(tags)) == 3
 
 
 SAME, EARLIER, LATER = (f"Sun, 09 Sep 2001 01:46:{second} GMT" for second in (40, 39, 41))
-CONDITIONS = {
-    304: [
-        *({"If_None_Match": tags} for tags in ("{etag}", "W/{etag}", '"o", {etag}, "p"', '"o,p",W/{etag}', "*")),
-        *({"If_Modified_Since": date} for date in (SAME, LATER, "Sun Sep  9 01:46:40 2001")),
-        {"If_None_Match": "{etag}", "If_Modified_Since": EARLIER},
-        {"If_None_Match": "{etag}", "Range": "bytes=0-1"},
-        {"If_None_Match": "{etag}", "Range": "bytes=9999-"},
-    ],
-    200: [
-        *({"If_None_Match": tags} for tags in ('"other"', "", "nonsense")),
-        *({"If_Modified_Since": date} for date in (EARLIER, "nonsense", "99 99 99 99", "")),
-        {"If_None_Match": '"other"', "If_Modified_Since": LATER},
-    ],
-}
+CONDITIONS = [
+    *((304, {"If_None_Match": tags}) for tags in ("{etag}", "W/{etag}", '"o", {etag}, "p"', '"o,p",W/{etag}', "*")),
+    *((304, {"If_Modified_Since": date}) for date in (SAME, LATER, "Sun Sep  9 01:46:40 2001")),
+    (304, {"If_None_Match": "{etag}", "If_Modified_Since": EARLIER}),
+    *((304, {"If_None_Match": "{etag}", "Range": ranges}) for ranges in ("bytes=0-1", "bytes=9999-")),
+    *((200, {"If_None_Match": tags}) for tags in ('"other"', "", "nonsense")),
+    *((200, {"If_Modified_Since": date}) for date in (EARLIER, "nonsense", "99 99 99 99", "")),
+    (200, {"If_None_Match": '"other"', "If_Modified_Since": LATER}),
+]
 
 
-@pytest.mark.parametrize("status, headers", [(status, each) for status in CONDITIONS for each in CONDITIONS[status]])
+@pytest.mark.parametrize("status, headers", CONDITIONS)
 def test_if_none_match_goes_before_if_modified_since(a_file, status, headers):
     """RFC 9110 section 13.2.2."""
     etag = get_file(a_file).headers["ETag"]
@@ -5700,7 +4989,7 @@ def test_conditions_and_ranges_count_only_where_the_whole_file_would_be_a_200_fo
 
 
 def range_model(header, data):
-    """RFC 9110 section 14.1.2 for one range: status and places; several, and what is no range, are ignored."""
+    """RFC 9110 section 14.1.2 for one range: status and places; several ranges, and nonsense, are ignored."""
     places = range(len(data))
     match = re.fullmatch(r"(?i:bytes)=[ \t]*([0-9]*)-([0-9]*)[ \t]*", header)
     first, last = match.groups() if match else ("", "")
@@ -5713,41 +5002,32 @@ def range_model(header, data):
     return (206, part) if part else (416, ())
 
 
-RANGES = "0-0 10-19 1000- 1000-5000 1023-1023 -24 -5000 0- 1024- 1024-1024 5000-6000 -0 5-4 - 1-2,4-5 a-b".split()
+NUMBERS = st.one_of(st.just(""), st.integers(0, 25).map(str), st.integers(0, 10**17).map("{:04}".format))
+ONE_RANGE = st.builds("{}={}-{}".format, st.sampled_from(["bytes", "Bytes", "bytes ", "items"]), NUMBERS, NUMBERS)
+ANY_RANGE = ONE_RANGE | st.text("bytes=0123456789-, ", max_size=12).map("bytes={}".format) | st.text("bytes=0-, ")
 
 
-def test_every_range_header_is_read_as_the_model_reads_it(a_file, tmp_path):
+@given(ANY_RANGE, st.integers(0, 20), st.sampled_from(["GET", "GET", "HEAD"]), st.sampled_from(ENVIRONS))
+@example("bytes=-1", 0, "GET", {})
+@example("bytes=0-", 0, "GET", {})
+@example("bytes=1-2,4-5", 20, "GET", {})
+@example("bytes=5-4", 20, "GET", {})
+@example("bytes=0-19", 20, "GET", ENVIRONS[1])
+@example("bytes=-0", 20, "HEAD", {})
+def test_every_range_header_is_read_as_the_model_reads_it(tmp_path_factory, header, size, method, environ):
     """RFC 9110 sections 14.2 and 14.4: Range is defined for GET."""
-
-    def compare(path, header, method, environ):
-        data = path.read_bytes()
-        status, places = range_model(header, data) if method == "GET" else (200, range(len(data)))
-        body = bytes(data[place] for place in places) if status != 416 else b"416 Range Not Satisfiable"
-        told = {206: places and f"bytes {places[0]}-{places[-1]}/{len(data)}", 416: f"bytes */{len(data)}"}
-        response = get_file(path, method, environ=environ, Range=header)
-        assert (response.status, response.body) == (status, b"" if method == "HEAD" else body)
-        assert response.headers.get("Content-Range") == told.get(status)
-        assert response.headers["Content-Length"] == str(len(body))
-        described = {"ETag", "Last-Modified"}
-        assert described & set(response.headers) == (described if status != 416 else set())
-        assert ("application/octet-stream" in response.headers["Content-Type"]) == (status != 416)
-
-    number = st.one_of(st.just(""), st.integers(0, 25).map(str), st.integers(0, 10**17).map("{:04}".format))
-    ranges = st.builds("{}={}-{}".format, st.sampled_from(["bytes", "Bytes", "bytes ", "items"]), number, number)
-    mixed = st.one_of(ranges, st.text("bytes=0123456789-, ", max_size=12).map("bytes={}".format), st.text("bytes=0-, "))
-
-    @given(mixed, st.integers(0, 20), st.sampled_from(["GET", "GET", "HEAD"]), st.sampled_from(ENVIRONS))
-    @example("bytes=-1", 0, "GET", {})
-    @example("bytes=0-", 0, "GET", {})
-    def check(header, size, method, environ):
-        path = tmp_path / "file"
-        path.write_bytes(CONTENT[:size])
-        compare(path, header, method, environ)
-
-    for spec, method, environ in itertools.product(RANGES, ["GET", "HEAD"], ENVIRONS):
-        compare(a_file, f"bytes={spec}", method, environ)
-    check()
-    assert not is_open(a_file) and not is_open(tmp_path / "file")
+    path, data = tmp_path_factory.getbasetemp() / "ranges", CONTENT[:size]
+    path.write_bytes(data)
+    status, places = range_model(header, data) if method == "GET" else (200, range(size))
+    body = bytes(data[place] for place in places) if status != 416 else b"416 Range Not Satisfiable"
+    told = {206: places and f"bytes {places[0]}-{places[-1]}/{size}", 416: f"bytes */{size}"}
+    response = get_file(path, method, environ=environ, Range=header)
+    assert (response.status, response.body) == (status, b"" if method == "HEAD" else body)
+    assert response.headers.get("Content-Range") == told.get(status)
+    assert response.headers["Content-Length"] == str(len(body))
+    assert {"ETag", "Last-Modified"} & set(response.headers) == ({"ETag", "Last-Modified"} if status != 416 else set())
+    assert (response.headers["Content-Type"] == OCTETS) == (status != 416)
+    assert not is_open(path)
 
 
 @pytest.mark.parametrize(
@@ -5767,7 +5047,7 @@ def test_if_range_gives_the_whole_file_when_it_has_changed(a_file, if_range, par
 @example('a b;c,d\'s "naïve" \\ €.txt')
 @example("a b;c,d's.txt")
 @example("100%25\r\nX: y")
-def test_download_has_its_name_in_ascii_and_where_that_is_another_one_in_utf_8(filename):
+def test_download_has_its_name_in_ascii_and_any_other_name_in_utf_8_too(filename):
     """RFC 6266 section 4.1 and RFC 8187 section 3.2, read naively."""
     response = answer(lambda context: context.response.file(__file__, filename=filename), "HEAD", raise_errors=True)
     plain = "".join(c if " " <= c <= "~" and c not in '"\\%' else "_" for c in filename)
@@ -5777,31 +5057,27 @@ def test_download_has_its_name_in_ascii_and_where_that_is_another_one_in_utf_8(f
     assert urllib.parse.unquote(encoded or plain) == filename.encode("utf-8", "replace").decode()
 
 
-NAMED_LIKE_FILES = (
-    "application/json application/pdf application/wasm application/zip font/woff font/woff2 image/avif image/gif "
-    "image/png image/webp video/mp4 video/webm"
-)
 TYPES_OF_FILES = {
-    "a.txt": PLAIN, "a.html": HTML, "a.htm": HTML, "a.jpg": "image/jpeg", "a.jpeg": "image/jpeg", "a.PNG": "image/png",
-    "a.css": "text/css; charset=UTF-8", "a.csv": "text/csv; charset=UTF-8", "a.js": "text/javascript; charset=UTF-8",
-    "a.mjs": "text/javascript; charset=UTF-8", "a.svg": "image/svg+xml", "a.mp3": "audio/mpeg",
-    "a.webmanifest": "application/manifest+json", "a.tar.gz": "application/gzip", "a.unheard-of": OCTETS,
-    "none": OCTETS,
-    **{f"a.{content_type.partition('/')[2]}": content_type for content_type in NAMED_LIKE_FILES.split()},
+    "text/plain; charset=UTF-8": "txt", "text/html; charset=UTF-8": "html htm", "text/css; charset=UTF-8": "css",
+    "text/csv; charset=UTF-8": "csv", "text/javascript; charset=UTF-8": "js mjs", "application/json": "json",
+    "application/pdf": "pdf", "application/wasm": "wasm", "application/zip": "zip", "application/gzip": "tar.gz",
+    "application/manifest+json": "webmanifest", OCTETS: "unheard-of", "audio/mpeg": "mp3", "font/woff": "woff",
+    "font/woff2": "woff2", "image/avif": "avif", "image/gif": "gif", "image/jpeg": "jpg jpeg", "image/png": "png PNG",
+    "image/svg+xml": "svg", "image/webp": "webp", "video/mp4": "mp4", "video/webm": "webm",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name, content_type", TYPES_OF_FILES.items())
-def test_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_path, name, content_type):
-    path = tmp_path / name
-    path.touch()
-    assert [get_file(each).headers["Content-Type"] for each in (path, str(path))] == [content_type] * 2
-    response = answer(lambda context: context.response.file(path, content_type="image/x-mine"))
+def test_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_path):
+    for content_type, extensions in TYPES_OF_FILES.items():
+        for path in (tmp_path / f"a.{extension}" for extension in extensions.split()):
+            path.touch()
+            assert {get_file(each).headers["Content-Type"] for each in (path, str(path))} == {content_type}
+    response = answer(lambda context: context.response.file(tmp_path / "a.txt", content_type="image/x-mine"))
     assert response.headers["Content-Type"] == "image/x-mine"
 
 
 @pytest.mark.parametrize("name", ["missing", "", "some.bin/below", "nul\0", "x" * 300, "looped"])
-def test_what_is_no_regular_file_is_a_404(tmp_path, a_file, name):
+def test_path_without_a_regular_file_is_a_404(tmp_path, a_file, name):
     if CAN_LINK:
         (tmp_path / "looped").symlink_to(tmp_path / "looped")
     assert get_file(f"{tmp_path}/{name}").text == "404 Not Found"
@@ -5811,38 +5087,36 @@ def test_what_is_no_regular_file_is_a_404(tmp_path, a_file, name):
 @pytest.mark.parametrize("looked_like_a_file", [False, True])
 def test_fifo_is_a_404_and_stops_nobody(tmp_path, a_file, monkeypatch, looked_like_a_file):
     os.mkfifo(tmp_path / "fifo")
+    writer = None if looked_like_a_file else os.open(tmp_path / "fifo", os.O_RDWR)  # or a test that fails would wait
     if looked_like_a_file:  # and has become a FIFO since
         facts = os.stat(a_file)
         monkeypatch.setattr(os, "stat", lambda path, **options: facts)
-        assert get_file(tmp_path / "fifo").status == 404
-    else:
-        writer = os.open(tmp_path / "fifo", os.O_RDWR)  # lets an implementation that opens it go on and fail the test
-        assert get_file(tmp_path / "fifo").status == 404
-        os.close(writer)
+    assert get_file(tmp_path / "fifo").status == 404
+    assert writer is None or os.close(writer) is None
 
 
-# An error, and the status of a file of the application and of one below `static`. EINVAL is what Windows says to a name
-# that it does not take.
+# An error, and the status of a file of the application and of one below `static`. Windows answers EINVAL to a name that
+# it does not take, and Python raises UnicodeEncodeError for a name that the locale cannot hold.
 FAILURES_TO_OPEN = [
-    *((code, 404, 404) for code in "ENOENT ENOTDIR ELOOP ENAMETOOLONG EINVAL EILSEQ".split()),
-    ("EACCES", 500, 404),
-    *((code, 503, 503) for code in "EMFILE ENFILE ENOMEM".split()),
-    ("EIO", 500, 500),
+    (UnicodeEncodeError("ascii", "é", 0, 1, "not in range"), 404, 404),
+    *((OSError(getattr(errno, f"E{name}"), ""), 404, 404) for name in "NOENT NOTDIR LOOP NAMETOOLONG INVAL".split()),
+    (OSError(errno.EACCES, ""), 500, 404),
+    *((OSError(code, ""), 503, 503) for code in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)),
+    (OSError(errno.EIO, ""), 500, 500),
 ]
 
 
-@pytest.mark.parametrize("code, of_a_file, of_static", FAILURES_TO_OPEN)
-def test_failure_to_open_a_file_is_the_clients_or_the_machines(tmp_path, monkeypatch, code, of_a_file, of_static):
-    """A 404 is for what is wrong with a name, and what is wrong with the machine is never hidden by one."""
-    (tmp_path / "a.txt").touch()
-    below = serve(tmp_path)
-    ways = ((lambda: get_file(tmp_path / "a.txt"), of_a_file), (lambda: below.get("/s/a.txt"), of_static))
+@pytest.mark.parametrize("error, of_a_file, of_static", FAILURES_TO_OPEN)
+def test_failure_to_open_a_file_is_the_clients_or_the_machines(site, monkeypatch, error, of_a_file, of_static):
+    """A 404 says that a name is wrong, and never hides that the machine is."""
+    below = serve(site)
+    ways = ((lambda: get_file(site / "a.txt"), of_a_file), (lambda: below.get("/s/a.txt"), of_static))
     for call, (ask_for, status) in itertools.product(("stat", "open", "fstat"), ways):
         real = getattr(os, call)
 
         def fail(path, *arguments, call=call, real=real, **options):
             if call == "fstat" or str(path).endswith("a.txt"):
-                raise OSError(getattr(errno, code), "failed")
+                raise error
             return real(path, *arguments, **options)
 
         with Log() as log, monkeypatch.context() as patch:
@@ -5851,72 +5125,24 @@ def test_failure_to_open_a_file_is_the_clients_or_the_machines(tmp_path, monkeyp
         assert (response.status, "ERROR" in log.levels()) == (status, status >= 500)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="no such limit")
-def test_running_out_of_descriptors_is_a_503_that_is_logged(site):
-    import resource
-
-    app = serve(site)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with open(os.devnull, "rb") as first_free:
-        number = first_free.fileno()
-    with Log() as log:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
-        try:
-            statuses = [get_file(site / "a.txt").status, app.get("/s/a.txt").status, app.get("/s/").status]
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert (statuses, log.levels()) == ([503] * 3, ["ERROR"] * 3)
-    assert app.get("/s/a.txt").status == 200
-
-
-def tell_facts(monkeypatch, path, **changed):
-    """Let the system tell other facts of any file that is opened: those of `path`, but for what is changed."""
-    facts = os.stat(path)
-    told = {name: getattr(facts, name) for name in dir(facts) if name[:3] == "st_"}
-    monkeypatch.setattr(os, "fstat", lambda descriptor: types.SimpleNamespace(**{**told, **changed}))
-
-
-@pytest.mark.parametrize(
-    ("when", "modified"),
-    [
-        (-1, "Wed, 31 Dec 1969 23:59:59 GMT"),
-        (-(2**33), "Thu, 17 Oct 1697 11:03:28 GMT"),
-        (0.5, "Thu, 01 Jan 1970 00:00:00 GMT"),
-        (2**34 - 1, None),
-        (2**62, None),
-    ],
-)
-def test_time_that_no_date_can_tell_is_told_as_nearly_as_possible(a_file, monkeypatch, when, modified):
-    """Nothing was changed later than now (RFC 9110 section 8.8.2.1)."""
-    tell_facts(monkeypatch, a_file, st_mtime=float(when), st_mtime_ns=int(when * 10**9))
-    before = time.time()
-    response = get_file(a_file)
-    told = response.headers["Last-Modified"]
-    if modified is None:
-        assert int(before) <= email.utils.parsedate_to_datetime(told).timestamp() <= time.time()
-    else:
-        assert told == modified
-    assert get_file(a_file, If_None_Match=response.headers["ETag"]).status == 304
-    assert get_file(a_file, If_Modified_Since=told).status == (200 if modified is None else 304)
-
-
-def test_file_may_be_larger_than_what_the_system_can_count_in_memory(a_file, monkeypatch):
-    """Systems of 32 bits, such as a Raspberry Pi's, have files of more than 2 GiB."""
-    tell_facts(monkeypatch, a_file, st_size=sys.maxsize + 1)
-    assert get_file(a_file, method="HEAD").headers["Content-Length"] == str(sys.maxsize + 1)
+def test_file_from_the_future_was_modified_now_and_one_from_before_1970_then(a_file):
+    """RFC 9110 section 8.8.2.1."""
+    for when, earliest, latest, unchanged in ((-1, -1, -1, 304), (2**32, int(time.time()), time.time() + 60, 200)):
+        os.utime(a_file, (when, when))
+        told = get_file(a_file).headers["Last-Modified"]
+        assert earliest <= email.utils.parsedate_to_datetime(told).timestamp() <= latest
+        assert get_file(a_file, If_Modified_Since=told).status == unchanged
 
 
 @WITH_AND_WITHOUT_WRAPPER
 @pytest.mark.parametrize("change", ["grows", pytest.param("goes", marks=pytest.mark.skipif(WINDOWS, reason="in use"))])
 def test_file_that_grows_or_goes_while_it_is_sent_arrives_as_it_was_promised(a_file, environ, change):
-    a_file.write_bytes(CONTENT * 256)
     _, _, body = begin_file(a_file, **environ)
     if change == "goes":
         a_file.unlink()
     else:
-        with a_file.open("ab") as file:
-            file.write(b"more")
-    assert b"".join(body) == CONTENT * 256
+        a_file.write_bytes(CONTENT * 2)
+    assert b"".join(body) == CONTENT
     body.close()
 
 
@@ -5925,6 +5151,7 @@ def test_file_that_shrinks_while_it_is_sent_breaks_off_instead_of_looking_comple
     a_file.write_bytes(CONTENT * 1024)
     app, headers, body = begin_file(a_file, **environ)
     received = [next(body)]
+    assert (is_open(a_file), app.seen) == (True, [])
     os.truncate(a_file, 300_000)
     with pytest.raises(OSError):
         received.extend(body)
@@ -5933,21 +5160,13 @@ def test_file_that_shrinks_while_it_is_sent_breaks_off_instead_of_looking_comple
     assert (is_open(a_file), app.seen) == (False, ["on_complete"])
 
 
-@WITH_AND_WITHOUT_WRAPPER
-def test_file_is_closed_and_the_request_completed_when_the_client_goes_away(a_file, environ):
-    app, _, body = begin_file(a_file, **environ)
-    next(body)
-    assert (is_open(a_file), app.seen) == (True, [])
-    body.close()
-    assert (is_open(a_file), app.seen) == (False, ["on_complete"])
-
-
-def test_file_of_a_gibibyte_is_sent_in_small_pieces(a_file):
+def test_file_of_a_gibibyte_is_sent_in_small_pieces_and_closed_when_the_client_goes_away(a_file):
     os.truncate(a_file, 2**30)
-    _, headers, body = begin_file(a_file)
+    app, headers, body = begin_file(a_file)
     assert headers["Content-Length"] == str(2**30)
     assert 0 < len(next(body)) <= 2**20
     body.close()
+    assert (is_open(a_file), app.seen) == (False, ["on_complete"])
     response = get_file(a_file, Range="bytes=-1")
     assert (response.status, response.headers["Content-Range"]) == (206, "bytes 1073741823-1073741823/1073741824")
 
@@ -5963,19 +5182,6 @@ def test_file_that_a_failed_handler_opened_is_closed_and_leaves_no_header(a_file
     assert not is_open(a_file)
 
 
-def test_a_send_that_fails_leaves_nothing_of_a_file_or_a_session_on_what_is_sent_instead(a_file):
-    def handler(context):
-        context.session["notes"] = "x" * 5000
-        with pytest.raises(ValueError, match="the session needs a cookie"):
-            context.response.file(a_file).send()
-        context.session.clear()
-        return "in its place"
-
-    response = answer(handler, options={"secret_key": KEY}, headers={"Range": "bytes=0-1"})
-    assert (response.status, response.body) == (200, b"in its place")
-    assert sorted(response.headers) == ["Content-Length", "Content-Type", "Vary"]
-
-
 # ---- files: static ---------------------------------------------------------------------------------------------------
 
 NEVER_SERVED = (".env", ".hidden/a.txt", *(() if WINDOWS else ("a\\b",)))
@@ -5989,7 +5195,7 @@ def site(tmp_path):
         (tmp_path / name).mkdir(parents=True)
     for name in ("secret.txt", "index.html", "public-not/secret.txt", *(f"public/{name}" for name in NEVER_SERVED)):
         (tmp_path / name).write_text("SECRET")
-    for name in ("index.html", "a.txt", "a b é%.txt", "sub/index.html", "sub/b.txt"):
+    for name in ("index.html", "a.txt", "a b é%.txt", "sub/index.html", "sub/b.txt", "12~1.txt"):
         (public / name).write_text(name, encoding="utf-8")
     if CAN_LINK:
         (tmp_path / "linked").symlink_to(public)
@@ -6045,29 +5251,21 @@ def test_static_gives_way_to_other_routes_also_for_the_directory_itself(site, ow
     assert serve(site, "/").get("/").text == "index.html"
 
 
-@pytest.mark.parametrize(
-    "script_name, prefix, paths",
-    [
-        ("", "/s", ["", "/sub", "/sub?a=b", "//sub", "/inside"]),
-        ("", "/", ["/sub", "//sub"]),
-        ("/app", "/s", ["/sub"]),
-        ("/app", "/", ["", "/sub?a=b", "//sub", "/inside"]),
-    ],
-)
-def test_directory_is_redirected_to_its_name_with_a_slash(site, script_name, prefix, paths):
+@pytest.mark.parametrize("script_name, prefix", [("", "/s"), ("", "/"), ("/app", "/s"), ("/app", "/")])
+def test_directory_is_redirected_to_its_name_with_a_slash(site, script_name, prefix):
     """The links in its page are relative to that; and no path makes it a link to another host."""
     inner, outer = WebApp(), WebApp()
     inner.static(prefix, site)
     outer.mount(script_name or "/", inner)
-    for path in paths if CAN_LINK else paths[:3]:
-        url = f"http://localhost{script_name}{prefix.rstrip('/')}{path}"
-        response = client(outer).get(url)
+    base = f"http://localhost{script_name}{prefix.rstrip('/')}"
+    for path in ("", "/sub", "/sub?a=b", "//sub", *(("/inside",) if CAN_LINK else ()))[base[-1] == "t" :]:
+        response = client(outer).get(base + path)
         assert response.status in (301, 302, 303, 307, 308)
-        target = urllib.parse.urlsplit(urllib.parse.urljoin(url, response.headers["Location"]))
+        target = urllib.parse.urlsplit(urllib.parse.urljoin(base + path, response.headers["Location"]))
         assert (target.scheme, target.netloc) == ("http", "localhost")
-        assert target.path.replace("//", "/") == urllib.parse.urlsplit(url).path.replace("//", "/") + "/"
+        assert target.path.replace("//", "/") == urllib.parse.urlsplit(base + path).path.replace("//", "/") + "/"
         page = "sub/index.html" if path else "index.html"
-        assert client(outer).get(url, follow_redirects=True).text == page
+        assert client(outer).get(base + path, follow_redirects=True).text == page
 
 
 NEVER_TO_BE_SEEN = [
@@ -6113,45 +5311,36 @@ def test_no_path_string_ever_makes_static_leave_its_directory(site, path, enviro
         assert not urllib.parse.urlsplit(response.headers.get("Location", "")).netloc
 
 
-def spelled_on_disk(path, root, listdir=os.listdir):
-    """The path that a file system takes for `path`: it ignores case, Unicode's forms and ends, and has short names."""
+@pytest.fixture(params=["the name that was asked for", "the name on the disk"])
+def lax_site(request, tmp_path, monkeypatch):
+    """A directory of a file system that ignores case, Unicode's forms, ends of names, and has short names.
+
+    The system tells one of two names of an open file.
+    """
+    if not sys.platform.startswith("linux"):
+        pytest.skip("the system has a way of its own, which other tests meet")
+    listdir, asked_for = os.listdir, {}
+    for name in ("private", "Members", "pr\u00e9nom", "cafe\u0301", ".git", "12345", "cr\u00e8me", "mu\u0308sli"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "note.txt").touch()
+    (tmp_path / "readme.txt").write_text("readme")
 
     def fold(name):
         return unicodedata.normalize("NFD", name.casefold().rstrip(". ").replace("\u200d", ""))
 
-    def short(name):
-        return f"{fold(name).lstrip('.')[:6]}~1"
-
-    found = pathlib.Path(root)
-    for name in pathlib.Path(path).relative_to(root).parts:
-        with contextlib.suppress(OSError):
-            name = next((entry for entry in listdir(found) if fold(name) in (fold(entry), short(entry))), name)
-        found /= name
-    return str(found)
-
-
-def load_for(system, name):
-    """Load the file as it is on another system, as `os.name` and `sys.platform` tell while it is loaded."""
-    with mock.patch("os.name", name), mock.patch("sys.platform", system):
-        return load_copy(f"webapp_for_{system}")
-
-
-@pytest.fixture(params=["as Linux tells it", "as macOS and Windows tell it"])
-def lax_site(request, tmp_path, monkeypatch):
-    """A directory in a file system that takes several spellings for one name, and how to serve it there."""
-    if not sys.platform.startswith("linux"):
-        pytest.skip("the system has a way of its own, which other tests meet")
-    names = ("private", "Members", "pr\u00e9nom", "cafe\u0301", ".git", "123456789", "\u5199\u771f")
-    for name in (*names, "cr\u00e8me", "mu\u0308sli"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "note.txt").touch()
-    (tmp_path / "readme.txt").write_text("readme")
-    asked_for = {}
+    def on_disk(path):
+        found = tmp_path
+        for name in pathlib.Path(path).relative_to(tmp_path).parts:
+            entries = listdir(found) if found.is_dir() else []
+            spellings = {f"{entry.lower()[:6].lstrip('.')}~1": entry for entry in entries}
+            spellings.update((fold(entry), entry) for entry in entries)
+            found /= spellings.get(fold(name), name)
+        return str(found)
 
     def lax(real):
         def call(path, *arguments, **options):
             inside = isinstance(path, str) and path.startswith(f"{tmp_path}/")
-            result = real(spelled_on_disk(path, tmp_path) if inside else path, *arguments, **options)
+            result = real(on_disk(path) if inside else path, *arguments, **options)
             if real is opened:
                 asked_for[f"/proc/self/fd/{result}"] = os.fspath(path)
             return result
@@ -6159,42 +5348,51 @@ def lax_site(request, tmp_path, monkeypatch):
         return call
 
     opened, link = os.open, os.readlink
-    for name in ("stat", "lstat", "open", "listdir"):
+    for name in ("stat", "lstat", "open"):
         monkeypatch.setattr(os, name, lax(getattr(os, name)))
-    if request.param == "as Linux tells it":
+    if request.param == "the name that was asked for":
         monkeypatch.setattr(os, "readlink", lambda path, **options: asked_for.get(path) or link(path, **options))
-        return WebApp, tmp_path
-    return load_for("darwin", "posix").WebApp, tmp_path
+    return tmp_path
 
 
 SPELLINGS = {
     200: [
-        "/readme.txt", "/123456789/note.txt", "/\u5199\u771f/note.txt",
-        # macOS has decomposed the names of files, and no page links to them like that.
+        "/readme.txt", "/README.TXT", "/readme.txt.", "/12345/note.txt",
         "/cr\u00e8me/note.txt", "/cre\u0300me/note.txt", "/m\u00fcsli/note.txt", "/mu\u0308sli/note.txt",
     ],
     403: ["/private/note.txt", "/members/note.txt", "/pr\u00e9nom/note.txt", "/caf\u00e9/note.txt"],
     404: [
-        "/README.TXT", "/readme.txt.", "/readme.txt%20", "/README~1", "/PRIVATE/note.txt", "/private./note.txt",
-        "/private%20/note.txt", "/priva%E2%80%8Dte/note.txt", "/privat~1/note.txt", "/pre\u0301nom/note.txt",
-        "/Members/note.txt",  # the guard is for /members
-        "/cafe\u0301/note.txt", "/git~1/note.txt", "/GIT~1/note.txt", "/123456~1/note.txt", "/123456789./note.txt",
-        "/\u5199\u200d\u771f/note.txt",
+        "/README~1", "/PRIVATE/note.txt", "/private./note.txt", "/private%20/note.txt", "/priva%E2%80%8Dte/note.txt",
+        "/privat~1/note.txt", "/pre\u0301nom/note.txt", "/Members/note.txt", "/cafe\u0301/note.txt", "/git~1/note.txt",
+        "/GIT~1/note.txt", "/.git/note.txt",
     ],
 }  # fmt: skip
 
 
-def test_spelling_that_a_file_system_takes_and_the_router_does_not_is_a_404(lax_site):
-    kind, directory = lax_site
-    app = kind()
+def test_spelling_that_only_a_file_system_takes_for_a_guarded_path_is_a_404(lax_site):
+    app = WebApp()
     for prefix in ("/private", "/members", "/pr\u00e9nom", "/caf\u00e9"):
         guarded(app, prefix).get("/{rest:path}", lambda context: "guarded")
-    app.static("/", directory)
+    app.static("/", lax_site)
     found = {
         status: [path for path in paths if client(app).get(path).status == status]
         for status, paths in SPELLINGS.items()
     }
     assert found == SPELLINGS
+
+
+@NEEDS_LINKS
+def test_link_into_a_guarded_block_is_a_404_and_other_links_and_short_looking_names_are_served(site):
+    """Kubernetes, for example, links the files of a volume through a directory whose name begins with a dot."""
+    (site / ".data").mkdir()
+    (site / ".data" / "c.txt").write_text("linked")
+    (site / "c.txt").symlink_to(".data/c.txt")
+    app = WebApp()
+    guarded(app, "/sub").get("/{rest:path}", lambda context: "guarded")
+    app.static("/", site)
+    paths = {"/inside/b.txt": 404, "/sub/b.txt": 403, "/inside.txt": 200, "/c.txt": 200, "/12~1.txt": 200}
+    paths["/inside/index.html"] = paths["/inside/"] = 404
+    assert {path: client(app).get(path).status for path in paths} == paths
 
 
 NAMES_ON_WINDOWS = {
@@ -6203,362 +5401,67 @@ NAMES_ON_WINDOWS = {
         "CONIN$", "conout$", "a.txt::$DATA", "a.txt:stream", "C:", "a*", "a?b", 'a"', "<a", "a>", "a|b", "a\x01",
         "a\n", "a.", "a ", "...",
     ],
-    200: [
-        "con1", "a.con", "console", "com", "com10", "nulls.txt", "a b.txt", " a", "lpt", "a;b", "\u00fc.txt", "-",
-    ],
+    200: ["con1", "a.con", "console", "com", "com10", "nulls.txt", "a b.txt", " a", "lpt", "a;b", "\u00fc.txt", "-"],
 }  # fmt: skip
 
 
-def test_windows_is_never_asked_for_devices_streams_and_what_it_takes_for_another_name(tmp_path):
-    app = load_for("win32", "nt").WebApp()
+def test_windows_is_never_asked_for_devices_streams_and_names_that_lose_their_end(tmp_path):
+    with mock.patch("os.name", "nt"), mock.patch("sys.platform", "win32"):
+        app = load_copy("webapp_for_windows").WebApp()
     app.static("/s", tmp_path)
     app.get("/file/{name}", lambda context, name: context.response.file(tmp_path / name))
     for status, names in NAMES_ON_WINDOWS.items():
         for name in names:
-            with contextlib.suppress(OSError):  # which has the last word there
+            with contextlib.suppress(OSError):  # Windows itself refuses some
                 (tmp_path / name).write_text("file")
             paths = (f"/s/{urllib.parse.quote(name)}", f"/file/{urllib.parse.quote(name)}")
             assert (name, *(client(app).get(path).status for path in paths)) == (name, status, status)
 
 
-@contextlib.contextmanager
-def meanwhile(step):
-    """Take a step again and again, in another thread."""
-
-    def go_on():
-        while not ended.is_set():
-            step()
-
-    ended, thread = threading.Event(), threading.Thread(target=go_on)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def answers_of(site, path, count, known=(), **headers):
-    """The different answers to so many requests; to more, if those are not among them that are known to come."""
-    app = WebApp()
-    app.static("/", site)
-    browser = client(app, unchecked="that would take most of the time")
-    answers, asked = set(), 0
-    while asked < count or not answers.issuperset(known) and asked < 100 * count:
-        answer, asked = browser.get(path, headers=headers), asked + 1
-        answers.add((answer.status, answer.text))
-    return answers
-
-
-@pytest.mark.skipif(not sys.platform.startswith(("linux", "darwin")), reason="the system does not tell what is open")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system does not tell which file is open")
 @pytest.mark.parametrize("path, target", [("/now/note.txt", ".."), ("/now", "../note.txt")], ids=["directory", "file"])
 @pytest.mark.parametrize("inside_is_a_link", [False, True])
 def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, path, target, inside_is_a_link):
     def exchange():
-        for parked, next_one in (("good", "bad"), ("bad", "good")):
-            now.rename(site / parked)
-            (site / next_one).rename(now)
+        while not ended.is_set():
+            for parked, next_one in (("good", "bad"), ("bad", "good")):
+                now.rename(site / parked)
+                (site / next_one).rename(now)
 
-    now = site / "now"
-    (site.parent / "note.txt").write_text("SECRET")  # younger than what the client has
+    now, app = site / "now", WebApp()
+    app.static("/", site)
+    browser = client(app, unchecked="that would take most of the time")
+    (site.parent / "note.txt").write_text("SECRET")  # younger than the copy of the client
     (site / "bad").symlink_to(target)
     (site / "real").mkdir()
     (site / "real" / "note.txt").write_text("inside")
     os.utime(site / "real" / "note.txt", (IN_2001, IN_2001))
     source = site / "real" if path != "/now" else site / "real" / "note.txt"
     now.symlink_to(source) if inside_is_a_link else source.rename(now)
-    found, unopened = ({known, (404, "404 Not Found")} for known in ((200, "inside"), (304, "")))
-    with meanwhile(exchange):
-        assert answers_of(site, path, 2000, found) == found
-        assert answers_of(site, path, 2000, unopened, **{"If-Modified-Since": SAME}) == unopened
-
-
-@NEEDS_LINKS
-def test_link_that_is_exchanged_during_a_deployment_always_leads_to_a_file(site):
-    def deploy():
-        for release in ("first", "second"):
-            os.symlink(release, site / "next")
-            os.replace(site / "next", site / "current")
-
-    for release in ("first", "second"):
-        (site / release).mkdir()
-        (site / release / "note.txt").write_text(release)
-    (site / "current").symlink_to("first")
-    with meanwhile(deploy):
-        answers = answers_of(site, "/current/note.txt", 1000)
-    assert answers <= {(200, "first"), (200, "second")}
-
-
-def changes_of_files(top):
-    """What may happen to a path in a directory in `top`, by name."""
-    away = itertools.count()
-
-    def put_away(path):
-        return path.rename(top / f"away {next(away)}")
-
-    def put_aside(path):
-        return path.rename(path.with_name("aside"))
-
-    def write(path, text):
-        path.write_text(text)
-        os.utime(path, (IN_2001, IN_2001))
-
-    def replace(path):
-        write(top / "new", "new")
-        os.replace(top / "new", path)
-
-    def restore(path):
-        for name in sorted(top.glob("away *"), reverse=True):
-            if not path.exists():
-                name.rename(path)
-
-    return {
-        "write": lambda path: write(path, path.name[:3]),
-        "grow": lambda path: path.write_text(path.name),
-        "replace": replace,
-        "remove": lambda path: path.unlink(),
-        "put away": put_away,
-        "put away, and leave a link": lambda path: path.symlink_to(put_away(path)),
-        "put aside, and leave a link": lambda path: path.symlink_to(put_aside(path)),
-        "put away, and leave another directory": lambda path: (put_away(path), path.mkdir()),
-        "restore": restore,
-        "link to a neighbour": lambda path: path.symlink_to("a.txt"),
-        "lock": lambda path: path.chmod(0),
-        "unlock": lambda path: path.chmod(0o755),
-    }
-
-
-@NEEDS_LINKS
-def test_what_static_knows_of_a_file_never_shows(tmp_path_factory):
-    """Whoever has asked before gets what somebody gets who never did, whatever happens to files and directories."""
-    places = ["", "a.txt", "sub", "sub/b.txt", "sub/deep", "sub/deep/index.html", "aside"]
-    paths = ["/sub%2Fb.txt", "/a.txt", "/sub/b.txt", "/sub/deep/", "/sub/deep"]
-    requests = [*itertools.product(["GET"], paths, [{}, {"If-None-Match": "*"}]), ("HEAD", "/a.txt", {})]
-    requests += [
-        ("GET", "/sub/b.txt", {name: value}) for name, value in (("If-Modified-Since", SAME), ("Range", "bytes=1-"))
-    ]
-    names = list(changes_of_files(None))
-
-    @given(st.lists(st.tuples(st.sampled_from(names), st.sampled_from(places)), max_size=6))
-    @example([("put away, and leave a link", "")])
-    @example([("put away, and leave a link", "sub")])
-    @example([("put away, and leave a link", "sub/b.txt"), ("remove", "sub/b.txt"), ("restore", "sub/b.txt")])
-    @example([("put aside, and leave a link", "sub"), ("put away, and leave a link", "aside")])
-    def check(steps):
-        top = tmp_path_factory.mktemp("known")
-        root = top / "root"
-        (root / "sub" / "deep").mkdir(parents=True)
-        for place in places:
-            with contextlib.suppress(OSError):
-                (root / place).write_text("old")
-                os.utime(root / place, (IN_2001, IN_2001))
-        changes = changes_of_files(top)
-        apps = [WebApp() for _ in range(len(steps) + 2)]
-        for app in apps:
-            app.static("/", root)
-        known, *fresh = (client(app, unchecked="that would take most of the time") for app in apps)
-        for (change, place), never_asked in zip([("nothing", ""), *steps], fresh):
-            with contextlib.suppress(OSError, KeyError):
-                changes[change](root / place)
-            for method, path, headers in requests:
-                answers = [each.request(method, path, headers=headers) for each in (known, never_asked)]
-                seen, expected = ((each.status, each.body, dict(each.headers)) for each in answers)
-                assert seen == expected, (method, path, headers)
-
-    check()
-
-
-@NEEDS_LINKS
-def test_known_file_that_is_exchanged_before_it_is_opened_gives_no_other_one_away(site, monkeypatch):
-    def exchange_and_open(path, *arguments, real=os.open, **options):
-        if not (site / "sub").is_symlink():
-            (site / "sub").rename(site / "gone")
-            (site / "sub").symlink_to(site.parent)
-        return real(path, *arguments, **options)
-
-    (site.parent / "b.txt").write_text("SECRET")
-    browser = serve(site)
-    assert {browser.get("/s/sub/b.txt").text for _ in range(3)} == {"sub/b.txt"}
-    monkeypatch.setattr(os, "open", exchange_and_open)
-    assert browser.get("/s/sub/b.txt").text == "404 Not Found"
-
-
-def test_a_look_at_a_known_file_answers_what_had_arrived_before_and_nothing_else(site, monkeypatch):
-    looks, browser = [], serve(site)
-    early = time.monotonic()
-    for _ in range(3):
-        etag = browser.get("/s/a.txt").headers["ETag"]
-    (site / "a.txt").write_text("another")
-    monkeypatch.setattr(os, "lstat", lambda path, real=os.lstat: looks.append(path) or real(path))
-
-    def ask_for_it(environ):
-        looks.clear()
-        answer = browser.get("/s/a.txt", headers={"If-None-Match": etag}, environ=environ)
-        return answer.status, bool(looks)
-
-    assert ask_for_it({"webapp.arrived": lambda application, environ: early}) == (304, False)
-    for arrived in (time.monotonic(), float("inf"), None):
-        assert ask_for_it({"webapp.arrived": lambda *_, arrived=arrived: arrived}) == (200, True)
-    assert ask_for_it({}) == (200, True)
-
-
-def written_by_on_request(app, write):
-    type(app).on_request = lambda self, context: write(context.request.environ)
-    return app
-
-
-def written_by_a_hook(app, write):
-    app.before(lambda context: write(context.request.environ))
-    return app
-
-
-def written_by_an_executor(app, write):
-    [files] = [route.handlers[0] for route in app.routes() if route.pattern == "/s/{path:path}"]
-    app.get("/r/{path:path}", lambda context, path: write(context.request.environ), files)
-    return app
-
-
-def written_by_middleware(app, write):
-    def middleware(environ, start_response):
-        write(environ)
-        return app(environ, start_response)
-
-    return middleware
-
-
-def written_by_the_application_around_it(app, write):
-    outer = WebApp()
-    outer.before(lambda context: write(context.request.environ))
-    outer.mount("/", app)
-    return outer
-
-
-def written_by_a_handler_that_asks_again(app, write):
-    app.get("/r/{path:path}")(lambda context, path: ask_again(context, write, {**context.request.environ}))
-    return app
-
-
-def written_by_a_handler_that_asks_again_with_its_own_environ(app, write):
-    app.get("/r/{path:path}")(lambda context, path: ask_again(context, write, context.request.environ))
-    return app
-
-
-def ask_again(context, write, environ):
-    started = []
-    write(environ)
-    environ["PATH_INFO"] = "/s/a.txt"
-    body = context.app(environ, lambda status, *_: started.append(status))
-    getattr(body, "close", bool)()
-    context.response.code(int(started[0][:3]))
-
-
-@pytest.mark.parametrize(
-    "written",
-    [
-        written_by_on_request,
-        written_by_a_hook,
-        written_by_an_executor,
-        written_by_middleware,
-        written_by_the_application_around_it,
-        written_by_a_handler_that_asks_again,
-        written_by_a_handler_that_asks_again_with_its_own_environ,
-    ],
-)
-def test_what_a_request_has_written_itself_is_what_it_gets(site, monkeypatch, written):
-    """Though others that had arrived at the same time have looked at the file before."""
-
-    def write(environ):
-        if environ["QUERY_STRING"]:
-            (site / "a.txt").write_text("written")
-
-    class Own(WebApp):
-        pass
-
-    app = Own()
-    app.static("/s", site)
-    early = time.monotonic()
-    monkeypatch.setattr(Server, "_arrived", property(lambda self: early, lambda self, value: None), raising=False)
-    with serving(written(app, write)) as server:
-        path = "/r/a.txt" if any(route.pattern == "/r/{path:path}" for route in app.routes()) else "/s/a.txt"
-        for each in (path, "/s/a.txt") * 3:
-            _, headers, _ = ask(server, get(each))
-        condition = f"If-None-Match: {headers['etag']}"
-        assert ask(server, get("/s/a.txt", condition))[0] == ask(server, get(path, condition))[0] == 304
-        assert ask(server, get(path + "?written", condition))[0] == 200
-
-
-def test_what_an_earlier_request_of_a_connection_has_written_is_what_the_next_one_gets(site):
-    """Pipelined, so that the server may have found both at the same time."""
-
-    def write(context, text):
-        (site / "a.txt").write_text(text)
-
-    app = WebApp()
-    app.static("/s", site)
-    app.put("/{text}", write)
-    with serving(app) as server, Connection(server) as connection:
-        for number in range(1, 101):
-            connection.sock.sendall(get("/s/a.txt") * 3)
-            etag = [connection.response()[1]["etag"] for _ in range(3)][0]
-            read = get("/s/a.txt", f"If-None-Match: {etag}")
-            connection.sock.sendall(read * 2 + get("/" + "x" * number, method="PUT") + read)
-            assert [connection.response()[0] for _ in range(4)] == [304, 304, 204, 200]
-
-
-@pytest.mark.skipif(WINDOWS, reason="in use")
-def test_file_that_is_exchanged_while_it_becomes_known_is_not_taken_for_the_other(site, monkeypatch):
-    def open_and_exchange(path, *arguments, real=os.open, **options):
-        descriptor = real(path, *arguments, **options)
-        (site / "new").write_text("another")
-        os.replace(site / "new", site / "a.txt")
-        return descriptor
-
-    browser = serve(site)
-    etag = browser.get("/s/a.txt").headers["ETag"]
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", open_and_exchange)
-        assert browser.get("/s/a.txt").text == "a.txt"
-    assert browser.get("/s/a.txt", headers={"If-None-Match": etag}).text == "another"
-
-
-def test_memory_for_known_files_is_bounded_whatever_is_asked_for(tmp_path):
-    tracemalloc = pytest.importorskip("tracemalloc")
-    app, paths = WebApp(), ["/" * length + "0.txt" for length in range(1, 100)]
-    for number in range(800):
-        (tmp_path / f"{number}.txt").touch()
-        paths += [f"/{number}.txt"] * 2
-    app.static("/", tmp_path)
-    browser = client(app, unchecked="that would take most of the time")
-    browser.get("/0.txt")
-    tracemalloc.start()
+    ended, thread = threading.Event(), threading.Thread(target=exchange)
+    thread.start()
     try:
-        assert {browser.get(path).status for path in paths} == {200}
-        assert tracemalloc.get_traced_memory()[0] < 3 * 2**18
+        for known, headers in (((200, "inside"), {}), ((304, ""), {"If-Modified-Since": SAME})):
+            expected, answers, asked = {known, (404, "404 Not Found")}, set(), 0
+            while asked < 1000 or not answers.issuperset(expected) and asked < 100_000:
+                answer, asked = browser.get(path, headers=headers), asked + 1
+                answers.add((answer.status, answer.text))
+            assert answers == expected
     finally:
-        tracemalloc.stop()
+        ended.set()
+        thread.join()
 
 
-def test_file_that_is_asked_for_again_is_opened_only_to_be_sent(site, monkeypatch):
-    browser, opened = serve(site), []
-    for _ in range(3):
-        etag = browser.get("/s/a.txt").headers["ETag"]
-    monkeypatch.setattr(os, "open", lambda *arguments, real=os.open, **options: opened.append(1) or real(*arguments))
-    for status, headers in ((304, {"If-None-Match": etag}), (200, {}), (206, {"Range": "bytes=0-"})):
-        opened.clear()
-        assert (browser.get("/s/a.txt", headers=headers).status, len(opened)) == (status, int(status != 304))
-
-
-def test_what_is_known_of_a_path_counts_for_its_method(tmp_path):
-    (tmp_path / "b%61").write_text("file")
-    app = WebApp()
-    app.route("HEAD", "/s/ba")(lambda context: None)
-    app.static("/s", tmp_path)
-    answers = [client(app).request(method, "/s/b%2561").status for method in ("GET", "GET", "GET", "HEAD")]
-    assert answers == [200, 200, 200, 404]
+def test_client_that_has_a_file_gets_a_304_until_the_file_changes(site):
+    browser = serve(site)
+    etag = {"If-None-Match": browser.get("/s/a.txt").headers["ETag"]}
+    assert [browser.get("/s/a.txt", headers=etag).status for _ in range(2)] == [304, 304]
+    (site / "a.txt").write_text("another")
+    assert browser.get("/s/a.txt", headers=etag).text == "another"
 
 
 @NEEDS_LINKS
-def test_static_keeps_to_its_directory_where_the_system_does_not_tell_what_is_open(site, monkeypatch):
+def test_static_keeps_to_its_directory_where_the_system_does_not_tell_the_file_that_is_open(site, monkeypatch):
     def read_link(path, *arguments, real=os.readlink, **options):
         if str(path).startswith("/proc/"):
             raise FileNotFoundError
@@ -6567,24 +5470,6 @@ def test_static_keeps_to_its_directory_where_the_system_does_not_tell_what_is_op
     monkeypatch.setattr(os, "readlink", read_link)
     paths = {"a.txt": 200, "inside/b.txt": 200, "sub/": 200, "out.txt": 404, "out/a": 404, "no": 404}
     assert {path: serve(site).get(f"/s/{path}").status for path in paths} == paths
-
-
-def test_no_name_makes_a_500_where_the_locale_cannot_hold_it(site):
-    program = """
-import sys
-from webapp import TestClient, WebApp
-assert sys.getfilesystemencoding() in ("ascii", "iso8859-1"), sys.getfilesystemencoding()
-app = WebApp()
-app.static("/s", sys.argv[1])
-app.get("/file/{name}", lambda context, name: context.response.file(sys.argv[1] + "/" + name))
-names = ["%C3%BC.txt", "%E6%97%A5", "a%CC%88/x", "a.txt%F0%9F%98%80"]
-print({TestClient(app).get(prefix + name).status for name in names for prefix in ("/s/", "/file/")})
-print(TestClient(app).get("/s/a.txt").text)
-"""
-    done = run_python(ROOT, "-c", program, site, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
-    if "AssertionError" in done.stderr:
-        pytest.skip("this system has names in UTF-8 whatever the locale says")
-    assert (done.stdout, done.stderr) == ("{404}\na.txt\n", "")
 
 
 # ---- mounts, links, origins: mounts ----------------------------------------------------------------------------------
@@ -6610,25 +5495,22 @@ class Acting:
 
     def take(self, steps):
         for step in steps:
-            if isinstance(step, BaseException):
+            if isinstance(step, bytes):
+                yield step
+            elif isinstance(step, BaseException):
                 raise step
             elif step == "start":
                 self.write = self.start_response("200 OK", [("Content-Type", "text/html"), ("X-Started", "1")])
             elif step == "restart":
-                try:
-                    raise KeyError("text of the failure")
-                except KeyError:
-                    self.write = self.start_response("201 Created", [TEXT], sys.exc_info())
+                error = KeyError("text of the failure")
+                self.write = self.start_response("201 Created", [TEXT], (KeyError, error, None))
             elif isinstance(step, tuple):
                 self.write(step[1])
-            elif callable(step):
-                step(self.environ)
             else:
-                yield step
+                step(self.environ)
 
     def __iter__(self):
-        yield from self.given
-        yield from self.take(self.later)
+        return itertools.chain(self.given, self.take(self.later))
 
     def close(self):
         self.closed += 1
@@ -6646,46 +5528,48 @@ def mount(wsgi_app, prefix="/m"):
     return app
 
 
-@pytest.mark.parametrize(
-    "prefix, script_name, path, expected",
-    [
-        ("/m", "", "/m", "/m|"),
-        ("/m", "", "/m/", "/m|/"),
-        ("m/", "", "/m/a/b/", "/m|/a/b/"),
-        ("/m", "", "/m//a", "/m|//a"),
-        ("/m", "", "/m/m", "/m|/m"),
-        ("/m/n", "", "/m/n/a", "/m/n|/a"),
-        ("/m", "/app", "/m/a", "/app/m|/a"),
-        ("/{tenant}/m", "", "/x/m/a", "/x/m|/a"),
-        ("/", "", "/a", "|/a"),
-        ("/", "/app", "/", "/app|/"),
-        ("/é", "", "/é/ü", "/é|/ü"),
-        ("/m", "", "/m/a b%25", "/m|/a b%25"),
-        # No path makes a host of it.
-        ("/{tenant}", "", "//evil.example/login", "/evil.example|/login"),
-        ("/{tenant}", "", "///evil.example", "/evil.example|"),
-        ("/{tenant}/x", "", "//evil.example//x/a", "/evil.example/x|/a"),
-        ("/{tenant}", "/app", "//evil.example//a", "/app/evil.example|//a"),
-        ("/{tenant}", "//app/", "//evil.example/a", "/app/evil.example|/a"),
-        ("/{tenant}", "/", "/evil.example/a", "/evil.example|/a"),
-        ("/", "", "//evil.example/login", "|/evil.example/login"),
-        ("/", "/", "//evil.example/login", "|/evil.example/login"),
-        ("/", "/app", "//evil.example/login", "/app|//evil.example/login"),
-    ],
-)
-def test_script_name_and_path_info_shift(prefix, script_name, path, expected):
+# Prefix, SCRIPT_NAME and path of the request; SCRIPT_NAME and PATH_INFO in the mounted application. "-" is "".
+# The last rows: no path makes a host of SCRIPT_NAME.
+SHIFTS = """
+    /m           -      /m                    /m                -
+    /m           -      /m/                   /m                /
+    m/           -      /m/a/b/               /m                /a/b/
+    /m           -      /m//a                 /m                //a
+    /m           -      /m/m                  /m                /m
+    /m/n         -      /m/n/a                /m/n              /a
+    /m           /app   /m/a                  /app/m            /a
+    /{tenant}/m  -      /x/m/a                /x/m              /a
+    /            -      /a                    -                 /a
+    /            /app   /                     /app              /
+    /é           -      /é/ü                  /é                /ü
+    /m           -      /m/a%25               /m                /a%25
+    /{tenant}    -      //evil.example/login  /evil.example     /login
+    /{tenant}    -      ///evil.example       /evil.example     -
+    /{tenant}/x  -      //evil.example//x/a   /evil.example/x   /a
+    /{tenant}    /app   //evil.example//a     /app/evil.example //a
+    /{tenant}    //app/ //evil.example/a      /app/evil.example /a
+    /{tenant}    /      /evil.example/a       /evil.example     /a
+    /            -      //evil.example/login  -                 /evil.example/login
+    /            /      //evil.example/login  -                 /evil.example/login
+    /            /app   //evil.example/login  /app              //evil.example/login
+"""
+
+
+@pytest.mark.parametrize("row", SHIFTS.strip().splitlines())
+def test_script_name_and_path_info_shift(row):
     def inner(environ, start_response):
         given = tell_place(environ, start_response)
         environ["PATH_INFO"] = "changed"
         return given
 
+    prefix, script_name, path, *expected = (field if field != "-" else "" for field in row.split())
     app, seen, path_info = WebApp(), [], path.encode().decode("latin-1")
     app.mount(prefix, inner)
     app.after(lambda context: seen.append(context.request.environ["PATH_INFO"]))
     for raw in (script_name + urllib.parse.quote(path), ""):
         environ = {"SCRIPT_NAME": script_name, "PATH_INFO": path_info, "REQUEST_URI": raw}
         response = client(app, unchecked="of some SCRIPT_NAMEs").get("/", environ=environ)
-        assert (response.text, seen.pop()) == (expected, path_info)
+        assert (response.text, seen.pop()) == ("|".join(expected), path_info)
 
 
 def test_mounted_application_gets_every_method_and_its_body():
@@ -6736,7 +5620,7 @@ def test_every_way_to_answer_that_pep_3333_has_works(steps):
     assert client(mount(Acting(*steps))).head("/m").body == b""
 
 
-def test_headers_of_a_mounted_application_arrive_with_repeated_ones_but_for_those_of_the_connection():
+def test_answer_of_a_mounted_application_is_shown_as_it_is_but_for_headers_of_the_connection():
     def inner(environ, start_response):
         cookies = [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]
         start_response("404 Not Found", [("Content-Type", "text/x-mine"), ("Connection", "close"), *cookies])
@@ -6747,8 +5631,7 @@ def test_headers_of_a_mounted_application_arrive_with_repeated_ones_but_for_thos
     app.error(lambda context, cause, status: "not asked: nothing failed")
     response = client(app).get("/m")
     assert (response.status, response.text, response.headers["Content-Type"]) == (404, "its own 404", "text/x-mine")
-    assert response.headers.getall("Set-Cookie") == ["a=1", "b=2"]
-    assert "Connection" not in response.headers
+    assert (response.headers.getall("Set-Cookie"), "Connection" in response.headers) == (["a=1", "b=2"], False)
 
 
 def test_hooks_of_the_scopes_around_them_apply_to_files_and_mounted_applications(site):
@@ -6810,8 +5693,8 @@ def test_mounted_application_that_fails_after_its_first_chunk_breaks_off(last):
 
 # ---- mounts, links, origins: one request, one path -------------------------------------------------------------------
 #
-# The router decides on segments. What static opens and what a mounted application is given must not be another path
-# than the one that was decided on, however it is spelled and however the server tells it.
+# The router decides on segments. The file that static opens and the path that a mounted application is given must be
+# the path that the router decided on, whatever its spelling, and however the server tells it.
 
 
 def told(target, way):
@@ -6849,8 +5732,10 @@ ADMIN_TARGETS = [
     "/x/../admin/users", "/x%2F..%2Fadmin/users", "/%2e/admin/users", "/%2e%2Fadmin%2Fusers", "/x/%2E%2e/admin/users",
     "/admin%5Cusers", "/admin\\users", "/\\admin\\users", "/admin%252Fusers", "/admin%255Cusers", "/%252e/admin/users",
     "/admin%00/users", "/admin%c0%afusers", "/../files/admin/users", "/../mounted/admin/users",
+    "/ADMIN/users", "/Admin%2Fusers", "/admin./users", "/admin%20/users", "/adm%C4%B1n/../admin/users",
+    "/\uff41dmin/users", "/ad\u00admin/users", "/%2561dmin/users",
 ]  # fmt: skip
-ADMIN_FILES = [f"/{name}/users" for name in ("admin;", "ADMIN", "admin.", "admin%20", "admin%u002f", "admin%2")]
+ADMIN_FILES = [f"/{name}/users" for name in ("admin;", "admin%u002f", "admin%2", "ADMIN~1")]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -6863,48 +5748,36 @@ def test_no_spelling_of_a_path_leads_past_the_guard_of_a_block(tmp_path, prefix,
         guarded(app, f"{prefix}/admin").any(pattern)(lambda context: None)
     app.static("/files", tmp_path)
     app.mount("/mounted", tell_place)
-    for target in targets:
+    for target in map(webapp._quote, targets, itertools.repeat("/%\\")):
         response = client(app).get("/", environ=told(prefix + target, way))
         assert (target, response.status in (400, 403, 404)) == (target, True)
 
 
-@pytest.mark.parametrize(
-    ("target", "place"),
-    [
-        ("/m/users/a%2Fb", "/m|/users/a/b"),
-        ("/m/users/a%2Fb%20c/", "/m|/users/a/b c/"),
-        ("//m/users/a%2Fb", "/m|/users/a/b"),
-        ("/m/search/100%25", "/m|/search/100%"),
-        ("/m/search/C%3A%5Ctemp", "/m|/search/C:\\temp"),
-        ("/m/.well-known/a..b/...", "/m|/.well-known/a..b/..."),
-        ("/m/own%2Fx", 404),
-        ("/m%2Fx", 404),
-        ("/m/%2Fown", 404),
-    ],
-)
-def test_mounted_application_is_given_whatever_leads_to_no_other_route(target, place):
+# Two routes stand beside a mount at /m, which has no other way to them, and one more prefix takes any segment.
+MOUNTED_TARGETS = {
+    "/m/users/a%2Fb": "/m|/users/a/b", "/m/users/a%2Fb%20c/": "/m|/users/a/b c/", "//m/users/a%2Fb": "/m|/users/a/b",
+    "/m/search/100%25": "/m|/search/100%", "/m/search/C%3A%5Ctemp": "/m|/search/C:\\temp",
+    "/m/.well-known/a..b/...": "/m|/.well-known/a..b/...",
+    **dict.fromkeys(["/m/own%2Fx", "/m%2Fx", "/m/%2Fown", "/m/OWN", "/m/own.", "/a%2Fb/app/x", "/a%5Cb/app/x"], 404),
+    **dict.fromkeys(["/a%252Fb/app/x", "/../app/x", "/a%2Fapp/app/x"], 404),
+}  # fmt: skip
+
+
+def test_mounted_application_is_given_each_path_that_leads_to_no_other_route():
     app = WebApp()
     app.mount("/m", tell_place)
+    app.mount("/{tenant}/app", tell_place)
     app.get("/m/own/{x}", lambda context, x: "own")
     app.get("/m/own", lambda context: "own")
-    response = client(app).get("/", environ=told(target, "REQUEST_URI"))
-    assert place == (response.text if response.status == 200 else response.status)
+    for target, way in itertools.product(MOUNTED_TARGETS, ["REQUEST_URI", "RAW_URI"]):
+        response = client(app).get("/", environ=told(target, way))
+        assert (response.text if response.status == 200 else response.status) == MOUNTED_TARGETS[target]
 
 
 def test_encoded_slash_is_part_of_no_file_name(site):
-    """Where no server tells that it was one, it is a slash for everybody."""
     for target in ("/s/sub%2Fb.txt", "/s/%2Fa.txt", "/s/a.txt%2F", "/s%2Fa.txt"):
         answers = [serve(site).get("/", environ=told(target, way)).status for way in WAYS]
         assert answers == [404, 404, 404, 200]
-
-
-@pytest.mark.parametrize("target", ["/a%2Fb/app/x", "/a%5Cb/app/x", "/a%252Fb/app/x", "/../app/x", "/a%2Fapp/app/x"])
-def test_prefix_of_a_mount_or_static_holds_no_slash_of_its_own(target):
-    app = WebApp()
-    app.mount("/{tenant}/app", tell_place)
-    *raw, decoded = (client(app).get("/", environ=told(target, way)) for way in WAYS)
-    assert [response.status for response in raw] == [404, 404, 404]
-    assert (decoded.status, decoded.text) in [(404, "404 Not Found"), (200, "/a/app|/app/x")]  # it was a slash
 
 
 def test_links_and_redirects_of_a_mounted_application_stay_on_their_host(site):
@@ -6920,28 +5793,20 @@ def test_links_and_redirects_of_a_mounted_application_stay_on_their_host(site):
     assert response.headers["Location"] == "/evil.example/"
 
 
-@pytest.mark.parametrize(
-    ("target", "path"),
-    [
-        ("/m/a%2Fb", "/m/a%2Fb"),
-        ("/m/a%2fb/", "/m/a%2Fb/"),
-        ("//m//a%2Fb/c?d=%2f", "/m//a%2Fb/c?d=%2f"),
-        ("/m/a%2Fb%20%C3%BC%25%22%41", "/m/a%2Fb%20%C3%BC%25%22A"),
-        ("/m/a%2Fb%2", "/m/a%2Fb%252"),
-        ("/m/a/b?c=%2F", "/m/a/b?c=%2F"),
-    ],
-)
-def test_url_of_a_request_is_that_of_the_path_that_was_matched(target, path):
+def test_url_of_a_request_is_that_of_the_path_that_was_matched():
     inner, seen = WebApp(), []
     inner.get("/{rest:path}")(lambda context: seen.append(context.request.url) or "seen")
-    for way in WAYS[:3]:
-        environ = {**told(target.partition("?")[0], way), "QUERY_STRING": target.partition("?")[2]}
-        client(mount(inner)).get("/", environ=environ)
-    assert seen == ["http://localhost" + path] * 3
+    same = ["/m/a%2Fb", "/m/a%2Fb/", "/m//a%2Fb/c?d=%2f", "/m/a%2Fb%20%C3%BC%25%22A", "/m/a/b?c=%2F"]
+    other = {"/m/a%2fb": "/m/a%2Fb", "//m//a%2Fb": "/m//a%2Fb", "/m/a%2Fb%41": "/m/a%2FbA", "/m/%2F%2": "/m/%2F%252"}
+    for target, url in {**dict(zip(same, same)), **other}.items():
+        path, _, query = target.partition("?")
+        for way in WAYS[:3]:
+            client(mount(inner)).get("/", environ={**told(path, way), "QUERY_STRING": query})
+            assert seen.pop() == "http://localhost" + url
 
 
-# An application as a list of entries: a prefix, whether a guard stands before it, and what lies below. That is the name
-# of a leaf, a list of further entries in a block, or, in a tuple, an application of its own.
+# An application as a list of entries: a prefix, whether a guard stands before it, and the name of a leaf below it, or a
+# list of further entries in a block, or, in a tuple, an application of its own.
 
 PREFIX_SEGMENTS = st.lists(st.sampled_from(["a", "b", "{p}"]), max_size=2).filter(lambda names: names.count("{p}") < 2)
 
@@ -6975,10 +5840,7 @@ def grow(scope, entries, directory, number="0"):
             block.mount("/", inner)
         else:
             block.before(lambda context, name=name: note_leaf(context, name))
-            if below == "static":
-                block.static("/", directory)
-            else:
-                block.mount("/", tell_place)
+            block.static("/", directory) if below == "static" else block.mount("/", tell_place)
 
 
 def note_leaf(context, name):
@@ -6990,7 +5852,7 @@ def note_leaf(context, name):
 def readings(path):
     """What an application or file system could make of a path that is no business of the router any more."""
     for text in (path, urllib.parse.unquote(path, "latin-1")):
-        for plain in (text, text.replace("\\", "/")):
+        for plain in (text, text.replace("\\", "/"), text.lower()):
             yield from (plain, posixpath.normpath(plain), plain.partition("\0")[0])
 
 
@@ -7018,6 +5880,7 @@ def ask_tree(app, environ):
 @given(ENTRIES, ODD_TARGETS, st.sampled_from(WAYS))
 @example([(["a"], True, "static"), ([], False, "static")], "/a%2Fc", "REQUEST_URI")
 @example([(["a"], True, "static"), ([], False, "mount")], "/b/../a/c", "nothing")
+@example([(["a"], True, "static"), ([], False, "mount")], "/A/c", "nothing")
 @example([([], False, ([(["a"], True, "mount"), ([], False, "mount")],))], "/a%2Fc", "RAW_URI")
 @example([(["{p}"], False, ([([], False, "mount")],)), (["a", "b"], True, "mount")], "/a%5Cb", "nothing")
 def test_answer_is_that_to_the_plain_path_and_no_reading_of_it_meets_a_guard_that_did_not_run(
@@ -7053,58 +5916,52 @@ def url_of(pattern, params, script_name=""):
     return client(app, raise_errors=True).get("/ask for it", environ=environ).text
 
 
-@pytest.mark.parametrize(
-    "pattern, params, url",
-    [
-        ("/", {}, "/"),
-        ("/a/b/", {}, "/a/b"),
-        ("/a b/é", {}, "/a%20b/%C3%A9"),
-        ("/u/{id:int}", {"id": "12"}, "/u/12"),
-        ("/u/{name}", {"name": "a/b c?d#é%"}, "/u/a%2Fb%20c%3Fd%23%C3%A9%25"),
-        ("/u/{name}", {"name": 7}, "/u/7"),
-        ("/f/{rest:path}", {"rest": "a/b c/d"}, "/f/a/b%20c/d"),
-        ("/u/{a}/{b}", {"b": "2", "a": "1"}, "/u/1/2"),
-        ("/s", {"q": "a b&c", "page": 2}, "/s?q=a+b%26c&page=2"),
-        ("/s", {"tag": ["x", "y"]}, "/s?tag=x&tag=y"),
-        ("/u/{name}", {"name": "x", "q": "é"}, "/u/x?q=%C3%A9"),
-        *((f"/u/{{{name}}}", {name: "x"}, "/u/x") for name in ("handler", "self", "context", "params")),
-    ],
-)
+LINKS = [
+    ("/", {}, "/"),
+    ("/a/b/", {}, "/a/b"),
+    ("/a b/é", {}, "/a%20b/%C3%A9"),
+    ("/u/{id:int}", {"id": "12"}, "/u/12"),
+    ("/u/{name}", {"name": "a/b c?d#é%"}, "/u/a%2Fb%20c%3Fd%23%C3%A9%25"),
+    ("/u/{name}", {"name": 7}, "/u/7"),
+    ("/f/{rest:path}", {"rest": "a/b c/d"}, "/f/a/b%20c/d"),
+    ("/u/{a}/{b}", {"b": "2", "a": "1"}, "/u/1/2"),
+    ("/s", {"q": "a b&c", "page": 2}, "/s?q=a+b%26c&page=2"),
+    ("/s", {"tag": ["x", "y"]}, "/s?tag=x&tag=y"),
+    ("/u/{name}", {"name": "x", "q": "é"}, "/u/x?q=%C3%A9"),
+    *((f"/u/{{{name}}}", {name: "x"}, "/u/x") for name in ("handler", "self", "context", "params")),
+]
+
+
+@pytest.mark.parametrize("pattern, params, url", LINKS)
 def test_url_writes_the_path_of_a_handler_and_further_parameters_as_query(pattern, params, url):
     assert url_of(pattern, params) == url
     assert url_of(pattern, params, "/app é".encode().decode("latin-1")) == "/app%20%C3%A9" + url
 
 
 @pytest.mark.parametrize(
-    "pattern, params, error",
+    "pattern, values",
     [
-        *(("/u/{id:int}", {"id": value}, ValueError) for value in ("x", 10**18, "１", "1\n", 1.0)),
-        *(("/u/{name}", {"name": value}, ValueError) for value in ("", ".", "..", "\ud800")),
-        *(("/f/{rest:path}", {"rest": value}, ValueError) for value in ("", "/a", "a/../b")),
+        ("/u/{p:int}", ["x", 10**18, "１", "1\n", 1.0]),
+        ("/u/{p}", ["", ".", "..", "\ud800"]),
+        ("/f/{p:path}", ["", "/a", "a/../b"]),
     ],
 )
-def test_url_refuses_what_its_route_would_not_match(pattern, params, error):
-    with pytest.raises(error):
-        url_of(pattern, params)
+def test_url_refuses_a_value_that_its_route_would_not_match(pattern, values):
+    for value in values:
+        with pytest.raises(ValueError):
+            url_of(pattern, {"p": value})
 
 
-def test_url_of_a_handler_compares_nothing_but_methods():
-    odd_class = type("Odd", (), {"__eq__": raiser(ValueError()), "__call__": lambda self, context: "odd"})
-    app, odd = WebApp(), odd_class()
+def test_url_takes_the_route_of_its_handler_and_of_the_parameters_it_was_given():
+    app = WebApp()
     pages = type("Pages", (), {"first": lambda self, context: "", "second": lambda self, context: ""})()
-    app.get("/odd")(odd)
     app.get("/first")(pages.first)
     app.get("/second")(pages.second)
-    app.get("/")(lambda context: [context.url(page) for page in (odd, pages.first, pages.second)])
-    assert client(app, raise_errors=True).get("/").json == ["/odd", "/first", "/second"]
-
-
-def test_url_takes_the_route_whose_parameters_it_was_given():
-    app = WebApp()
     app.get("/u", handler_a)
     app.get("/u/{name}", handler_a)
-    app.get("/", lambda context: [context.url(handler_a, **params) for params in ({}, {"name": "x"}, {"q": 1})])
-    assert client(app).get("/").json == ["/u", "/u/x", "/u?q=1"]
+    asked = [(pages.first, {}), (pages.second, {}), (handler_a, {}), (handler_a, {"name": "x"}), (handler_a, {"q": 1})]
+    app.get("/", lambda context: [context.url(handler, **params) for handler, params in asked])
+    assert client(app, raise_errors=True).get("/").json == ["/first", "/second", "/u", "/u/x", "/u?q=1"]
 
 
 URL_SEGMENTS = st.text(min_size=1).filter(lambda text: text not in (".", "..") and "/" not in text)
@@ -7126,44 +5983,38 @@ def test_url_round_trips_through_the_router(pattern, number, texts):
 
 # ---- mounts, links, origins: same_origin -----------------------------------------------------------------------------
 
+ORIGINS = """
+    http://a.example       200
+    http://a.example       200  Sec-Fetch-Site: same-origin
+    http://a.example       200  Sec-Fetch-Site: none
+    http://a.example       403  Sec-Fetch-Site: same-site
+    http://a.example       403  Sec-Fetch-Site: cross-site
+    http://a.example       403  Sec-Fetch-Site: cross-site Origin: http://a.example
+    http://a.example       200  Origin: http://A.example
+    http://a.example       200  Origin: http://a.example:80
+    http://a.example:80    200  Origin: http://a.example
+    https://a.example:443  200  Origin: https://a.example
+    http://a.example:8080  200  Origin: http://a.example:8080
+    http://a.example:8080  403  Origin: http://a.example
+    https://a.example      403  Origin: http://a.example
+    http://a.example       403  Origin: https://a.example
+    http://a.example       403  Origin: http://a.example.evil.example
+    http://a.example       403  Origin: http://evil.example/a.example
+    http://a.example       403  Origin: null
+    http://a.example       403  Origin:
+"""
 
-def ask_same_origin(method, url, headers):
+
+@pytest.mark.parametrize("row", ORIGINS.strip().splitlines())
+def test_same_origin_answers_403_to_a_change_that_another_site_asks_for(row):
+    url, status, *fields = row.replace(": ", ":").split()
+    headers = dict(field.split(":", 1) for field in fields)
     app = WebApp()
     app.before(same_origin)
-    app.route(method, "/", lambda context: "done")
-    return client(app).request(method, url, headers=headers).status
-
-
-@pytest.mark.parametrize(
-    "url, headers, same",
-    [
-        ("http://a.example", {}, True),
-        ("http://a.example", {"Sec-Fetch-Site": "same-origin"}, True),
-        ("http://a.example", {"Sec-Fetch-Site": "none"}, True),
-        ("http://a.example", {"Sec-Fetch-Site": "same-site"}, False),
-        ("http://a.example", {"Sec-Fetch-Site": "cross-site"}, False),
-        ("http://a.example", {"Sec-Fetch-Site": "cross-site", "Origin": "http://a.example"}, False),
-        ("http://a.example", {"Origin": "http://A.example"}, True),
-        ("http://a.example", {"Origin": "http://a.example:80"}, True),
-        ("http://a.example:80", {"Origin": "http://a.example"}, True),
-        ("https://a.example:443", {"Origin": "https://a.example"}, True),
-        ("http://a.example:8080", {"Origin": "http://a.example:8080"}, True),
-        ("http://a.example:8080", {"Origin": "http://a.example"}, False),
-        ("https://a.example", {"Origin": "http://a.example"}, False),
-        ("http://a.example", {"Origin": "https://a.example"}, False),
-        ("http://a.example", {"Origin": "http://a.example.evil.example"}, False),
-        ("http://a.example", {"Origin": "http://evil.example/a.example"}, False),
-        *(("http://a.example", {"Origin": origin}, False) for origin in ("null", "")),
-    ],
-)
-def test_same_origin_answers_403_to_a_change_that_another_site_asks_for(url, headers, same):
-    assert ask_same_origin("POST", url, headers) == (200 if same else 403)
-
-
-def test_same_origin_lets_pass_what_changes_nothing():
-    statuses = dict.fromkeys(("GET", "HEAD", "OPTIONS", "TRACE"), 200)
-    statuses.update(dict.fromkeys(("POST", "PUT", "PATCH", "DELETE"), 403))
-    assert {method: ask_same_origin(method, "/", {"Origin": "null"}) for method in statuses} == statuses
+    app.any("/", lambda context: "done")
+    for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"):
+        expected = 200 if method in ("GET", "HEAD", "OPTIONS") else int(status)
+        assert client(app).request(method, url, headers=headers).status == expected
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
@@ -7280,14 +6131,36 @@ def test_session_expires_by_the_clock_of_the_server(monkeypatch):
 
 
 @pytest.mark.parametrize("size", [3000, 4000, 90_000])
-def test_session_too_large_for_a_cookie_is_an_ordinary_failure(size):
-    def save(**options):
-        return answer(lambda context: context.session.update(x="x" * size), options={"secret_key": KEY}, **options)
+def test_session_too_large_for_a_cookie_is_a_failure_that_names_the_handler(size):
+    def save(context):
+        context.session["x"] = "x" * size
 
-    response = save()
+    with Log() as log:
+        response = answer(save, options={"secret_key": KEY})
     assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
-    with pytest.raises(ValueError, match="keep large things elsewhere"):
-        save(raise_errors=True)
+    assert re.search(rf"save \(.*{HERE}\).*keep large things elsewhere", str(log.records[-1].exc_info[1]))
+
+
+LOST = [
+    # what is put into the session, and the member that the message names
+    ({"day": datetime.date(2030, 1, 1)}, 'session["day"]'),
+    ({"cart": {5: 1}}, 'session["cart"]'),
+    ({"a": [{"b": {None: 1}}]}, 'session["a"][0]["b"]'),
+    ({7: "seven"}, "session"),
+    ({"a": float("nan")}, 'session["a"]'),
+    ({"a": {1, 2}}, 'session["a"]'),
+]
+
+
+@pytest.mark.parametrize("values, member", LOST, ids=str)
+def test_session_value_or_key_that_would_come_back_as_something_else_is_named(values, member):
+    """Issue: cart[item_id] += 1 never got past 1, because JSON turns 5 into "5"."""
+
+    def save(context):
+        context.session.update(values)
+
+    with pytest.raises((TypeError, ValueError), match=rf"^{re.escape(member)} of .*save \(.*{HERE}\): "):
+        answer(save, options={"secret_key": KEY}, raise_errors=True)
 
 
 def test_without_a_key_a_session_is_a_runtime_error():
@@ -7391,71 +6264,49 @@ def sent(method="GET", path="/", unchecked="", **options):
         ("/", {}, {"PATH_INFO": "/", "QUERY_STRING": "", "REQUEST_URI": "/"}),
         ("/a%2Fb%20c", {}, {"PATH_INFO": "/a/b c", "REQUEST_URI": "/a%2Fb%20c"}),
         ("/é x", {}, {"PATH_INFO": "/\xc3\xa9 x", "REQUEST_URI": "/%C3%A9%20x"}),
-        ("/%FF", {}, {"PATH_INFO": "/\xff", "REQUEST_URI": "/%FF"}),
-        ("/100%", {}, {"PATH_INFO": "/100%", "REQUEST_URI": "/100%"}),
+        ("/%FF100%", {}, {"PATH_INFO": "/\xff100%", "REQUEST_URI": "/%FF100%"}),
         ("/\r\nX: y", {}, {"REQUEST_URI": "/%0D%0AX:%20y"}),
-        ("//a//b/", {}, {"PATH_INFO": "//a//b/", "REQUEST_URI": "//a//b/"}),
-        ("/a:b@c;d=1", {}, {"PATH_INFO": "/a:b@c;d=1"}),
-        ("/?a=1&b=%20é", {}, {"QUERY_STRING": "a=1&b=%20%C3%A9", "REQUEST_URI": "/?a=1&b=%20%C3%A9"}),
-        ("/?a=?/#b", {}, {"QUERY_STRING": "a=?/", "REQUEST_URI": "/?a=?/"}),
+        ("//a//b:@;d=1/", {}, {"PATH_INFO": "//a//b:@;d=1/", "REQUEST_URI": "//a//b:@;d=1/"}),
+        ("/?a=?/&b=%20é#b", {}, {"QUERY_STRING": "a=?/&b=%20%C3%A9", "REQUEST_URI": "/?a=?/&b=%20%C3%A9"}),
         ("/x#y?z", {}, {"PATH_INFO": "/x", "QUERY_STRING": "", "REQUEST_URI": "/x"}),
         ("/x?a=1", {"query": {"b": 2}}, {"QUERY_STRING": "a=1&b=2", "REQUEST_URI": "/x?a=1&b=2"}),
         ("/", {"query": {"a": ["1", "2"], "b": ("3",)}}, {"QUERY_STRING": "a=1&a=2&b=3"}),
         ("/", {"query": [("a", "&"), ("b", "é"), ("a", " ")]}, {"QUERY_STRING": "a=%26&b=%C3%A9&a=+"}),
-        ("/", {"query": {}}, {"QUERY_STRING": ""}),
         ("/", {}, {"HTTP_HOST": "localhost", "wsgi.url_scheme": "http", "SERVER_PORT": "80"}),
         ("/", {}, {"SERVER_NAME": "localhost", "REMOTE_ADDR": "127.0.0.1", "SERVER_PROTOCOL": "HTTP/1.1"}),
-        ("https://a.example:8443/x?y", {}, {"wsgi.url_scheme": "https", "HTTP_HOST": "a.example:8443"}),
-        ("HTTP://a.example/x?y", {}, {"wsgi.url_scheme": "http", "PATH_INFO": "/x", "QUERY_STRING": "y"}),
-        ("http://a.example", {}, {"PATH_INFO": "/", "REQUEST_URI": "/", "HTTP_HOST": "a.example"}),
-        ("http://a.example?x", {}, {"PATH_INFO": "/", "REQUEST_URI": "/?x"}),
-        ("http://[::1]:80/", {}, {"HTTP_HOST": "[::1]:80"}),
-        ("/", {"environ": {"REMOTE_ADDR": "::1"}}, {"REMOTE_ADDR": "::1"}),
+        ("HTTPS://a.example:8443/x?y", {}, {"wsgi.url_scheme": "https", "HTTP_HOST": "a.example:8443"}),
+        ("http://[::1]:80?x", {}, {"PATH_INFO": "/", "REQUEST_URI": "/?x", "HTTP_HOST": "[::1]:80"}),
         ("/", {"environ": {"HTTP_X": "1"}, "headers": {"X": "2"}}, {"HTTP_X": "1"}),
         ("/", {"headers": {"Host": "other"}}, {"HTTP_HOST": "other", "SERVER_NAME": "localhost"}),
-        ("/", {"headers": {"X-One": "1", "accept": "a/b"}}, {"HTTP_X_ONE": "1", "HTTP_ACCEPT": "a/b"}),
+        ("/", {"headers": {"X-One": "caf\xe9", "accept": "a/b"}}, {"HTTP_X_ONE": "caf\xe9", "HTTP_ACCEPT": "a/b"}),
         ("/", {"headers": [("Accept", "a/b"), ("accept", "c/d")]}, {"HTTP_ACCEPT": "a/b, c/d"}),
-        ("/", {"headers": {"Accept": ["a/b", "c/d"]}}, {"HTTP_ACCEPT": "a/b, c/d"}),
-        ("/", {"headers": [("Cookie", "a=1"), ("Cookie", "b=2")]}, {"HTTP_COOKIE": "a=1; b=2"}),
-        ("/", {"headers": {"Content-Type": "x/y"}}, {"CONTENT_TYPE": "x/y"}),
-        ("/", {"headers": {"Content-Length": 0}}, {"CONTENT_LENGTH": "0"}),
-        ("/", {"headers": {"X": "caf\xe9"}}, {"HTTP_X": "caf\xe9"}),
+        ("/", {"headers": {"Cookie": ["a=1", "b=2"]}}, {"HTTP_COOKIE": "a=1; b=2"}),
+        ("/", {"headers": {"Content-Type": "x/y", "Content-Length": 0}}, {"CONTENT_TYPE": "x/y"}),
     ],
 )
 def test_path_query_and_headers_become_the_environment_that_a_server_would_give(path, options, expected):
     environ, _ = sent("GET", path, **options)
     assert {name: environ[name] for name in expected} == expected
     assert "HTTP_CONTENT_TYPE" not in environ and "HTTP_CONTENT_LENGTH" not in environ
+    if not options:
+        assert [name for name in environ if name.startswith(("HTTP_", "CONTENT_"))] == ["HTTP_HOST"]
 
 
-@pytest.mark.parametrize(
-    "path", ["", "x", "?a=1", "*", "ftp://a/", "mailto:a@example", "http://", "http:///x", "http://me@a/"]
-)
-def test_path_that_no_browser_could_request_is_refused(path):
-    with pytest.raises(ValueError, match="a path begins with /"):
-        sent("GET", path)
-
-
-def test_header_that_no_client_could_send_is_refused():
+def test_request_that_no_client_could_send_is_refused():
+    for path in ("", "x", "?a=1", "*", "ftp://a/", "mailto:a@example", "http://", "http:///x", "http://me@a/"):
+        with pytest.raises(ValueError, match="a path begins with /"):
+            sent("GET", path)
     with pytest.raises(UnicodeEncodeError):
         sent("GET", "/", headers={"X": "日本"})
 
 
-def test_request_without_headers_of_its_own_sends_none_but_host():
-    environ, _ = sent()
-    assert [name for name in environ if name.startswith("HTTP_")] == ["HTTP_HOST"]
-    assert "CONTENT_TYPE" not in environ and "CONTENT_LENGTH" not in environ
-    assert environ["wsgi.errors"]
-    assert environ["webapp.errors"] == []
-
-
-@pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete", "head", "options"])
-def test_each_helper_method_sends_its_method_and_takes_the_arguments_of_request(method):
-    app, seen = recorder()
-    getattr(client(app), method)("/x", query={"a": "1"}, headers={"X": "y"}, body="z")
-    [(environ, body)] = seen
-    found = [environ[name] for name in ("REQUEST_METHOD", "QUERY_STRING", "HTTP_X")]
-    assert (found, body) == ([method.upper(), "a=1", "y"], b"z")
+def test_each_helper_method_sends_its_method_and_takes_the_arguments_of_request():
+    for method in ("get", "post", "put", "patch", "delete", "head", "options"):
+        app, seen = recorder()
+        getattr(client(app), method)("/x", query={"a": "1"}, headers={"X": "y"}, body="z")
+        [(environ, body)] = seen
+        found = [environ[name] for name in ("REQUEST_METHOD", "QUERY_STRING", "HTTP_X")]
+        assert (found, body) == ([method.upper(), "a=1", "y"], b"z")
 
 
 # ---- test client: bodies ---------------------------------------------------------------------------------------------
@@ -7467,13 +6318,11 @@ def test_each_helper_method_sends_its_method_and_takes_the_arguments_of_request(
         ({"body": b"\x00\xff"}, None, "2", b"\x00\xff"),
         ({"body": bytearray(b"ab")}, None, "2", b"ab"),
         ({"body": "é"}, None, "2", "é".encode()),
-        ({"body": ""}, None, "0", b""),
         ({"body": iter([b"ab", b"", b"c"])}, None, None, b"abc"),
         ({"body": io.BytesIO(b"a\nb")}, None, None, b"a\nb"),
         ({}, None, "0", b""),
         ({"json": {"a": [1, None]}}, JSON, "16", b'{"a": [1, null]}'),
         ({"json": None}, JSON, "4", b"null"),
-        ({"json": False}, JSON, "5", b"false"),
         ({"form": {"a": "1 é", "b": ["2", 3]}}, URLENCODED, "18", b"a=1+%C3%A9&b=2&b=3"),
         ({"form": [("a", "x\ny")]}, URLENCODED, "7", b"a=x%0Ay"),
         ({"form": {}}, URLENCODED, "0", b""),
@@ -7495,65 +6344,47 @@ def test_two_bodies_in_one_request_are_a_type_error(names):
         sent("POST", **{name: empty[name] for name in names.split()})
 
 
-def split_multipart(environ, body):
-    boundary = environ["CONTENT_TYPE"].partition("multipart/form-data; boundary=")[2].encode()
-    first, *parts, last = (b"\r\n" + body).split(b"\r\n--" + boundary)
-    assert boundary and (first, last) == (b"", b"--\r\n")
-    return [part.removeprefix(b"\r\n").split(b"\r\n\r\n", 1) for part in parts]
+# Fields, files, and the parts that come of them: a name, a content and, for a file, its name and its type.
+PARTS = [
+    (None, {"f": b"\x00\r\n"}, ["f", b"\x00\r\n", "f"]),
+    (None, {"f": ("a", "é", "text/plain")}, ["f", "é".encode(), "a", "text/plain"]),
+    (None, {"f": ("", b"")}, ["f", b"", ""]),
+    (None, {"f": ('日"\r\n%22', b"")}, ["f", b"", "日%22%0D%0A%22"]),
+    (None, {"f": [b"1", ("b", b"2")]}, ["f", b"1", "f"], ["f", b"2", "b"]),
+    (None, [("f", b"1"), ("f", io.BytesIO(b"2"))], ["f", b"1", "f"], ["f", b"2", "f"]),
+    ({"a": ["1", 2], 'q"': "é\n"}, {}, ["a", b"1"], ["a", b"2"], ["q%22", "é\n".encode()]),
+    ({"a": ("1", b"\xff")}, {"f": ("n", io.BytesIO(b"x"))}, ["a", b"1"], ["a", b"\xff"], ["f", b"x", "n"]),
+    (None, {}),
+]
 
 
-def part(name, content, filename=None, content_type=OCTETS):
-    """Head and content of a part as they should come."""
-    head = f'Content-Disposition: form-data; name="{name}"'
-    head += "" if filename is None else f'; filename="{filename}"\r\nContent-Type: {content_type}'
-    return [head.encode(), content]
+def test_open_file_is_sent_with_the_last_part_of_its_name(a_file):
+    with a_file.open("rb") as file:
+        assert b'; filename="some.bin"' in sent("POST", "/", files={"f": file})[1]
 
 
-@pytest.mark.parametrize(
-    "form, files, expected",
-    [
-        (None, {"f": b"\x00\r\n"}, [part("f", b"\x00\r\n", "f")]),
-        (None, {"f": ("a.txt", b"x")}, [part("f", b"x", "a.txt")]),
-        (None, {"f": ("a", "é", "text/plain")}, [part("f", "é".encode(), "a", "text/plain")]),
-        (None, {"f": ("", b"")}, [part("f", b"", "")]),
-        (None, {"f": ('日"\r\n%22', b"")}, [part("f", b"", "日%22%0D%0A%22")]),
-        (None, {"f": [b"1", ("b", b"2")]}, [part("f", b"1", "f"), part("f", b"2", "b")]),
-        (None, [("f", b"1"), ("f", b"2")], [part("f", b"1", "f"), part("f", b"2", "f")]),
-        (None, {"f": io.BytesIO(b"x")}, [part("f", b"x", "f")]),
-        (None, {"f": ("n", io.BytesIO(b"x"))}, [part("f", b"x", "n")]),
-        ({"a": ["1", 2], 'q"': "é\n"}, {}, [part("a", b"1"), part("a", b"2"), part("q%22", "é\n".encode())]),
-        ({"a": ("1", b"\xff")}, {"f": b""}, [part("a", b"1"), part("a", b"\xff"), part("f", b"", "f")]),
-        (None, {}, []),
-    ],
-)
+@pytest.mark.parametrize("form, files, expected", [(form, files, expected) for form, files, *expected in PARTS])
 def test_files_and_fields_are_encoded_as_browsers_do(form, files, expected):
     environ, body = sent("POST", "/", form=form, files=files)
     assert environ["CONTENT_LENGTH"] == str(len(body))
-    assert split_multipart(environ, body) == expected
-
-
-def test_open_file_is_sent_with_the_last_part_of_its_name(tmp_path):
-    path = tmp_path / "kept.bin"
-    path.write_bytes(b"content")
-    with path.open("rb") as file:
-        assert split_multipart(*sent("POST", "/", files={"f": file})) == [part("f", b"content", "kept.bin")]
+    boundary = environ["CONTENT_TYPE"].partition("multipart/form-data; boundary=")[2].encode()
+    first, *parts, last = (b"\r\n" + body).split(b"\r\n--" + boundary)
+    assert boundary and (first, last) == (b"", b"--\r\n")
+    for part, (name, content, *file) in itertools.zip_longest(parts, expected):
+        filename, content_type = (*file, OCTETS)[:2] if file else ("", "")
+        head = f'Content-Disposition: form-data; name="{name}"'
+        head += f'; filename="{filename}"\r\nContent-Type: {content_type}' if file else ""
+        assert part == f"\r\n{head}\r\n\r\n".encode() + content
 
 
 # ---- test client: the response ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "content_type, body, text",
-    [
-        ("text/plain", "é".encode(), "é"),
-        ("text/plain; charset=latin-1", b"\xe9", "é"),
-        ('text/plain;CHARSET="iso-8859-1"', b"\xe9", "é"),
-        ("text/plain; format=flowed; charset=utf-16-le", "é".encode("utf-16-le"), "é"),
-    ],
-)
-def test_text_is_decoded_by_the_charset_of_the_response(content_type, body, text):
-    app, _ = recorder(headers=[("Content-Type", content_type)], body=body)
-    assert client(app).get("/").text == text
+def test_text_is_decoded_by_the_charset_of_the_response():
+    for content_type in ("text/plain", 'text/plain;CHARSET="iso-8859-1"', "text/plain; a=b; charset=utf-16-le"):
+        content = "é".encode(content_type.rpartition("=")[2].strip('"') if "=" in content_type else "utf-8")
+        app, _ = recorder(headers=[("Content-Type", content_type)], body=content)
+        assert client(app).get("/").text == "é"
 
 
 def test_response_shows_status_reason_headers_body_and_json():
@@ -7565,15 +6396,12 @@ def test_response_shows_status_reason_headers_body_and_json():
     assert repr(response) == """<422 Unprocessable Content: b'{"a": 1}'>"""
     with pytest.raises(ValueError):
         client(recorder(body=b"<html>")[0]).get("/").json  # noqa: B018
-
-
-def test_head_response_keeps_what_the_application_gave():
-    assert client(recorder(body=b"wrong")[0]).head("/").body == b"wrong"
+    assert client(recorder(body=b"wrong")[0]).head("/").body == b"wrong"  # as the application gave it
 
 
 # ---- test client: WSGI -----------------------------------------------------------------------------------------------
 #
-# What of PEP 3333 it has in common with mounts is tried there.
+# The tests of mounts show the rest of PEP 3333.
 
 
 @pytest.mark.parametrize("steps", [[ZeroDivisionError()], [b"a", OSError()], [b"a", KeyboardInterrupt()]], ids=repr)
@@ -7585,35 +6413,46 @@ def test_stream_that_breaks_is_closed_and_its_exception_raised(steps, raise_erro
     assert app.closed == 1
 
 
+# Content-Length and chunks of a stream; the server below answers the others with a 500 or cuts the connection.
+LENGTHS = [(3, "abc", True), (0, "", True), (5, "abc", False), (5, "", False), (2, "abc", False), (0, "a", False)]
+
+
+@pytest.mark.parametrize("announced, chunks, whole", LENGTHS)
+def test_stream_that_is_not_as_long_as_its_content_length_is_never_shown_as_complete(announced, chunks, whole):
+    app, outer = WebApp(), WebApp()
+    app.any("/", lambda context: context.response.header("Content-Length", str(announced)).stream(chunks))
+    outer.mount("/m", app)
+    for browser, path in ((client(app), "/"), (client(outer, raise_errors=True), "/m")):
+        assert browser.head(path).status == 200
+        expected = pytest.raises(RuntimeError, match=f"announced {announced} bytes and has [0-9]")
+        with Log(), contextlib.nullcontext() if whole else expected:
+            assert browser.get(path).text == chunks
+
+
 # ---- test client: errors ---------------------------------------------------------------------------------------------
 
 
 def failing(*errors):
-    """An application whose errors nobody has answered."""
-    return Acting("start", lambda environ: environ["webapp.errors"].extend(errors), b"sorry")
+    """An application whose errors no hook has answered."""
+    return Acting("start", lambda environ: [*map(environ["webapp.server"].unanswered, errors)], b"sorry")
 
 
 def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close():
     first = ZeroDivisionError("first")
     app = failing(first, KeyError("second"))
+    apps = [app, failing(), app]
+    browser = client(lambda environ, start_response: apps.pop(0)(environ, start_response), raise_errors=True)
     with pytest.raises(ZeroDivisionError) as raised:
-        client(app, raise_errors=True).get("/")
+        browser.get("/")
     assert raised.value is first and app.closed == 1
+    assert browser.get("/").text == "sorry"  # the next request starts anew
     assert client(app).get("/").text == "sorry"  # as in production
 
 
-def test_with_raise_errors_an_answered_error_is_an_ordinary_response_and_none_is_seen_by_the_next_request():
-    apps = [failing(ZeroDivisionError()), failing()]
-    browser = client(lambda environ, start_response: apps.pop(0)(environ, start_response), raise_errors=True)
-    with pytest.raises(ZeroDivisionError):
-        browser.get("/")
-    assert browser.get("/").text == "sorry"
-
-
-def test_with_raise_errors_what_an_error_hook_has_built_an_answer_to_is_not_raised():
+def test_with_raise_errors_an_answered_error_is_an_ordinary_response():
     app = failing_app(ZeroDivisionError())
-    app.error(lambda context, *_: context.response.text("sorry"))
-    assert client(app, raise_errors=True).get("/").text == "sorry"
+    app.error(lambda context, *_: context.response.text("answered"))
+    assert client(app, raise_errors=True).get("/").text == "answered"
 
 
 # ---- test client: cookies --------------------------------------------------------------------------------------------
@@ -7621,48 +6460,35 @@ def test_with_raise_errors_what_an_error_hook_has_built_an_answer_to_is_not_rais
 PAST, FUTURE = "Expires=Thu, 01 Jan 1970 00:00:00 GMT", "Expires=Fri, 01 Jan 2100 00:00:00 GMT"
 
 
-@pytest.mark.parametrize(
-    "before, set_cookies, after",
-    [
-        ({}, ["a=1; Path=/; HttpOnly; SameSite=Lax", "b=2"], {"a": "1", "b": "2"}),
-        ({"a": "0"}, ["a=1"], {"a": "1"}),
-        ({}, ['a="x=y"; Path=/'], {"a": '"x=y"'}),
-        ({}, ["a=\xc3\xa9"], {"a": "é"}),
-        ({"a": "0"}, ["a=1; Max-Age=0"], {}),
-        ({"a": "0"}, ["a=1;max-age=-1"], {}),
-        ({"a": "0"}, [f"a=1; Max-Age=60; {PAST}"], {"a": "1"}),
-        ({"a": "0"}, [f"a=; {PAST}"], {}),
-        ({"a": "0"}, [f"a=; {PAST.replace(' Jan ', '-Jan-')}"], {}),
-        ({"a": "0"}, [f"a=1; {FUTURE}; Max-Age=0"], {}),
-        ({}, [f"a=1; {FUTURE}"], {"a": "1"}),
-        ({}, ["a=1; Expires=never; Max-Age=soon"], {"a": "1"}),
-        ({"b": "2"}, ["a=1", "a=1; Max-Age=0"], {"b": "2"}),
-    ],
-)
+# The jar before, Set-Cookie of the answer (several parted by "|"), and the jar after.
+SET_COOKIES = [
+    ("", "a=1; Path=/; HttpOnly; SameSite=Lax|b=2", "a=1; b=2"),
+    ("a=0", "a=1", "a=1"),
+    ("", 'a="x=y"; Path=/', 'a="x=y"'),
+    ("", "a=\xc3\xa9", "a=é"),
+    *(("a=0", f"a=1; {gone}", "") for gone in ("Max-Age=0", "max-age=-1", PAST, PAST.replace(" Jan ", "-Jan-"))),
+    ("a=0", f"a=1; {FUTURE}; Max-Age=0", ""),
+    *(("", f"a=1; {kept}", "a=1") for kept in (FUTURE, f"Max-Age=60; {PAST}", "Expires=never; Max-Age=soon")),
+    ("b=2", "a=1|a=1; Max-Age=0", "b=2"),
+]
+
+
+@pytest.mark.parametrize("before, set_cookies, after", SET_COOKIES)
 def test_set_cookie_changes_the_jar_of_its_client(before, set_cookies, after):
-    app, _ = recorder(headers=[("Set-Cookie", header) for header in set_cookies])
+    app, _ = recorder(headers=[("Set-Cookie", header) for header in set_cookies.split("|")])
     browser, other = client(app), client(app)
-    browser.cookies.update(before)
+    browser.cookies.update(pair.split("=", 1) for pair in before.split("; ") if pair)
     browser.get("/")
-    assert (browser.cookies, other.cookies) == (after, {})
+    assert ("; ".join(map("=".join, browser.cookies.items())), other.cookies) == (after, {})
 
 
-@pytest.mark.parametrize(
-    "jar, headers, expected",
-    [
-        ({}, {}, None),
-        ({"a": "1", "b": "2"}, {}, "a=1; b=2"),
-        ({"a": "é"}, {}, "a=\xc3\xa9"),
-        ({"a": "1"}, {"Cookie": "b=2"}, "b=2; a=1"),
-        ({"a": "1", "b": "x"}, {"Cookie": "c=3; a=2"}, "c=3; a=2; b=x"),
-    ],
-)
-def test_jar_is_sent_and_a_cookie_header_wins(jar, headers, expected):
-    app, seen = recorder()
-    browser = client(app)
-    browser.cookies.update(jar)
-    browser.get("/", headers=headers)
-    assert seen[0][0].get("HTTP_COOKIE") == expected
+def test_jar_is_sent_and_a_cookie_header_wins():
+    for header, expected in (("", "a=1; b=\xc3\xa9"), ("c=3; a=2", "c=3; a=2; b=\xc3\xa9")):
+        app, seen = recorder()
+        browser = client(app)
+        browser.cookies.update({"a": "1", "b": "é"})
+        browser.get("/", headers={"Cookie": header} if header else {})
+        assert seen[0][0]["HTTP_COOKIE"] == expected
 
 
 @given(st.binary().filter(lambda value: b";" not in value).map(lambda value: value.strip(b" \t")))
@@ -7688,17 +6514,13 @@ def test_redirect_is_followed_with_the_method_its_status_asks_for(status, method
     assert found == [(method, "/a", b"data"), second]
 
 
-@pytest.mark.parametrize(
-    "location, expected",
-    [
-        ("c", "http://localhost/x/c"),
-        ("../c", "http://localhost/c"),
-        ("?q=1", "http://localhost/x/b?q=1"),
-        ("/c?q=é#part", "http://localhost/c?q=%C3%A9"),
-        ("//other.example/c", "http://other.example/c"),
-        ("https://other.example:8443", "https://other.example:8443/"),
-    ],
-)
+LOCATIONS = {
+    "../c": "http://localhost/c", "?q=1": "http://localhost/x/b?q=1", "c?q=é#part": "http://localhost/x/c?q=%C3%A9",
+    "//other.example/c": "http://other.example/c", "https://other.example:8443": "https://other.example:8443/",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("location, expected", LOCATIONS.items())
 def test_location_is_resolved_against_the_url_it_came_from(location, expected):
     app, seen = recorder(pages=[("/x/b", ("302 Found", [("Location", location)], b""))])
     with contextlib.suppress(RuntimeError):  # one leads to itself
@@ -7707,31 +6529,22 @@ def test_location_is_resolved_against_the_url_it_came_from(location, expected):
     assert urls[:2] == ["http://localhost/x/b?old=1", expected]
 
 
-@pytest.mark.parametrize(
-    "status, headers, follow",
-    [
-        ("302 Found", [("Location", "/b")], False),
-        ("302 Found", [], True),
-        ("304 Not Modified", [("Location", "/b")], True),
-        ("201 Created", [("Location", "/b")], True),
-    ],
-)
-def test_what_is_no_redirect_or_not_to_be_followed_is_shown(status, headers, follow):
-    app, seen = recorder(status, headers)
-    response = client(app).get("/", follow_redirects=follow)
-    assert (response.status, response.headers.get("Location")) == (int(status[:3]), dict(headers).get("Location"))
-    assert len(seen) == 1
+def test_other_answers_and_redirects_that_are_not_to_be_followed_are_shown():
+    rows = (("302 F", "/b", False), ("302 F", "", True), ("304 N", "/b", True), ("201 C", "/b", True))
+    for status, location, follow in rows:
+        app, seen = recorder(status, [("Location", location)] if location else [])
+        response = client(app).get("/", follow_redirects=follow)
+        assert (response.status, response.headers.get("Location", ""), len(seen)) == (int(status[:3]), location, 1)
 
 
-@pytest.mark.parametrize("excess", [0, 1])
-def test_as_many_redirects_are_followed_as_the_readme_says_and_the_next_one_names_the_chain(excess):
-    hops = limit("redirects") + excess
+@pytest.mark.parametrize("hops", [10, 11])
+def test_ten_redirects_are_followed_and_the_next_one_names_the_chain(hops):
     pages = {f"/{n}": ("302 Found", [("Location", f"/{n + 1}")], b"") for n in range(hops)}
     app, seen = recorder(body=b"end", pages=pages)
-    chain = pytest.raises(RuntimeError, match=f"http://localhost/0 -> .* -> http://localhost/{hops}$")
-    with chain if excess else contextlib.nullcontext():
+    chain = pytest.raises(RuntimeError, match="http://localhost/0 -> .* -> http://localhost/11$")
+    with chain if hops > 10 else contextlib.nullcontext():
         assert client(app).get("/0", follow_redirects=True).body == b"end"
-    assert len(seen) == limit("redirects") + 1
+    assert len(seen) == 11
 
 
 def test_redirect_carries_cookies_headers_and_environ_but_nothing_the_application_changed():
@@ -10212,13 +9025,11 @@ async def arrive_with(self, context):
 DECLARED = [
     (lambda app: app.route("/x"), TypeError, "route('GET', '/path'), not '/x'"),
     (lambda app: app.get(lost), TypeError, "a pattern is a str, not lost: a decorator is written with it, @app.get("),
-    (lambda app: app.path(lost), TypeError, "a pattern is a str, not lost"),
     (lambda app: app.error(ValueError), TypeError, "(context, cause, status_code), not ValueError: it sees every fail"),
     (lambda app: app.error(404), TypeError, "(context, cause, status_code), not 404: it sees every failure, and asks"),
     (lambda app: app.before(dict), TypeError, "before() takes a function (context), not dict"),
     (lambda app: app.mount("/in", WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
     (lambda app: app.mount("/in", shop), TypeError, "shop takes no arguments: give the application that it makes, sho"),
-    (lambda app: app.mount("/in", lost), TypeError, "lost takes no (environ, start_response)"),
     (lambda app: app.mount("/in", arrive), TypeError, "arrive is async, an ASGI application, and this takes WSGI"),
     (lambda app: app.mount("/in", "shop:app"), TypeError, "'shop:app' is no WSGI application"),
     (lambda app: checking(validate=lambda self: None), TypeError, "NewItem.validate must take (self, context)"),
@@ -10226,39 +9037,32 @@ DECLARED = [
     (lambda app: checking(secret_fields="password"), TypeError, "NewItem.secret_fields is a tuple: ('password',)"),
     (lambda app: app.get("/", checking()()), TypeError, "an instance of NewItem would carry one request's state"),
     (lambda app: app.get("/<name>"), ValueError, "a parameter is written {name}, not <name>"),
-    (lambda app: app.get("/<id>.json"), ValueError, "a parameter is written {name}, not <id>.json"),
     (lambda app: app.get("/users/:id"), ValueError, "a parameter is written {name}, not :id"),
     (lambda app: app.get("/files/*"), ValueError, "a parameter is written {name:path}, not *"),
     (lambda app: app.mount("/in", app), TypeError, "an application cannot be mounted in itself"),
     (lambda app: checking(secret_fields=None), TypeError, "NewItem.secret_fields is a tuple: names of fields, not Non"),
-    (lambda app: checking(secret_fields=iter("a")), TypeError, "NewItem.secret_fields is a tuple: names of fields, no"),
-    (lambda app: overriding(on_request=lambda self: None), TypeError, "Site.on_request must take (self, context)"),
-    (lambda app: overriding(on_complete=lambda: None), TypeError, "Site.on_complete must take (self, context)"),
+    (lambda app: overriding(on_request=lambda self: None), TypeError, "must be a method that takes (self, context)"),
     (lambda app: overriding(on_request=arrive_with), TypeError, "arrive_with is async, and WSGI is not"),
-    (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
+    (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "must be a method that takes (self, cause)"),
     (lambda app: app.get("/")(lambda: ""), TypeError, "must take (context)"),
+    (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
     (lambda app: app.static("/static", "nowhere"), ValueError, f"'nowhere' is no directory in {os.getcwd()}"),
-    (lambda app: app.static("/static", __file__), ValueError, "py' is no directory ("),
 ]
 
 AT_THE_START = [
     (lambda app: app.run(port="8000"), TypeError, "port is a number, not '8000'"),
     (lambda app: app.run(8000), TypeError, "host is a str, not 8000; for a port write port=8000"),
     (lambda app: app.run(debug=True), TypeError, "run() takes no debug; it takes host, port, reload, quiet, threads"),
-    (lambda app: app.run(port=0, threads="4"), TypeError, "threads is a number, not '4'"),
     (lambda app: app.run(port=0, threads=0), ValueError, "threads is 1 or more"),
     (lambda app: Server(app, header_timeout="10"), TypeError, "header_timeout is a number, not '10'"),
-    (lambda app: Server(app, idle_timeout=-1), ValueError, "idle_timeout is a number from 0 up, not -1"),
     (lambda app: Server(app, body_timeout=math.nan), ValueError, "body_timeout is a number from 0 up, not nan"),
     (lambda app: Server(app, threads=1.5), TypeError, "threads is a whole number, not 1.5"),
-    (lambda app: Server(app, port=True), TypeError, "port is a number, not True"),
     (lambda app: Server(app, port=-1), OverflowError, "a port is a number from 0 to 65535"),
     (lambda app: Server(app, ssl_context="adhoc"), TypeError, "ssl_context is an ssl.SSLContext, not 'adhoc': make it"),
     (lambda app: Server(app, ssl_context=ssl.create_default_context()), ValueError, "is one for clients: make it by "),
     (lambda app: Server(app, socket="/run/x"), TypeError, "socket is a listening socket.socket, not '/run/x'"),
     (lambda app: WebApp(session_cookie=None), TypeError, "session_cookie is a str, not None"),
     (lambda app: WebApp(secret_key=5), ValueError, "secret_key is a str or bytes, or a list of them"),
-    (lambda app: Server(WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
     (lambda app: Server("shop:app"), TypeError, "'shop:app' is no WSGI application"),
     (lambda app: TestClient(WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
     (lambda app: HttpException("Not Found"), ValueError, "a status is an int from 200 to 599, not 'Not Found'"),
@@ -10303,8 +9107,6 @@ ASKED = [
     (lambda c: c.response.html(None), TypeError, "html() takes a str, or a template string without values, not None"),
     (lambda c: c.response.text(5), TypeError, "what text() sends is a str, not 5"),
     (lambda c: {"user": {"joined": object}}, TypeError, f'document["user"]["joined"] {OF_LAMBDA}'),
-    (lambda c: c.response.json("user", [{"joined": 1j}]), TypeError, f'document["user"][0]["joined"] {OF_LAMBDA}'),
-    (lambda c: c.response.json(Point(1, Point(2, b""))), TypeError, f'document["y"]["y"] {OF_LAMBDA}'),
     (lambda c: [{"a": math.nan}], ValueError, f'document[0]["a"] {OF_LAMBDA}'),
     (lambda c: {"a": {(1, 2): 3}}, TypeError, f'document["a"] {OF_LAMBDA}'),
     (lambda c: {"a": looped()}, (RecursionError, ValueError), f'document["a"][0] {OF_LAMBDA}'),
@@ -10312,10 +9114,8 @@ ASKED = [
     (session_of(since=TODAY), TypeError, 'session["since"] of session_of.<locals>.<lambda> (' + __file__),
     (session_of(since=TODAY), TypeError, "date would not come back as what it is; a session keeps str, int, float"),
     (session_of(cart=[{"price": decimal.Decimal(1)}]), TypeError, 'session["cart"][0]["price"] of '),
-    (session_of(a={1, 2}), TypeError, 'session["a"] of '),
     (session_of(a=math.inf), ValueError, 'session["a"] of '),
     (lambda c: c.response.cookie("a", 1), TypeError, "the value of cookie 'a' is a str, not 1"),
-    (lambda c: c.response.cookie("a", None), TypeError, "the value of cookie 'a' is a str, not None"),
     (lambda c: c.response.cookie(1, "a"), TypeError, "the name of a cookie is a str, not 1"),
     (lambda c: c.response.cookie("a", "b", max_age=datetime.timedelta(1)), TypeError, "max_age is a number of seconds"),
     (lambda c: c.response.cookie("a", "b", expires="soon"), TypeError, "a time stamp or a datetime, not 'soon'"),
@@ -10324,33 +9124,20 @@ ASKED = [
     (lambda c: c.response.events({"data": "a"}), TypeError, "an iterable of its chunks or events, not {'data': 'a'}"),
     (lambda c: c.url(user), LookupError, "url(user) was given nothing: /users/{id:int} needs id"),
     (lambda c: c.url(user, uid=7), LookupError, "url(user) was given uid: /users/{id:int} needs id"),
-    (lambda c: c.url(user, id=None), ValueError, "None does not fit the parameter 'id'"),
     (lambda c: c.url("user"), LookupError, "no route has the handler 'user': url() takes the function of a route"),
     (lambda c: c.url(lost), LookupError, "no route has the handler lost"),
-    (lambda c: ("text", 404), TypeError, f"<lambda> ({__file__}"),
     (lambda c: ("text", 404), TypeError, f"gave tuple as a response; {GAVE}"),
     (lambda c: 404, TypeError, f"gave int as a response; {GAVE}"),
     (lambda c: c.response.send(404), TypeError, f"Response.send gave int as a response; {GAVE}"),
     (lambda c: c.add_executor(checking), TypeError, "(context)"),
-    (
-        lambda c: HttpException(404),
-        TypeError,
-        f"{GAVE}, json(document) for any other document); an exception is raised",
-    ),
     (lambda c: HttpException(404), TypeError, "an exception is raised: raise HttpException(...)"),
-    (lambda c: NotFoundException, TypeError, "an exception is raised: raise NotFoundException(...)"),
     (lambda c: c.response.json, TypeError, "gave method as a response; give str, bytes"),
     (lambda c: letters, TypeError, "for any other document); or call it: letters()"),
     (lambda c: c.response.stream(letters), TypeError, "an iterable of its chunks or events, not letters: call it"),
-    (lambda c: c.response.stream(b"ab"), TypeError, "an iterable of its chunks or events, not b'ab'"),
-    (lambda c: c.response.stream(None), TypeError, "an iterable of its chunks or events, not None"),
     (lambda c: c.response.events("now"), TypeError, "an iterable of its chunks or events, not 'now'"),
-    (lambda c: iter([1]), TypeError, f"the stream {OF_LAMBDA}"),
     (lambda c: iter([1]), TypeError, "a chunk of a stream is str or bytes, not int"),
     (lambda c: setattr(c.response, "status", 404), AttributeError, "can be read only: code(404) sets it"),
-    (lambda c: c.response.headers.update if c.response.headers.__setitem__("X", "a") else "", TypeError, "header('X'"),
     (lambda c: c.request.cookies.__setitem__("a", "b"), TypeError, "response.cookie('a', ...) sets one"),
-    (lambda c: c.response.cookie("a", "b", max_age="1h"), ValueError, "max_age is a number of seconds, not '1h'"),
     (lambda c: c.response.cookie("a", "b", max_age=math.inf), OverflowError, "max_age is a number of seconds, not inf"),
     (lambda c: c.response.file(__file__, filename=True), TypeError, "the filename of a download is a str, not True"),
     (lambda c: c.response.file(None), TypeError, "expected str, bytes or os.PathLike object, not NoneType"),
@@ -10391,9 +9178,6 @@ def test_mistake_in_a_handler_is_told_in_the_terminal_and_to_no_client(handler, 
 # What a client may send wrongly, and the words of the reason. Nobody need configure more than the level of the logger.
 SENT = [
     (lambda c: c.request.form["name"], {}, "Missing field 'name'"),
-    (lambda c: c.request.query["name"], {}, "Missing field 'name'"),
-    (lambda c: c.request.files["name"], {}, "Missing field 'name'"),
-    (lambda c: c.request.form.parse("age", int), {}, "Missing field 'age'"),
     (lambda c: c.request.form.parse("age", int), {"form": {"age": "old"}}, "Field 'age': int does not take 'old'"),
     (lambda c: c.request.form.parse("age", int, 7), {"form": {"age": "7.5"}}, "Field 'age': int does not take '7.5'"),
     (lambda c: c.request.json["name"], {"json": {}}, "Missing member 'name'"),
@@ -10401,12 +9185,10 @@ SENT = [
     (lambda c: c.request.cookies["theme"], {}, "Missing cookie 'theme'"),
     (lambda c: c.request.json, {"body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON"),
     (lambda c: c.request.form["name"], {"json": {"name": 1}}, "field 'name': the body is application/json, so no form"),
-    (lambda c: c.request.form.parse("age", int), {"json": {}}, "field 'age': the body is application/json, so no form"),
     (lambda c: c.request.form["name"], {"body": b"name=a"}, "'name': there is no body with a Content-Type, so no form"),
     (lambda c: c.request.files["f"], {"form": {"f": "a"}}, "files come in a form with enctype='multipart/form-data'"),
     (lambda c: c.request.body_all()["name"], {"query": {"nam": 1}}, "Missing input 'name'"),
     (lambda c: c.request.body_all()["name"], {"json": ["name"]}, "Missing input 'name'"),
-    (lambda c: c.request.body_all()["name"], {"json": None}, "Missing input 'name'"),
 ]
 
 
@@ -10445,16 +9227,12 @@ def test_what_cannot_be_written_is_found_wherever_it_stands_and_its_name_forges_
         assert path.isprintable()
 
 
-def test_failure_while_a_document_is_written_keeps_what_the_application_raised():
+def test_failure_while_a_document_is_written_keeps_the_exception_of_the_application():
     class SoldOut(ValueError):
         """One that the application knows."""
 
-    def rows():
-        yield 1
-        raise SoldOut("as it was")
-
     with pytest.raises(SoldOut, match="^as it was"):  # newer versions add a note
-        answer(lambda context: {"rows": rows()}, raise_errors=True)
+        answer(lambda context: {"rows": Feed(1, SoldOut("as it was"))}, raise_errors=True)
 
 
 # ---- examples: curl commands in docstrings ---------------------------------------------------------------------------
@@ -10986,6 +9764,7 @@ def test_deploying_believes_as_many_proxies_as_it_is_told(proxies, address, sche
 
 # ---- the file itself: from top to bottom -----------------------------------------------------------------------------
 
+SOURCE = (ROOT / "webapp.py").read_text(encoding="utf-8")
 # A name that a section may use although a later one defines it, with the reason.
 DEFINED_BELOW = {
     "_run": "WebApp.run is a convenience of the application, and serving is the last thing a reader needs to know",
@@ -11004,7 +9783,7 @@ def sections(source):
         names = [name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)]
         for name in [*names, *filter(None, [getattr(node, "name", None)])]:
             defined.setdefault(name, section)
-        # What a type checker reads, no reader has to know beforehand.
+        # A type checker reads annotations; a reader need not know their names beforehand.
         notes = [getattr(each, kind, None) for each in ast.walk(node) for kind in ("annotation", "returns")]
         annotations = {id(part) for note in notes if note is not None for part in ast.walk(note)}
         read += [
@@ -11016,7 +9795,7 @@ def sections(source):
 
 
 def test_no_section_uses_a_name_that_a_later_one_defines():
-    titles, defined, read = sections((ROOT / "webapp.py").read_text(encoding="utf-8"))
+    titles, defined, read = sections(SOURCE)
     forward = {
         (name, f"{titles[section]} (line {line}) reads it, {titles[defined[name]]} defines it")
         for section, name, line in read
@@ -11026,42 +9805,39 @@ def test_no_section_uses_a_name_that_a_later_one_defines():
     assert {name for name, _ in forward} == set(DEFINED_BELOW)  # no exception that nothing needs
 
 
-def test_the_order_test_sees_a_name_used_too_early():
-    titles, defined, read = sections(
-        "# ---- a ---\ndef f(x: B) -> B:\n    return g()\n# ---- b ---\ndef g(): ...\nclass B: ...\n"
-    )
-    assert [(titles[section], name) for section, name, _ in read if defined.get(name, -1) > section] == [("a", "g")]
-
-
-def test_the_table_of_contents_names_the_sections_in_their_order():
-    titles, _, _ = sections((ROOT / "webapp.py").read_text(encoding="utf-8"))
+def test_table_of_contents_names_the_sections_in_their_order():
+    titles, _, _ = sections(SOURCE)
     contents = re.findall(r"(?m)^    ([a-zA-Z][a-zA-Z ]+?)  +\S.*$", webapp.__doc__)
-    assert contents == [title for title in titles if title not in PARTS_OF_THE_SERVER]
+    assert contents == [title for title in titles if title in contents]
+    assert contents[0] == titles[0] and set(titles[: titles.index("the test client") + 1]) <= set(contents)
 
 
-def test_what_pip_installs_has_the_licence_of_the_file_beside_it():
+def test_budgets_of_the_file():
+    """Each number is a promise to the reader of the file: so much, and no more."""
+    lines = SOURCE.splitlines()
+    at = {line.strip("# -"): number for number, line in enumerate(lines, 1) if line.startswith("# ---- ")}
+    assert (len(lines) <= 5800, len(SOURCE.encode()) <= 275 * 1024) == (True, True)
+    assert at["header values"] < 220 and at["the head of a request"] <= 4000
+    assert next(number for number, line in enumerate(lines, 1) if "def __call__(self, environ" in line) < 3500
+    assert len(re.findall("lru_cache|functools.cache", SOURCE)) <= 7
+    assert {*re.findall(r'"(webapp\.\w+)"', SOURCE)} <= {"webapp.server", "webapp.access"}  # a key, and a logger
+    assert re.findall(r"#.*?(?:\d+ (?:µs|ms)\b|\b\d+ times\b|\bof a second\b)", SOURCE) == []
+    openings = [
+        len([*itertools.takewhile(lambda line: line.startswith("#"), lines[number:])]) for number in at.values()
+    ]
+    assert max(openings) <= 13  # a blank line and twelve more
+
+
+def test_licence_beside_the_installed_file_is_that_of_its_header_and_each_python_is_named():
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg", encoding="utf-8")
     licence = (ROOT / settings["metadata"]["license_files"]).read_text(encoding="utf-8")
-    header = (ROOT / "webapp.py").read_text(encoding="utf-8").partition("from __future__")[0]
+    header = SOURCE.partition("from __future__")[0]
     assert licence.partition("\n\n")[2].strip() in header.replace("\n#\n", "\n\n").replace("\n# ", "\n")
-    # Nothing can mark a module without a package as typed (PEP 561), so it does not say so.
-    assert "Typing :: Typed" not in settings["metadata"]["classifiers"]
-
-
-def test_each_python_that_the_classifiers_name_was_tried():
-    settings = (ROOT / "setup.cfg").read_text(encoding="utf-8")
-    named = re.findall(r":: (3\.[0-9]+)$", settings, re.MULTILINE)
-    assert table(chapter("Where it runs"))[0][0] == f"CPython {named[0]} to {named[-1]}, each of them"
+    named = re.findall(r":: (3\.[0-9]+)$", settings["metadata"]["classifiers"], re.MULTILINE)
     assert named == [f"3.{minor}" for minor in range(9, 9 + len(named))]
-    assert f"python_requires = >={named[0]}" in settings
-
-
-# One line of the contents stands for them.
-PARTS_OF_THE_SERVER = (
-    "the head of a request", "the body of a request", "a connection", "one run of the application", "the crew",
-    "access lines",
-)  # fmt: skip
+    # Nothing can mark a module without a package as typed (PEP 561).
+    assert "Typing :: Typed" not in settings["metadata"]["classifiers"]
 
 
 # ---- the file itself: twice in one process ---------------------------------------------------------------------------
@@ -11075,127 +9851,32 @@ def load_copy(name):
     return module
 
 
-@pytest.fixture(scope="module")
-def other():
-    yield load_copy("another_copy_of_webapp")
-    del sys.modules["another_copy_of_webapp"]
+def test_two_copies_in_one_process_both_work_and_know_only_their_own_exceptions():
+    other = load_copy("another_copy_of_webapp")
+    try:
+        app, inner = WebApp(), other.WebApp()
+        inner.get("/own")(raiser(other.HttpException(409)))
+        app.mount("/mounted", inner)
+        app.get("/foreign")(raiser(other.HttpException(409)))
+        with Log():
+            assert [client(app).get(path).status for path in ("/mounted/own", "/foreign")] == [409, 500]
+        with pytest.raises(TypeError, match="instance of|is no executor|must take"):
+            WebApp().get("/", other.Executor())
+    finally:
+        del sys.modules["another_copy_of_webapp"]
 
 
-@pytest.fixture
-def reloadable(tmp_path, monkeypatch):
+def test_application_that_was_served_before_a_reload_answers_after_it(tmp_path, monkeypatch):
     (tmp_path / "webapp_to_reload.py").write_bytes((ROOT / "webapp.py").read_bytes())
     monkeypatch.syspath_prepend(tmp_path)
-    yield importlib.import_module("webapp_to_reload")
-    del sys.modules["webapp_to_reload"]
-
-
-def check_that_one_copy_understands(own, foreign):
-    """Whatever an application of one copy is given of the other: by what it offers, and not by its class."""
-    app, causes = own.WebApp(), []
-
-    class Check(foreign.ValidationExecutor):
-        def validate(self, context):
-            self.add_error("name", "is missing")
-
-    class Quiet(Check):
-        def on_cancel(self, context):
-            pass
-
-    class Answers(foreign.Executor):
-        def execute(self, context):
-            return "from an executor"
-
-    raised = {
-        "/403": foreign.HttpException(403, "no", headers={"X-Why": "because"}),
-        "/404": foreign.NotFoundException(),
-        "/405": foreign.MethodNotAllowedException(["GET"]),
-        "/code": foreign.CodeException(404),
-    }
-    for path, error in raised.items():
-        app.get(path)(raiser(error))
-    app.get("/missing")(lambda context: foreign.Fields()["name"])
-    app.post("/check", Check)(lambda context: "not reached")
-    app.post("/quiet", Quiet)(lambda context: "not reached")
-    app.get("/class", Answers)
-    app.get("/factory", lambda: Answers())
-    app.get("/added")(lambda context: context.add_executor(Answers()))
-    app.get("/markup")(lambda context: foreign.Markup("<p>"))
-    app.get("/html")(lambda context: context.response.html("{a}{b}", a=foreign.Markup("<p>"), b="<p>"))
-    app.get("/same_origin")(lambda context: foreign.same_origin(context) or "same")
-    app.mount("/mounted", foreign.WebApp())
-    app.error(lambda context, cause, status: causes.append(status))
-    browser = foreign.TestClient(validator(app))
-    assert [browser.get(path).status for path in [*raised, "/missing", "/mounted/x"]] == [403, 404, 405, 500, 400, 404]
-    assert causes == [403, 404, 405, 500, 400]
-    assert (browser.get("/403").headers["X-Why"], browser.get("/405").headers["Allow"]) == ("because", "GET")
-    found = browser.post("/check", body=b"{", headers={"Content-Type": JSON}, query={"a": "1"})
-    assert (found.status, found.json) == (422, {"a": "1", "validation": {"name": ["is missing"]}})
-    assert browser.post("/quiet").status == 422
-    assert {browser.get(path).text for path in ("/class", "/factory", "/added")} == {"from an executor"}
-    assert (browser.get("/markup").headers["Content-Type"], browser.get("/html").text) == (HTML, "<p>&lt;p&gt;")
-    assert browser.get("/same_origin").text == "same"
-    with pytest.raises(TypeError, match="instance of"):
-        own.WebApp().get("/", Answers())
-    body = types.SimpleNamespace(read=raiser(foreign.HttpException(408, "the body came too slowly")))
-    reader = own.WebApp()
-    reader.post("/")(lambda context: context.request.body)
-    sent = foreign.TestClient(reader).post("/", environ={"wsgi.input": body, "CONTENT_LENGTH": "5"})
-    assert sent.status == 408
-    with pytest.raises(foreign.CodeException):
-        foreign.TestClient(app, raise_errors=True).get("/code")
-    with pytest.raises(TypeError, match="routes"):
-        type("App", (own.WebApp,), {"routes": foreign.WebApp.routes})
-
-
-def test_two_copies_in_one_process_understand_each_other(other):
-    """Issue: by what they offer."""
-    with Log():
-        check_that_one_copy_understands(webapp, other)
-        check_that_one_copy_understands(other, webapp)
-
-
-def test_what_was_made_before_a_reload_goes_on_working(reloadable):
-    before = types.SimpleNamespace(**vars(reloadable))
-    after = importlib.reload(reloadable)
-    assert before.HttpException is not after.HttpException
-    with Log():
-        check_that_one_copy_understands(before, after)
-        check_that_one_copy_understands(after, before)
-        check_that_one_copy_understands(before, before)
-
-
-def test_application_that_was_served_before_a_reload_answers_after_it(reloadable):
-    app = type("App", (reloadable.WebApp,), {"on_complete": lambda self, context: None})()
+    module = importlib.import_module("webapp_to_reload")
+    app = new_class(module.WebApp, on_complete=lambda self, context: None)()
     app.get("/")(lambda context: "answer")
-    app.get("/error")(raiser(reloadable.HttpException(409)))
     app.get("/stream")(lambda context: iter("ab"))
-    asked = {path: client(app).get(path).text for path in ("/", "/error", "/stream", "/nowhere")}
-    importlib.reload(reloadable)
+    asked = {path: client(app).get(path).text for path in ("/", "/stream", "/nowhere")}
+    importlib.reload(module)
     assert {path: client(app).get(path).text for path in asked} == asked
-
-
-class HasAnAnswerToEverything(Exception):
-    def __getattr__(self, name):
-        return True
-
-
-class OddType(type):
-    def __getattr__(cls, name):
-        raise ValueError(name)
-
-
-class OddClass(Exception, metaclass=OddType):
-    __class__ = property(raiser(ValueError()))
-
-
-@pytest.mark.parametrize("kind", [type("HTTPError", (Exception,), {}), HasAnAnswerToEverything, OddClass])
-def test_exception_that_only_looks_like_one_with_a_status_is_a_500(kind):
-    """As those of HTTP clients: what another server answered is no answer to our own client."""
-    for attributes in ({}, {"status_code": 404, "message": "no", "headers": {"X-Upstream": "1"}}):
-        error = kind("404 from another server")
-        vars(error).update(attributes)
-        response = answer(raiser(error))
-        assert (response.status, "X-Upstream" in response.headers) == (500, False)
+    del sys.modules["webapp_to_reload"]
 
 
 # ---- README.rst: reading it ------------------------------------------------------------------------------------------

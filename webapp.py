@@ -16,27 +16,28 @@ Its speciality is how failures become HTTP responses. Every request takes one pa
 (`WebApp.__call__`); hooks belong to the block they are written in; whatever an application does, the client gets a
 complete response, and nothing internal is in it unless the application puts it there.
 
-The file reads from top to bottom, each thing after what it is made of:
+The file reads from top to bottom, each thing after the things it is made of:
 
-    saying what happened            to the developer: names, places, the log
+    words for people                how messages name functions, values and places
     header values                   tokens, parameters, Accept, dates, cookies
-    statuses and exceptions         what can go wrong, and how HTTP calls it
+    statuses and exceptions         failures, and their names in HTTP
     fields and uploads              query strings, forms, multipart/form-data
     JSON                            strict when reading, valid when writing
-    HTML                            `Markup`: safe to build with; templates
+    HTML                            `Markup`, which escapes; templates
     the request                     `Request`
-    contents                        what a response sends: text, HTML, documents, streams, files
+    contents                        the body of a response: bytes, a JSON document, a stream, a file
     sessions                        `WebContext.session`: JSON in a signed cookie
     the response                    `Response`
-    executors and links             `Executor`, `ValidationExecutor`, and what the dispatcher calls
+    executors                       `Executor`, `ValidationExecutor`, and the calls that the dispatcher makes
     the context                     `WebContext`
     patterns and routes             `Route`, and the tree that finds it
     files and mounts                `Scope.static`, `Scope.mount`
     scopes                          `Scope`: blocks of routes and hooks
-    the application                 `WebApp`: the dispatcher, which is the conclusion of all above
+    the log                         one record for each failure
+    the application                 `WebApp`: the dispatcher, where everything above comes together
     origins                         `same_origin`
     the test client                 `TestClient`
-    the server                      `Server`, on wsgiref's classes, in seven parts; no other server pays for it
+    the server                      `Server`, on wsgiref's classes, in seven sections
     the command line                `python -m webapp module:app`
 """
 # Copyright (c) 2026 the webapp.py authors
@@ -56,8 +57,13 @@ The file reads from top to bottom, each thing after what it is made of:
 
 from __future__ import annotations
 
+import sys
+
+# Python 3.7 and older cannot read the next line, and show it.
+if (python_3_9_is_needed := (3, 9)) > sys.version_info:
+    sys.exit("webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info))
+
 import base64
-import codecs
 import contextlib
 import copy
 import errno
@@ -68,7 +74,6 @@ import io
 import itertools
 import json
 import logging
-import operator
 import os
 import re
 import selectors
@@ -76,7 +81,6 @@ import signal
 import socket
 import stat
 import string
-import sys
 import threading
 import time
 import traceback
@@ -86,8 +90,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
-from types import BuiltinMethodType, GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar, Union, cast, overload
+from types import GeneratorType, MethodType
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Optional, TypeVar, Union, cast, overload
 from wsgiref.handlers import SimpleHandler
 from wsgiref.util import FileWrapper
 
@@ -104,26 +108,10 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 
-__all__ = [
-    "CodeException",
-    "Executor",
-    "Fields",
-    "HttpException",
-    "Markup",
-    "MethodNotAllowedException",
-    "NotFoundException",
-    "Request",
-    "Response",
-    "Route",
-    "Scope",
-    "Server",
-    "TestClient",
-    "UploadedFile",
-    "ValidationExecutor",
-    "WebApp",
-    "WebContext",
-    "same_origin",
-]
+__all__ = (
+    "CodeException Executor Fields HttpException Markup MethodNotAllowedException NotFoundException Request Response "
+    "Route Scope Server TestClient UploadedFile ValidationExecutor WebApp WebContext same_origin"
+).split()
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
@@ -141,7 +129,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
 #
-# `_printable` escapes what a client may have sent, so that no client can forge a line of the log.
+# `_printable` escapes the text of clients, so that no client can forge a line of the log.
 
 _LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
 _FUNCTION = type(lambda: None)
@@ -187,6 +175,13 @@ def _place(thing: Any = None) -> str:
     return f"{_name(thing)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
 
 
+def _outside(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from where it has left this file, None if it never did."""
+    while trace is not None and trace.tb_frame.f_globals is globals():
+        trace = trace.tb_next
+    return trace
+
+
 def _check_text(what: str, value: object, hint: str = "") -> None:
     if not isinstance(value, str):
         raise TypeError(f"{what} is a str, not {_value(value)}{hint}")
@@ -204,9 +199,15 @@ def _explain(error: Exception, what: str) -> None:
 
 # ---- header values ---------------------------------------------------------------------------------------------------
 #
-# What stands in a header field has a grammar, and the grammar is RFC 9110's. Reading never raises: what cannot be read
-# counts as absent. Writing raises ValueError for whatever would break the response apart. Nothing here knows of a
-# request or response: values are text.
+# How is the text of a header field read and written? The grammar is that of RFC 9110.
+#
+#     _parse_options('text/html; Charset="utf-8"')     ("text/html", {"charset": "utf-8"})
+#     _parse_accept("text/*;q=0.5, text/html")         ("text/*", {}, 0.5), then ("text/html", {}, 1.0)
+#     _http_date(0)                                    "Thu, 01 Jan 1970 00:00:00 GMT"
+#
+# Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for a value that would
+# break the response apart. Nothing here knows of a request or a response. Read beside it: RFC 9110 sections 5.6, 12.5.1
+# and, for cookies, RFC 6265bis section 4.1. A first reading may skip the cookies.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
@@ -216,7 +217,7 @@ _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 _AUTHORITY = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 )
-# What proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
+# Proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
 _ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
 _NOT_OURS = frozenset(
@@ -226,157 +227,99 @@ _NOT_OURS = frozenset(
 
 
 @functools.lru_cache(maxsize=256)
-def _header_name(name: str) -> tuple[str, str]:
-    """Return the name of a header field in small letters and as it is, or raise ValueError."""
+def _check_header_name(name: str) -> str:
+    """Return the name of a header field as a plain str; raise ValueError if a response must not have such a field."""
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"a header's name is a token, not {name!r}")
     if name.lower() in _NOT_OURS:
         raise ValueError(f"the header {name} is the server's to set")
-    return name.lower(), str.__str__(name)
+    return str.__str__(name)  # a Markup is a str too, but wsgiref.validate wants a plain one
 
 
-@functools.lru_cache(maxsize=64)
-def _is_authority(text: str) -> bool:
-    """Tell whether a Host field may be so: the name or address of a host, and perhaps a port (RFC 3986 section 3.2)."""
-    return _AUTHORITY.fullmatch(text) is not None
-
-
-def _check_header(name: str, value: str) -> tuple[str, tuple[str, str]]:
-    """Return the key of a header field and the field itself; raise ValueError if it may not stand in a response."""
+def _check_header(name: str, value: str) -> tuple[str, str]:
+    """Return a header field as it may stand in a response, its value trimmed; else raise ValueError."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
-    key, name = _header_name(name)
+    name = _check_header_name(name)
     # Nearly every value is plain ASCII, and str knows that without the expression.
     if not (value.isascii() and value.isprintable()) and _NOT_IN_VALUE.search(value):
         raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
-    value = str.strip(value, " ")  # of a Markup, which is a str, a plain one
-    if key == "content-length" and not (value.isascii() and value.isdigit()):
+    value = str.strip(value, " ")
+    if name.lower() == "content-length" and not (value.isascii() and value.isdigit()):
         raise ValueError(f"Content-Length is a number of bytes, not {value!r}")
-    return key, (name, value)
+    return name, value
 
 
 def _check_content_type(value: str) -> str:
-    return _check_header("Content-Type", value)[1][1]
-
-
-class _Headers(Mapping[str, str]):
-    """Header fields by name, in any case: `[name]` is the first value, `getall(name)` lists all of them."""
-
-    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._fields: _HeaderPairs = {}
-        for pair in pairs:
-            key = pair[0].lower()
-            self._fields[key] = (*self._fields.get(key, ()), pair)
-
-    def getall(self, name: str) -> list[str]:
-        """Return all values of `name` in order, `[]` if there is none."""
-        return [value for _, value in self._fields.get(name.lower(), ())]
-
-    def __getitem__(self, name: str) -> str:
-        return self._fields[name.lower()][0][1]
-
-    def __setitem__(self, name: str, value: str) -> None:
-        raise TypeError(f"headers can be read only: response.header({name!r}, {value!r}) sets one")
-
-    def __iter__(self) -> Iterator[str]:
-        return (pairs[0][0] for pairs in self._fields.values())
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({[pair for pairs in self._fields.values() for pair in pairs]!r})"
+    return _check_header("Content-Type", value)[1]
 
 
 def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if name.lower() not in names]
 
 
-def _check_headers(headers: Mapping[str, str]) -> tuple[dict[str, str], _HeaderPairs]:
-    """Return header fields as they may stand in a response, plainly and as it keeps them; or raise ValueError."""
-    fields = dict(_check_header(name, value) for name, value in headers.items())
-    return dict(fields.values()), {key: (field,) for key, field in fields.items()}
+def _is_authority(text: str) -> bool:
+    """Tell whether a Host field may be so: the name or address of a host, and perhaps a port (RFC 3986 section 3.2)."""
+    return _AUTHORITY.fullmatch(text) is not None
 
 
-@functools.lru_cache(maxsize=64)  # an application has few sets of methods, and a 405 takes a sixth less
-def _allow_header(methods: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[dict[str, str], _HeaderPairs]]:
-    """Return the methods sorted, each once, and as an Allow header (RFC 9110 section 10.2.1)."""
-    methods = tuple(sorted(set(map(str.__str__, methods))))
-    return methods, _check_headers({"Allow": ", ".join(methods)})
-
-
-# A piece of a list between separators, quoted strings whole; one that is never closed reaches to the end. Nothing
-# here can match in two ways, so the time is linear.
-_ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*(?:"|\\?$))+', re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)', re.DOTALL)
+# The inside of a quoted string (RFC 9110 section 5.6.4). A string that is never closed reaches to the end of the text.
+# No two branches of these expressions begin alike, so a search is linear.
+_QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
+# A piece of a list between commas.
+_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)
+# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string.
+_PARAMETER = re.compile(rf';\s*([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
 
-# One parameter of a header value: a name, then a quoted string (RFC 9110, 5.6.4) whose closing quote may be
-# missing, or anything up to the next semicolon. No two branches begin alike, so a search is linear.
-_PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*(?:"([^"\\]*(?:\\.[^"\\]*)*)"?|([^;]*))', re.DOTALL)
 
+def _parameters(value: str, *, strict: bool = True) -> list[tuple[str, str, bool]]:
+    r"""Return each parameter of a header value: its name in small letters, its text, and whether that was quoted.
 
-def _unescape(quoted: str) -> str:
-    r"""Remove the backslashes of a quoted string that escape something.
-
-    Who escapes backslashes escapes all of them; browsers send them as they are (`C:\dir\file`).
+    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
+    because browsers do not escape the backslashes of a path (`C:\dir\file`).
     """
-    # What stands between pairs of backslashes escapes quotes, or nothing. An expression takes twenty times as long.
-    pieces = [piece.replace('\\"', '"') for piece in quoted.split("\\\\")]
-    return quoted.replace('\\"', '"') if "\\" in "".join(pieces) else "\\".join(pieces)
-
-
-def _parse_options(value: str, unescape: Callable[[str], str] = _unescape) -> tuple[str, dict[str, str]]:
-    """Split a header value into its main part and its parameters, all but their values in lower case.
-
-    `unescape` says what a backslash in a quoted string means: by default what browsers do, not what RFC 9110 says.
-
-    The first of two parameters of one name wins; what cannot be understood is skipped. Never raises.
-    """
-    if ";" not in value:
-        return value.strip().lower(), {}
-    parameters: dict[str, str] = {}
+    escape = ("\\", "") if strict else ('\\"', '"')
+    found = []
     for name, quoted, plain in _PARAMETER.findall(value):
-        text = unescape(quoted) if "\\" in quoted else quoted or plain.strip()
-        parameters.setdefault(name.lower(), text)
-    return value.partition(";")[0].strip().lower(), parameters
+        if name:
+            if "\\" in quoted:  # between pairs of backslashes no backslash is escaped itself
+                quoted = "\\".join(piece.replace(*escape) for piece in quoted.split("\\\\"))
+            found.append((name.lower(), quoted or plain.strip(), not plain))
+    return found
 
 
-@functools.lru_cache(maxsize=64)
 def _media_type(value: str) -> str:
-    """Return the media type of a Content-Type field, in small letters and without parameters."""
+    """Return a header value without its parameters, in small letters."""
     return value.partition(";")[0].strip().lower()
 
 
-def _unquote_strictly(quoted: str) -> str:
-    """Remove the backslashes of a quoted string (RFC 9110 section 5.6.4)."""
-    return _ESCAPED.sub(r"\1", quoted)
+def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
+    """Split a header value into its main part and its parameters, as `_media_type` and `_parameters` read them.
 
-
-# A weight is no quoted string (RFC 9110 section 12.4.2): it is looked for where those are blanked out.
-_WEIGHT = re.compile(r";[ \t]*[qQ]=([^;]*)")
+    The first of two parameters of one name wins; a part that cannot be understood is skipped.
+    """
+    parameters = _parameters(value, strict=strict) if ";" in value else []
+    return _media_type(value), {name: text for name, text, _ in reversed(parameters)}
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
     """Yield range, parameters and weight of each readable element of an Accept header (RFC 9110 section 12.5.1)."""
     for element in _ELEMENT.findall(value):
-        media_range, parameters = _parse_options(element, _unquote_strictly)
-        parameters.pop("q", None)
-        weight = _WEIGHT.search(_QUOTED.sub('""', element))
-        sent = weight[1].strip(" \t") if weight else ""
+        media_range, parameters = _media_type(element), _parameters(element)
         if _MEDIA_RANGE.fullmatch(media_range):
-            yield media_range, parameters, float(sent) if _QVALUE.fullmatch(sent) else 1.0
-
-
-_JSON_NAMES = ("application/json", "text/javascript")
+            # A weight is no quoted string; one that cannot be read counts as absent.
+            sent = next(("" if quoted else text for name, text, quoted in parameters if name == "q"), "")
+            wanted = {name: text for name, text, _ in reversed(parameters) if name != "q"}
+            yield media_range, wanted, float(sent) if _QVALUE.fullmatch(sent) else 1.0
 
 
 @functools.lru_cache(maxsize=128)
 def _names_json(accept: str) -> bool:
     """Tell whether an Accept header names JSON with a weight above 0; a wildcard names nothing."""
-    return any(weight > 0 and media_range in _JSON_NAMES for media_range, _, weight in _parse_accept(accept))
+    names = ("application/json", "text/javascript")
+    return any(weight > 0 and media_range in names for media_range, _, weight in _parse_accept(accept))
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
@@ -384,7 +327,7 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
 
     Of two ranges that are equally specific the higher weight counts.
     """
-    name, parameters = _parse_options(offer, _unquote_strictly)
+    name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
     for media_range, wanted, weight in ranges:
@@ -395,47 +338,22 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
-# The times that an IMF-fixdate can tell: its year has four digits.
+# An IMF-fixdate has a year of four digits, so it can tell these times.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
 
 
 def _http_date(seconds: float) -> str:
     """Write a time stamp as an IMF-fixdate, the one form that RFC 9110 section 5.6.7 lets us send.
 
-    What lies before the year 1 or after 9999 becomes the nearest second that does not.
+    A time before the year 1 or after 9999 becomes the nearest second within them.
     """
-    # strftime would follow the locale, and email.utils costs more to import than the rest of this file.
+    # Not with strftime's names, which follow the locale, nor with time.gmtime, which ends in 2038 on some systems.
     whole = int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1)
-    try:
-        moment = time.gmtime(whole)
-    except (OSError, OverflowError, ValueError):
-        # Windows knows nothing before 1970 or after 3000, other systems nothing beyond 32 bits.
-        moment = (datetime(1970, 1, 1) + timedelta(seconds=whole)).timetuple()
-    year, month, day, hour, minute, second, weekday = moment[:7]
-    return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{second:02} GMT"
+    then = datetime(1970, 1, 1) + timedelta(seconds=whole)
+    day = f"{_DAYS[then.weekday()]}, {then.day:02} {_MONTHS[then.month - 1]} {then.year:04}"
+    return f"{day} {then.hour:02}:{then.minute:02}:{then.second:02} GMT"
 
 
-def _seconds(max_age: Any) -> int:
-    try:
-        return int(max_age)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
-
-
-def _time_stamp(moment: datetime) -> float:
-    """Return the time stamp of a datetime, which is local time if it names no zone."""
-    if not hasattr(moment, "timestamp"):
-        raise TypeError(f"expires is a time stamp or a datetime, not {_value(moment)}")
-    try:
-        return moment.timestamp()
-    except (OSError, OverflowError, ValueError):
-        # The system knows no local time that far away: before 1970 on Windows. There hours do not matter.
-        return moment.replace(tzinfo=timezone.utc).timestamp()
-
-
-@functools.lru_cache(maxsize=64)
 def _parse_http_date(value: str) -> float | None:
     """Read a date in any of the three forms of RFC 9110 section 5.6.7, as seconds; None if it is none of them."""
     from email.utils import mktime_tz, parsedate_tz
@@ -443,23 +361,59 @@ def _parse_http_date(value: str) -> float | None:
     try:
         parsed = parsedate_tz(value)
         return None if parsed is None else float(mktime_tz(parsed))
-    except (ValueError, OverflowError, TypeError, IndexError):  # each was seen for some malformed date or other
+    except (ValueError, OverflowError, TypeError, IndexError):  # each was seen for some malformed date
         return None
 
 
-# What browsers would cut, drop or misread (RFC 6265bis sections 4.1.3, 5.6 and 5.7) is refused, for nobody would hear
-# of it: the browser keeps no cookie, or another one.
+# Browsers would cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7) without a word, so they
+# are refused.
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
 _LONGEST_COOKIE = 4096  # bytes of name and value
 _LONGEST_ATTRIBUTE = 1024
 _DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
-# Names that promise how the cookie was set, in capitals or not.
-_SECURE_PREFIXES = ("__secure-", "__host-", "__http-")
-_HTTPONLY_PREFIXES = ("__http-", "__host-http-")
+_YEAR_2000 = 946_684_800  # a time stamp
+
+
+def _write_cookie(
+    name: str,
+    value: str,
+    *,
+    secure: bool,
+    max_age: int | None = None,
+    expires: float | datetime | None = None,
+    path: str = "/",
+    domain: str | None = None,
+    httponly: bool = True,
+    samesite: str | None = "Lax",
+    partitioned: bool = False,
+) -> str:
+    """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
+    if samesite is not None and samesite not in ("Strict", "Lax", "None"):
+        raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
+    if not secure and (samesite == "None" or partitioned):
+        raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
+    _check_prefix(name, secure=secure, httponly=httponly, path=path, domain=domain)
+    path = _cookie_text(path or "")
+    if path and (path[0] != "/" or len(path) > _LONGEST_ATTRIBUTE):
+        raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
+    if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
+        raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    attributes = (
+        _cookie_pair(name, value),
+        max_age is not None and f"Max-Age={_seconds(max_age)}",
+        expires is not None and f"Expires={_http_date(_time_stamp(expires))}",
+        domain and f"Domain={domain}",
+        path and f"Path={path}",
+        secure and "Secure",
+        httponly and "HttpOnly",
+        samesite and f"SameSite={samesite}",
+        partitioned and "Partitioned",
+    )
+    return "; ".join(attribute for attribute in attributes if attribute)
 
 
 def _cookie_text(text: str) -> str:
-    """Return `text` as a header value may hold it: UTF-8 in the disguise of latin-1; ValueError for what it cannot."""
+    """Return text as a header value may hold it: the bytes of its UTF-8, each as a character (PEP 3333)."""
     if _NOT_IN_COOKIE.search(text):
         raise ValueError(f"a cookie cannot hold ; or control characters: {text!r}; percent-encode them")
     return text.encode().decode("latin-1")
@@ -469,7 +423,7 @@ def _cookie_pair(name: str, value: str) -> str:
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"a cookie's name is a token, not {name!r}")
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # whoever reads it removes one pair of quotes, and the spaces around it
+        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
     pair = f"{name}={_cookie_text(value)}"
     if len(pair) > _LONGEST_COOKIE + 1:
         raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
@@ -477,13 +431,13 @@ def _cookie_pair(name: str, value: str) -> str:
 
 
 def _needs_secure(name: str) -> bool:
-    return name.lower().startswith(_SECURE_PREFIXES)
+    return name.lower().startswith(("__secure-", "__host-", "__http-"))
 
 
 def _check_prefix(
     name: str, *, secure: bool, httponly: bool = True, path: str = "/", domain: str | None = None
 ) -> None:
-    """Raise ValueError for a cookie that does not keep what its name promises (RFC 6265bis section 4.1.3)."""
+    """Raise ValueError for a cookie that does not keep the promise of its name (RFC 6265bis section 4.1.3)."""
     if not secure and _needs_secure(name):
         raise ValueError(
             f"cookie {name!r}: its name needs secure=True, or https; "
@@ -491,32 +445,49 @@ def _check_prefix(
         )
     if name.lower().startswith("__host-") and (path != "/" or domain):
         raise ValueError(f"cookie {name!r}: its name needs path='/' and no domain")
-    if not httponly and name.lower().startswith(_HTTPONLY_PREFIXES):
+    if not httponly and name.lower().startswith(("__http-", "__host-http-")):
         raise ValueError(f"cookie {name!r}: its name needs httponly=True")
 
 
-def _cookie_reach(path: str, domain: str | None) -> list[str]:
-    """Return the attributes that say where a cookie is sent; ValueError for what browsers would take for another."""
-    if path == "/" and domain is None:
-        return ["Path=/"]
-    path = _cookie_text(path or "")
-    if path and (path[0] != "/" or len(path) > _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
-    if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
-    return [text for text in (domain and f"Domain={domain}", path and f"Path={path}") if text]
+def _seconds(max_age: Any) -> int:
+    try:
+        return int(max_age)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
+
+
+def _time_stamp(moment: float | datetime) -> float:
+    """Return the time stamp of `expires`; a datetime that names no zone is local time.
+
+    ValueError for a number of seconds from now: browsers would delete the cookie, because they read 1970.
+    """
+    if isinstance(moment, (int, float)):
+        if 0 < moment < _YEAR_2000:
+            raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
+        return moment
+    if not hasattr(moment, "timestamp"):
+        raise TypeError(f"expires is a time stamp or a datetime, not {_value(moment)}")
+    try:
+        return moment.timestamp()
+    except (OSError, OverflowError, ValueError):
+        # The system knows no local time that far away: before 1970 on Windows. There hours do not matter.
+        return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
 def _cookie_key(name: str, domain: str | None, path: str) -> str:
-    # One key per cookie makes a later one replace it; the space keeps it apart from every header's.
+    # A key for each cookie makes a later one replace it; the space keeps it apart from the names of header fields.
     return f"set-cookie {name};{domain};{path}"
 
 
 # ---- statuses and exceptions -----------------------------------------------------------------------------------------
 #
-# What can go wrong, and how HTTP calls it. Phrases are RFC 9110's (section 15), or those of IANA's registry for codes
-# of other documents. http.HTTPStatus has them, but for a few that RFC 9110 changed and Python did later, or not at all.
-# 418 is reserved without a meaning. An exception says what an answer is to be, and never holds one.
+# What can go wrong, and how does HTTP call it? An exception says which status answers a request. It holds no answer.
+#
+#     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
+#     HttpException(499).phrase                        "Client Error"
+#
+# Phrases are those of RFC 9110 (section 15), or of IANA's registry for the codes of other documents. http.HTTPStatus
+# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning.
 
 _PHRASES = {int(status): status.phrase for status in HTTPStatus if status != 418}
 _PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
@@ -538,7 +509,7 @@ def _check_status(status: object) -> int:
     if type(status) is int and 200 <= status <= 599:
         return status
     if isinstance(status, int) and not isinstance(status, bool):
-        number = int.__add__(status, 0)  # HTTPStatus, for one; PyPy's int.__int__ would ask an __int__ of its own
+        number = int(status)  # of an HTTPStatus
         if 200 <= number <= 599:
             return number
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
@@ -556,20 +527,13 @@ class HttpException(Exception):
     status_code: int = 500
     message: str = ""
     headers: Mapping[str, str] = {}
-    # How another copy of this file, vendored elsewhere or loaded again, knows such an exception. Not by its attribute
-    # status_code, which the exceptions of HTTP clients have too: what another server answered to this application is
-    # no answer to its own clients.
-    _webapp_http_exception = True
-    # The headers that were found good, so that the error path need not look again if they are still the same.
-    _checked: tuple[dict[str, str], _HeaderPairs] | None = None
 
     def __init__(self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None) -> None:
         # BaseException.__new__ has set args to what this very class was called with, as copy and pickle need it.
         self.status_code = _check_status(status_code)
         self.message = message
         if headers:
-            self._checked = _check_headers(headers)
-            self.headers = self._checked[0].copy()
+            self.headers = dict(_check_header(name, value) for name, value in headers.items())
 
     def __str__(self) -> str:
         return str(self.message) or _STATUS_LINES[self.status_code]
@@ -592,14 +556,6 @@ def _untraced(error: HttpException) -> HttpException:
     return error
 
 
-def _is_http(error: BaseException) -> bool:
-    """Tell whether an exception is an HttpException, of this copy of the file or of another one."""
-    try:
-        return getattr(type(error), "_webapp_http_exception", None) is True
-    except Exception:  # of a metaclass
-        return False
-
-
 class NotFoundException(HttpException):
     """Answer 404: raised by applications, and by the dispatcher when no route matches the path."""
 
@@ -620,8 +576,8 @@ class MethodNotAllowedException(HttpException):
 
     def __init__(self, allow: Iterable[str]) -> None:
         methods = allow.replace(",", " ").split() if isinstance(allow, str) else allow
-        self.allow, self._checked = _allow_header(tuple(methods))
-        self.headers = self._checked[0].copy()
+        self.allow = tuple(sorted(set(map(str.__str__, methods))))
+        self.headers = dict([_check_header("Allow", ", ".join(self.allow))])
 
 
 class CodeException(Exception):
@@ -640,8 +596,15 @@ class CodeException(Exception):
 
 # ---- fields and uploads ----------------------------------------------------------------------------------------------
 #
-# Query strings, forms, uploaded files. Nothing here knows of WSGI: the parsers take text or a read function.
-# Whatever a client sends, they raise nothing but HttpException with a 4xx, and need linear time.
+# How do the bytes of a query string or form become values by name?
+#
+#     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
+#     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
+#
+# `Fields` also serves headers and cookies: a missing value is a 400. Nothing here knows of WSGI: the parsers take text
+# or a function that reads. For any input they raise nothing but HttpException with a 4xx (503 if the disk is full),
+# and they need linear time. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first
+# reading may skip the charsets and `_Spool`.
 
 
 class _BadField(HttpException, ValueError):
@@ -658,37 +621,39 @@ class _MissingField(_BadField, KeyError):
     __str__ = HttpException.__str__  # KeyError would show the message in quotes
 
 
-class _Given(dict[str, Any]):
-    """What a client gave by name: a dict, but that what is missing is a 400 unless someone catches the KeyError."""
-
-    __slots__ = ()
-    _kind = "item"
-
-    def __missing__(self, name: str) -> Any:
-        raise _MissingField(name, f"Missing {self._kind} {name!r}")
-
-
 class Fields(Mapping[str, _T]):
-    """The fields of a query or form, read-only: a name may have several values.
+    """Values that a client sent by name, read-only: fields of a query or form, header fields, cookies.
 
-    `fields[name]` and `get` give the first value, `getall` all of them. Iteration gives each name once,
-    in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
-    HttpException of status 400: if nobody catches it, the client learns that its request is incomplete.
-    `parse` converts the first value, and answers 400 to one that cannot be converted.
+    A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
+    each name once, in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
+    HttpException of status 400: if the application does not catch it, the client learns that its request is incomplete.
+    `parse` converts the first value, and answers 400 to a value that cannot be converted.
+
+    Messages call a value by its `noun`, and end with the `reason` why a value is missing if there is one.
     """
 
-    __slots__ = ("_values",)  # all values of each name, in order; set once
+    __slots__ = (
+        "_noun",  # "field", "header", "cookie"
+        "_reason",  # why there are no values; "" if nothing more can be said
+        "_values",  # all values of each name, in order; a subclass may leave it empty and override `_find`
+    )
 
-    def __init__(self, pairs: Iterable[tuple[str, _T]] = ()) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, _T]] = (), *, noun: str = "field", reason: str = "") -> None:
+        self._noun = noun
+        self._reason = reason
         self._values: dict[str, list[_T]] = {}
         for name, value in pairs:
             self._values.setdefault(name, []).append(value)
 
+    def _find(self, name: str) -> Sequence[_T]:
+        """Return all values of `name`. All other methods but iteration ask this one."""
+        return self._values.get(name, ())
+
     def __getitem__(self, name: str) -> _T:
-        try:
-            return self._values[name][0]
-        except KeyError:
-            raise _MissingField(name, f"Missing field {name!r}") from None
+        values = self._find(name)
+        if values:
+            return values[0]
+        raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
 
     @overload
     def get(self, name: str) -> _T | None: ...
@@ -698,8 +663,12 @@ class Fields(Mapping[str, _T]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the first value of `name`, or `default`."""
-        values = self._values.get(name)  # no exception: they take ten times as long
-        return default if values is None else values[0]
+        values = self._find(name)
+        return values[0] if values else default
+
+    def getall(self, name: str) -> list[_T]:
+        """Return all values of `name` in order, `[]` if there is none."""
+        return list(self._find(name))
 
     @overload
     def parse(self, name: str, convert: Callable[[_T], _Converted]) -> _Converted: ...
@@ -710,57 +679,90 @@ class Fields(Mapping[str, _T]):
     def parse(self, name: str, convert: Callable[[_T], Any], default: Any = ...) -> Any:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        `convert` says by a ValueError that it does not take a value; an ArithmeticError (Decimal, Fraction) or a
-        LookupError (an Enum's or dict's `__getitem__`) means the same. A missing field is `default`, and so is one
-        that was left empty, which browsers send for each input, unless `convert` takes "". Without default, and for
-        any other value that cannot be converted, this raises a ValueError that is also an HttpException of status
-        400; its attribute `field` is `name`. If the field is missing, it is a KeyError too.
+        `convert` raises ValueError for a value that it does not take; its words end the message of the 400. An
+        ArithmeticError (Decimal, Fraction) or a LookupError (an Enum's or dict's `__getitem__`) means the same. A
+        missing field is `default`. So is an empty field, which browsers send for each input, unless `convert` takes "".
+        Without default, and for any other value that cannot be converted, this raises a ValueError that is also an
+        HttpException of status 400; its attribute `field` is `name`. If the field is missing, it is a KeyError too.
+        TypeError for `bool`, which takes any text.
         """
-        if not callable(convert):  # also when a client has sent no such field
+        # Before any look at what was sent: a mistake of the author is the same for every request.
+        if not callable(convert):
             raise TypeError(f"parse({_value(name)}, {_value(convert)}): a name, then a function that converts, as int")
-        if default is not ... and name not in self._values:
+        if convert is bool:
+            raise TypeError(
+                f"parse({_value(name)}, bool): bool takes any text, and bool('false') is True; "
+                "name the texts that are taken: {'true': True, 'false': False}.__getitem__"
+            )
+        if default is not ... and name not in self:
             return default
         value = self[name]
         try:
             return convert(value)
+        except HttpException:
+            raise
         except (ValueError, ArithmeticError, LookupError) as error:
-            if _is_http(error):
-                raise
             if default is not ... and value == "":
                 return default
-            raise _BadField(name, f"Field {name!r}: {_name(convert)} does not take {value!r:.80}") from error
-
-    def getall(self, name: str) -> list[_T]:
-        """Return all values of `name` in order, `[]` if there is none."""
-        return list(self._values.get(name, ()))
+            words = str(error)[:200]
+            if not words or isinstance(error, LookupError) or not isinstance(convert, (_FUNCTION, MethodType)):
+                # A class or built-in function does not tell which value it refuses; a KeyError tells nothing else.
+                words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
+            raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values
+        return isinstance(name, str) and bool(self._find(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return sum(1 for _ in self)
+
+    def __setitem__(self, name: str, value: object) -> None:
+        setter = f": response.{self._noun}({name!r}, ...) sets one" if self._noun in ("header", "cookie") else ""
+        raise TypeError(f"a {self._noun} can be read only{setter}")
 
     def __repr__(self) -> str:
-        return f"Fields({[(name, value) for name, values in self._values.items() for value in values]!r})"
+        return f"{type(self).__name__}({[(name, value) for name in self for value in self.getall(name)]!r})"
 
 
-class _NoFields(Fields[Any]):
-    """The fields of a body that holds none: where one is asked for, it says why."""
+class _Headers(Fields[str]):
+    """The header fields of a response, by name in any case. A missing one is an ordinary KeyError."""
 
-    __slots__ = ("_why",)
+    __slots__ = ("_names",)  # in small letters, to the first spelling of each
 
-    def __init__(self, why: str) -> None:
-        super().__init__()
-        self._why = why
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        pairs = list(pairs)
+        super().__init__(((name.lower(), value) for name, value in pairs), noun="header")
+        self._names = {name.lower(): name for name, _ in reversed(pairs)}
 
-    def __getitem__(self, name: str) -> Any:
-        raise _MissingField(name, f"Missing field {name!r}: {self._why}")
+    def _find(self, name: str) -> Sequence[str]:
+        return self._values.get(name.lower(), ())
+
+    def __getitem__(self, name: str) -> str:
+        if name in self:
+            return self._find(name)[0]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._names[key] for key in self._values)
 
 
-_NO_FILES = _NoFields("files come in a form with enctype='multipart/form-data'")
+class _Given(dict[str, Any]):
+    """A dict of what a client sent: `given[name]` of a missing member is a 400, as it is for `Fields`."""
+
+    __slots__ = ("_noun",)
+
+    def __init__(self, members: Mapping[str, Any], noun: str) -> None:
+        super().__init__(members)
+        self._noun = noun
+
+    def __missing__(self, name: str) -> Any:
+        raise _MissingField(name, f"Missing {self._noun} {name!r}")
+
+
+_NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multipart/form-data'")
 
 
 def _wsgi_text(text: str, errors: str = "strict") -> str:
@@ -768,62 +770,47 @@ def _wsgi_text(text: str, errors: str = "strict") -> str:
     return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
 
-def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
-    """Parse application/x-www-form-urlencoded as the URL standard does, but answer 400 to what is not UTF-8.
-
-    `text` holds one byte per character (latin-1), as WSGI gives the query string. More than `max_fields`
-    fields raise HttpException with `status`.
-    """
-    text = text.replace("+", " ")
-    # All at once takes half the time, but turns an escaped separator into one.
-    apart = "%26" in text or "%3D" in text or "%3d" in text
-    if not apart and ("%" in text or not text.isascii()):
-        text = _unquote_field(text)
-    pieces = text.split("&")
-    if len(pieces) > max_fields and sum(map(bool, pieces)) > max_fields:  # empty ones are no fields
-        raise HttpException(status, f"More than {max_fields} fields")
-    fields: Fields[str] = Fields()
-    # Straight into the dictionary: a list of pairs on the way costs a quarter more.
-    values = fields._values
-    for piece in pieces:
-        if piece:
-            name, _, value = piece.partition("=")
-            if apart:
-                name, value = _unquote_field(name), _unquote_field(value)
-            if name in values:
-                values[name].append(value)
-            else:
-                values[name] = [value]
-    return fields
-
-
+_PERCENT_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CHARACTERS = {first + second: chr(int(first + second, 16)) for first in string.hexdigits for second in string.hexdigits}
+
+
+def _unescape_percent(text: str) -> str:
+    """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
+    # Not urllib.parse.unquote_to_bytes, which takes too much memory and time for a form of nothing but percent signs.
+    pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
+    pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
+    return "".join(pieces)
 
 
 def _unquote_field(text: str) -> str:
-    """Decode percent escapes and then UTF-8 in text of one byte per character; malformed escapes stay."""
+    """Decode percent escapes and then UTF-8 in text of one byte per character; HttpException 400 if it is no UTF-8."""
     try:
-        if "%" in text:
-            text = _unescape_percent(text)
-        return _wsgi_text(text)
+        return _wsgi_text(_unescape_percent(text))
     except UnicodeError:
         raise HttpException(400, "Text in the request is not UTF-8") from None
 
 
-def _unescape_percent(text: str) -> str:
-    """Decode percent escapes in text of one byte per character; malformed escapes stay."""
-    # As escapes of a Python literal they are decoded in C: a fifth of the time of urllib's unquote_to_bytes, which
-    # makes an object of each, and 100 MiB of a form of 1 MiB. bytes.decode would look the codec up.
-    if sys.implementation.name != "cpython":  # PyPy takes "% 1" and "%+1" for escapes
-        text = _STRAY_PERCENT.sub("%25", text)
-    try:
-        return codecs.unicode_escape_decode(text.replace("\\", r"\\").replace("%", r"\x").encode("latin-1"))[0]
-    except UnicodeDecodeError:
-        return _unescape_percent(_STRAY_PERCENT.sub("%25", text))
+def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
+    """Parse application/x-www-form-urlencoded as the URL standard does, but answer 400 to what is not UTF-8.
+
+    `text` holds one byte per character (latin-1), as WSGI gives the query string. More than `max_fields` fields raise
+    HttpException with `status`.
+    """
+    pieces = [piece for piece in text.replace("+", " ").split("&") if piece]
+    if len(pieces) > max_fields:
+        raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
+    pairs = []
+    for piece in pieces:
+        name, _, value = piece.partition("=")
+        if "%" in piece or not piece.isascii():
+            name, value = _unquote_field(name), _unquote_field(value)
+        pairs.append((name, value))
+    return Fields(pairs)
 
 
-# What a body or a part of a form (RFC 7578, 4.5) may be in: charsets of the web that Python decodes in linear time. An
-# open look-up would let clients import modules and reach codecs of quadratic time.
+# A body or a part of a form (RFC 7578, 4.5) may be in these charsets of the web, which Python decodes in linear time.
+# An open look-up would let clients import modules and reach codecs of quadratic time.
 _CHARSETS = frozenset(
     "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
     "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r "
@@ -832,7 +819,7 @@ _CHARSETS = frozenset(
 
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
-    """Decode what a client sent, as UTF-8 if the charset is none of ours; raise 400 if that is not possible."""
+    """Decode text of a client, as UTF-8 if the charset is not one of ours; HttpException 400 if that is impossible."""
     charset = charset.lower()
     try:
         return data.decode(charset if charset in _CHARSETS else "utf-8")
@@ -843,8 +830,8 @@ def _decode(data: bytes, charset: str = "utf-8") -> str:
 class UploadedFile:
     """One uploaded file (RFC 7578).
 
-    A file input that was left empty arrives too, with `filename` `""` and `size` 0. Name and type are
-    what the client claims: neither need be true.
+    A file input that was left empty arrives too, with `filename` `""` and `size` 0. Name and type are claims of the
+    client, and may be false.
     """
 
     __slots__ = {
@@ -865,173 +852,205 @@ class UploadedFile:
 
         The position of `file` stays where it is.
         """
-        import shutil
-
         position = self.file.tell()
         with open(path, "wb") as target:
             self.file.seek(0)
             try:
-                shutil.copyfileobj(self.file, target)
+                while piece := self.file.read(_READ_SIZE):
+                    target.write(piece)
             finally:
                 self.file.seek(position)
 
 
 class _Spool:
-    """Bytes in the order in which they came: in memory up to a limit, beyond it all of them in a temporary file.
+    """Bytes in the order in which they came: in memory up to `limit`, then all of them in a temporary file.
 
-    Not a `tempfile.SpooledTemporaryFile`: before Python 3.11 neither zipfile nor io can read one.
+        add(data)    append bytes
+        size         the number of bytes so far
+        in_memory    the same while they are in memory, else 0
+        file()       a binary file of all bytes, at its start; nothing is added then
+        close()      let go of the bytes, and delete the temporary file
+
+    add() and file() raise HttpException 503 if the disk is full. Not a tempfile.SpooledTemporaryFile: before Python
+    3.11 neither zipfile nor io can read one.
     """
 
-    __slots__ = (
-        "size",  # of all of them
-        "limit",  # bytes that may be in memory
-        "batch",  # bytes that may be there when there is a file, so that fewer writes take more; file() writes the last
-        "in_memory",  # bytes of memory that they take
-        "_pieces",  # while they are in memory, and come in pieces
-        "_file",  # None for pieces
-        "_space",  # the memory of _file, while they are read into place
-    )
+    __slots__ = ("_file", "in_memory", "limit", "size")
 
-    def __init__(self, limit: int, batch: int = 0) -> None:
+    def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.batch = batch
         self.size = self.in_memory = 0
-        self._pieces: list[bytes] = []
-        self._file: BinaryIO | None = None
-        self._space: memoryview | None = None
+        self._file: BinaryIO = io.BytesIO()
 
     def add(self, data: bytes) -> None:
-        """Append bytes; HttpException 503 if the disk has no room for them."""
+        """Append bytes."""
         self.size += len(data)
-        # Byte by byte, each would cost 40 more; and of so few pieces, a system writes all at a time (IOV_MAX).
-        if self._pieces and len(self._pieces[-1]) < 4096:
-            self._pieces[-1] += data
-        else:
-            self._pieces.append(data)
-        self.in_memory += len(data)
-        if self.in_memory > (self.limit if self._file is None else self.batch):
-            self._write_pieces()
-
-    def _write_pieces(self) -> None:
-        """Move what is in memory into the temporary file; HttpException 503 if the disk has no room for it."""
-        try:
-            if self._file is None:
+        with _needing_disk():
+            if self.size > self.limit and isinstance(self._file, io.BytesIO):
                 import tempfile
 
-                self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-            # Past its buffer: what is still in that would fail when the file is read, and to flush it after each piece
-            # takes a sixteenth more.
-            raw, written = cast(Any, self._file).raw, 0
-            if (writev := getattr(os, "writev", None)) is not None:
-                written = writev(raw.fileno(), self._pieces)
-            if written < self.in_memory:
-                left = memoryview(b"".join(self._pieces))[written:]
-                while left:  # a disk that is nearly full takes less than all
-                    left = left[raw.write(left) :]
-        except OSError as error:
-            raise HttpException(503, f"what was sent could not be kept: {error}") from error
-        self._pieces.clear()
-        self.in_memory = 0
-
-    def reserve(self, size: int) -> None:
-        """Have the last `size` bytes read into place: an upload of 1 MiB takes half the time of one in pieces."""
-        self._file = file = io.BytesIO(bytes(self.size + size))
-        file.writelines(self._pieces)
-        self._pieces.clear()
-        self._space = file.getbuffer()
-        self.in_memory = len(self._space)
-
-    @property
-    def reserved(self) -> bool:
-        """Whether bytes are read into place."""
-        return self._space is not None
-
-    def read_into(self, receive: Callable[[memoryview], int]) -> int:
-        """Let `receive` fill what is reserved and left, and return how much it did."""
-        assert self._space is not None
-        with self._space[self.size :] as rest:
-            moved = receive(rest)
-        self.size += moved
-        return moved
+                so_far, self._file = self._file, cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
+                self._file.write(so_far.getbuffer())
+            self._file.write(data)
+        self.in_memory = self.size if isinstance(self._file, io.BytesIO) else 0
 
     def file(self) -> BinaryIO:
-        """Return a file of all bytes, at its start; none are added then. HttpException 503 as for add()."""
-        if self._file is None:
-            return io.BytesIO(b"".join(self._pieces))
-        if self._pieces:
-            self._write_pieces()
-        if self._space is not None:
-            self._space.release()
-            self._file.truncate(self.size)
-        self._file.seek(0)
+        """Return a binary file of all bytes, at its start."""
+        with _needing_disk():
+            self._file.seek(0)  # writes the rest of its buffer
         return self._file
 
     def close(self) -> None:
         """Let go of the bytes, and delete the temporary file if there is one."""
-        if self._space is not None:
-            self._space.release()
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # of bytes that could not be written
-                self._file.close()
+        with contextlib.suppress(OSError):  # of bytes for which the disk has no room
+            self._file.close()
 
 
-# Larger files go to disk. Thumbnails and documents stay in memory, a large upload costs none.
+@contextlib.contextmanager
+def _needing_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise HttpException(503, f"an upload cannot be kept: {error}") from error
+
+
+# A larger file goes to disk.
 _SPOOL_SIZE = 256 * 2**10
-# Bytes that a file on disk is written in, or more: a page that two writes share costs as much as fifteen others, and
-# an upload of 1 MiB a tenth more.
-_WRITE_SIZE = 512 * 2**10
-# As much as servers grant a single header field; real ones take 200 bytes.
+# As much as servers grant a single header field; real headers of parts take 200 bytes.
 _MAX_PART_HEADER = 8 * 2**10
-# Of all parts together, for each that may come: a thousand headers of 8 KiB would take seconds.
+# For each part that may come: a thousand headers of 8 KiB would take seconds.
 _MEAN_PART_HEADER = 2**10
-# Nobody chooses a boundary that a file repeats so often, and to look at each costs more than to read on.
-_MAX_LOOKALIKES = 2**16
-# Less means more rounds per megabyte: for a file of 1 MiB, half of it takes an eighth longer. More gains nothing.
-_READ_SIZE = 256 * 2**10
+# Nobody chooses a boundary that a file repeats so often, and each occurrence costs time.
+_MAX_LOOKALIKES = 2**12
+_READ_SIZE = 512 * 2**10
 
 
-def _parse_multipart(
-    read: Callable[[int], bytes], boundary: bytes, *, max_fields: int, max_form_memory: int
-) -> tuple[list[tuple[str, str]], list[tuple[str, UploadedFile]]]:
-    """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
+def _join(pieces: Iterable[bytes], limit: int) -> bytes | None:
+    """Return all pieces as one, None if they have more than `limit` bytes."""
+    joined = []
+    for piece in pieces:
+        limit -= len(piece)
+        if limit < 0:
+            return None
+        joined.append(piece)
+    return b"".join(joined)
 
-    `read(n)` gives up to `n` bytes, none only at the end. More than `max_fields` parts, more than
-    `max_form_memory` bytes in the fields that are no files, or too long part headers raise 413, anything
-    malformed 400. Content-Transfer-Encoding is ignored (RFC 7578, 4.7).
+
+# RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
+_BOUNDARY = re.compile(rb"[ -~]{1,70}")
+# A boundary is followed by two hyphens in the last delimiter, else by the end of the line after some padding.
+_DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
+_LONGEST_DELIMITER_END = 72
+# Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
+# A NUL may stand in a file name only, where it is removed.
+_PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
+_FOLD = re.compile(r"\r\n[ \t]+")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class _PartReader:
+    """Cut a body into parts: a preamble, then headers and contents in turn. Each ends at a mark."""
+
+    __slots__ = (
+        "at_end",  # whether the last delimiter was passed
+        "buffer",  # bytes that were read last
+        "delimiter",  # CR LF, two hyphens and the boundary: the mark at which a content ends
+        "lookalikes",  # the number of further delimiters that may turn out to be part of a content
+        "position",  # where in the buffer the next header or content begins
+        "read",  # gives the next bytes of the body
+    )
+
+    def __init__(self, read: Callable[[int], bytes], boundary: bytes) -> None:
+        if not _BOUNDARY.fullmatch(boundary):
+            raise HttpException(400, "multipart/form-data without a valid boundary")
+        self.read = read
+        self.delimiter = b"\r\n--" + boundary
+        self.buffer = b"\r\n"  # the first delimiter may lack its own
+        self.position = 0
+        self.at_end = False
+        self.lookalikes = _MAX_LOOKALIKES
+
+    def skip_preamble(self) -> None:
+        """Step over the first delimiter; HttpException 400 if there is text but no delimiter except the last one."""
+        blank = True
+        for piece in self.content():  # to its end
+            blank = blank and not piece.strip()
+        if self.at_end and not blank:
+            # Not an empty form: a first delimiter was mistyped, and a part would be lost.
+            raise HttpException(400, "multipart/form-data without a first delimiter")
+
+    def header(self) -> bytes:
+        """Return the lines of a part's header."""
+        lines = _join(self.before(b"\r\n\r\n"), _MAX_PART_HEADER)
+        if lines is None:
+            raise HttpException(413, f"The header of a part has more than {_MAX_PART_HEADER:,} bytes")
+        # If the content is missing, the second CR LF is that of a delimiter.
+        self.position -= 2
+        if not self.delimiter_end():
+            self.position += 2
+        return lines
+
+    def content(self) -> Iterator[bytes]:
+        """Yield the content of a part in pieces, and step over the delimiter."""
+        while True:
+            yield from self.before(self.delimiter)
+            self.position -= len(self.delimiter)
+            end = self.delimiter_end()
+            if end:
+                self.position = end.end()
+                self.at_end = end[0] == b"--"
+                return
+            self.lookalikes -= 1
+            if self.lookalikes < 0:
+                raise HttpException(400, "The boundary of the form occurs too often in its parts")
+            self.position += len(self.delimiter)
+            yield self.delimiter
+
+    def before(self, mark: bytes) -> Iterator[bytes]:
+        """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
+        while (end := self.buffer.find(mark, self.position)) < 0:
+            # The end of the buffer may be the beginning of a mark.
+            start, self.position = self.position, max(self.position, len(self.buffer) - len(mark) + 1)
+            yield self.buffer[start : self.position]
+            if not self.read_more():
+                raise HttpException(400, "multipart/form-data without its last delimiter")
+        yield self.buffer[self.position : end]
+        self.position = end + len(mark)
+
+    def delimiter_end(self) -> re.Match[bytes] | None:
+        """Return the end of the delimiter at the position, None if no delimiter stands there."""
+        after = self.position + len(self.delimiter)
+        if len(self.buffer) < after + _LONGEST_DELIMITER_END:
+            self.read_more()
+            after = self.position + len(self.delimiter)
+        if self.buffer.startswith(self.delimiter, self.position):
+            return _DELIMITER_END.match(self.buffer, after)
+        return None
+
+    def read_more(self) -> bool:
+        """Add one large piece to the rest of the buffer, however small the pieces are that come in."""
+        pieces, missing = [self.buffer[self.position :]], _READ_SIZE
+        while missing > 0 and (piece := self.read(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+        self.buffer, self.position = b"".join(pieces), 0
+        return len(pieces) > 1
+
+
+def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
+    """Return a part's name, its file name or None, its media type and charset, `""` where none is given.
+
+    A header is in UTF-8, whatever the values of the form are in: a filter in front of the application, which knows
+    nothing of `_charset_`, must not read other names than we do.
     """
-    reader = _PartReader(read, boundary, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER)
-    fields: list[tuple[str, str]] = []
-    files: list[tuple[str, UploadedFile]] = []
-    form_charset = "utf-8"
-    with contextlib.ExitStack() as temporary_files:
-        reader.skip_preamble()
-        while not reader.at_end:
-            if len(fields) + len(files) == max_fields:
-                raise HttpException(413, f"More than {max_fields} parts in the form")
-            name, filename, content_type, charset = _describe_part(reader.header())
-            if filename is None:
-                max_form_memory -= len(name)
-                data = _read_field(reader.content(), max_form_memory)
-                max_form_memory -= len(data)
-                fields.append((name, _decode(data, charset or form_charset)))
-                if name == "_charset_":  # RFC 7578, 4.6
-                    form_charset = fields[-1][1]
-            else:
-                spool = _Spool(_SPOOL_SIZE, _WRITE_SIZE)
-                temporary_files.callback(spool.close)
-                for piece in reader.content():
-                    spool.add(piece)
-                files.append((name, UploadedFile(filename, content_type, spool.file(), spool.size)))
-        while read(_READ_SIZE):
-            pass  # the epilogue means nothing, but it counts for the limits that `read` watches
-        temporary_files.pop_all()  # closed only if the body turned out to be broken
-    return fields, files
-
-
-def _describe_part(header: dict[str, str]) -> tuple[str, str | None, str, str]:
-    """Return a part's name, its file name or None, its media type and charset, `""` where none is given."""
-    _, disposition = _parse_options(header.get("content-disposition", ""))
-    content_type, parameters = _parse_options(header.get("content-type", ""))
+    lines: dict[str, str] = {}
+    for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
+        field = _PART_FIELD.fullmatch(line)
+        if not field:
+            raise HttpException(400, "Malformed header of a part")
+        lines.setdefault(field[1].lower(), field[2])
+    _, disposition = _parse_options(lines.get("content-disposition", ""), strict=False)
+    content_type, parameters = _parse_options(lines.get("content-type", ""))
     name, filename = _form_text(disposition, "name"), _form_text(disposition, "filename")
     if name is None:
         raise HttpException(400, "A part of the form has no name")
@@ -1044,163 +1063,83 @@ def _describe_part(header: dict[str, str]) -> tuple[str, str | None, str, str]:
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
     """Return a parameter of Content-Disposition as its client meant it, None if it is not there.
 
-    HTML writes quotes and line ends, and only those, as percent escapes. RFC 7578, 4.2 forbids the form of
-    RFC 8187 (`filename*=UTF-8''%C3%A4`), but some clients send nothing else, or nothing readable beside it.
-    Charsets other than those that RFC 5987 had would hide a name from a filter in front of the application.
+    HTML writes quotes and line ends, and only those, as percent escapes. RFC 7578, 4.2 forbids the form of RFC 8187
+    (`filename*=UTF-8''%C3%A4`), but some clients send nothing else, or nothing readable beside it. Other charsets than
+    those of RFC 5987 would hide a name from a filter in front of the application.
     """
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
-        return _decode(urllib.parse.unquote_to_bytes(extended[2]), extended[0])
+        return _decode(_unescape_percent(extended[2]).encode("latin-1", "replace"), extended[0])
     text = disposition.get(parameter)
     return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
-def _read_field(content: Iterator[bytes], limit: int) -> bytes:
-    pieces = []
-    for piece in content:
-        limit -= len(piece)
-        if limit < 0:
-            raise HttpException(413, "The fields of the form are too long")
-        pieces.append(piece)
-    return b"".join(pieces)
+def _parse_multipart(
+    read: Callable[[int], bytes], boundary: bytes, *, max_fields: int, max_form_memory: int
+) -> tuple[list[tuple[str, str]], list[tuple[str, UploadedFile]]]:
+    """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
 
-
-# RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
-_BOUNDARY = re.compile(rb"[ -~]{1,70}")
-# What follows a boundary: two hyphens in the last delimiter, else the end of the line after some padding,
-# which is bounded since all of it must be in memory at once. Then as much of it as a buffer's end may leave.
-_DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
-_DELIMITER_END_CUT = re.compile(rb"-?|[ \t]{0,70}\r?")
-# Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
-# A NUL may stand in a file name only, where it is removed.
-_PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
-_FOLD = re.compile(r"\r\n[ \t]+")
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-class _PartReader:
-    """Cut a body into parts: each delimiter is followed by a header, each header by a content."""
-
-    __slots__ = (
-        "read",  # gives the next bytes of the body
-        "delimiter",  # CR LF, two hyphens and the boundary
-        "buffer",  # what was read last
-        "delimiters",  # where in the buffer one begins, or what looks like one; the last comes first
-        "position",  # where in the buffer the next header or content begins
-        "at_end",  # whether the closing delimiter was passed
-        "header_bytes",  # how many more the headers of parts may take together
-        "lookalikes",  # how many more delimiters that turn out to be none may come
-    )
-
-    def __init__(self, read: Callable[[int], bytes], boundary: bytes, header_bytes: int) -> None:
-        if not _BOUNDARY.fullmatch(boundary):
-            raise HttpException(400, "multipart/form-data without a valid boundary")
-        self.read = read
-        self.delimiter = b"\r\n--" + boundary
-        self.buffer = b"\r\n"  # the first delimiter may lack its own
-        self.delimiters: list[int] = []
-        self.position = len(self.buffer)
-        self.at_end = False
-        self.header_bytes = header_bytes
-        self.lookalikes = _MAX_LOOKALIKES
-
-    def skip_preamble(self) -> None:
-        blank = True
-        for piece in self.content():  # to its end, whatever is in it
-            blank = blank and not piece.strip()
-        if self.at_end and not blank:
-            # No empty form: a first delimiter was mistyped, and a part would be lost.
-            raise HttpException(400, "multipart/form-data without a first delimiter")
-
-    def header(self) -> dict[str, str]:
-        """Read a part's header; return its fields by their names in lower case, the first of each name.
-
-        It is in UTF-8, whatever the values of the form are in: a filter in front of the application, which knows
-        nothing of `_charset_`, must not read other names than we do.
-        """
-        limit = _MAX_PART_HEADER + 4
-        while (end := self.buffer.find(b"\r\n\r\n", self.position, self.position + limit)) < 0:
-            if len(self.buffer) >= self.position + limit:
-                raise HttpException(413, "The header of a part is too long")
-            self.read_more(self.position)
-        self.header_bytes -= end - self.position
-        if self.header_bytes < 0:
-            raise HttpException(413, "The headers of all parts together are too long")
-        text = _FOLD.sub(" ", _decode(self.buffer[self.position : end]))
-        self.position = end + 4
-        fields: dict[str, str] = {}
-        for line in text.split("\r\n"):
-            field = _PART_FIELD.fullmatch(line)
-            if not field:
-                raise HttpException(400, "Malformed header of a part")
-            fields.setdefault(field[1].lower(), field[2])
-        return fields
-
-    def content(self) -> Iterator[bytes]:
-        """Give everything before the next delimiter in pieces, then step over that delimiter."""
-        # After an empty content the CR LF of the delimiter may be the one that ended the header.
-        scan = self.position - 2
-        while True:
-            while self.delimiters and self.delimiters[-1] < scan:
-                self.delimiters.pop()
-            if self.delimiters:
-                start = self.delimiters.pop()
-                end = start + len(self.delimiter)
-                rest = _DELIMITER_END.match(self.buffer, end)
-                if rest:
-                    break
-                if not _DELIMITER_END_CUT.fullmatch(self.buffer, end):
-                    scan = end
-                    self.lookalikes -= 1
-                    if self.lookalikes < 0:
-                        raise HttpException(400, "The boundary of the form occurs too often in its parts")
-                    continue
+    `read(n)` gives up to `n` bytes, none only at the end. More than `max_fields` parts, more than `max_form_memory`
+    bytes in the fields that are no files, or too long part headers raise 413, anything malformed 400.
+    Content-Transfer-Encoding is ignored (RFC 7578, 4.7).
+    """
+    parts = _PartReader(read, boundary)
+    fields: list[tuple[str, str]] = []
+    files: list[tuple[str, UploadedFile]] = []
+    form_charset = "utf-8"
+    form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
+    with contextlib.ExitStack() as temporary_files:
+        parts.skip_preamble()
+        while not parts.at_end:
+            if len(fields) + len(files) == max_fields:
+                raise HttpException(413, f"More than {max_fields:,} parts in the form (max_fields)")
+            header = parts.header()
+            header_bytes -= len(header)
+            if header_bytes < 0:
+                raise HttpException(413, "The headers of all parts together are too long")
+            name, filename, content_type, charset = _describe_part(header)
+            if filename is None:
+                data = _join(parts.content(), form_memory - len(name))
+                if data is None:
+                    limit = f"the {max_form_memory:,} bytes of all fields (max_form_memory)"
+                    raise HttpException(413, f"Field {name!r:.80} is too long for {limit}")
+                form_memory -= len(name) + len(data)
+                fields.append((name, _decode(data, charset or form_charset)))
+                if name == "_charset_":  # RFC 7578, 4.6
+                    form_charset = fields[-1][1]
             else:
-                start = self.cut_delimiter(scan)
-            yield self.buffer[self.position : start]
-            self.read_more(start)
-            scan = 0
-        yield self.buffer[self.position : start]
-        self.position = rest.end()
-        self.at_end = rest[0] == b"--"
-
-    def cut_delimiter(self, scan: int) -> int:
-        """Return where a delimiter begins that the end of the buffer may have cut in two, else that end."""
-        # At the last CR if anywhere, since a boundary holds none.
-        start = self.buffer.rfind(b"\r", max(scan, len(self.buffer) - len(self.delimiter)))
-        return start if start >= 0 and self.delimiter.startswith(self.buffer[start:]) else len(self.buffer)
-
-    def read_more(self, start: int) -> None:
-        """Drop what stands before `start` and add one large piece, however small those are that come in."""
-        pieces, missing = [], _READ_SIZE
-        while missing > 0 and (piece := self.read(missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-        if not pieces:
-            raise HttpException(400, "multipart/form-data without its last delimiter")
-        # Neither half is copied while there is only one of them, which is nearly always.
-        self.buffer = self.buffer[start:] + b"".join(pieces)
-        self.position = max(self.position - start, 0)
-        # From the end, and so each byte is looked at once: rfind takes a third to a tenth of the time of find, and an
-        # upload of 1 MiB a third less. None of them overlap, as a boundary holds no CR.
-        self.delimiters.clear()
-        end = len(self.buffer)
-        while (end := self.buffer.rfind(self.delimiter, 0, end)) >= 0:
-            self.delimiters.append(end)
+                spool = _Spool(_SPOOL_SIZE)
+                temporary_files.callback(spool.close)
+                for piece in parts.content():
+                    spool.add(piece)
+                files.append((name, UploadedFile(filename, content_type, spool.file(), spool.size)))
+        while read(_READ_SIZE):
+            pass  # the epilogue means nothing, but it counts for the limits that `read` watches
+        temporary_files.pop_all()  # closed only if the body turned out to be broken
+    return fields, files
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 #
-# The standard library's module, made strict where RFC 8259 is stricter than it: no NaN, no Infinity, UTF-8 only. Limits
-# of our own keep a body from costing much: a document that fits them can always be encoded again. A document is what
-# a JSON text stands for, and its members are those of an object. Content types are not looked at here.
+# How is JSON read, if it must be exactly what RFC 8259 calls JSON? And how is it written, if it must always be valid?
+#
+#     _parse_json(b'{"a": [1]}', 1000)      {"a": [1]}
+#     _parse_json(b"[NaN]", 1000)           HttpException 400; also for 1e999, for 201 brackets within each other ...
+#     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
+#
+# Limits of our own keep a body from costing much: a document that fits them can always be encoded again. A failure to
+# write names the member: document["user"]["joined"]. Content types are not looked at here. A first reading may skip how
+# values are counted.
 
-# Numbers, strings, arrays... of a document: each takes up to 230 bytes of memory, and the collector looks at it more
-# than once. A program that takes larger bodies than usual (max_form_memory) takes more.
+# Each number, string, array... of a document takes up to 230 bytes of memory, and the collector looks at it more than
+# once. A program that takes larger bodies than usual (max_form_memory) takes more values too.
 _MAX_JSON_VALUES = 2**17
 _BYTES_PER_VALUE = 8
 _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
 _MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
+
+
+_INFINITY = float("inf")
 
 
 def _refuse_constant(name: str) -> object:
@@ -1208,57 +1147,33 @@ def _refuse_constant(name: str) -> object:
 
 
 def _parse_int(digits: str) -> int:
-    if len(digits) > _MAX_JSON_DIGITS and len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
+    if len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
         raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
-    return int(_ascii(digits))
+    return int(digits)
 
 
 def _parse_float(digits: str) -> float:
-    value = float(_ascii(digits))
-    if value in (float("inf"), float("-inf")):
+    value = float(digits)
+    if not -_INFINITY < value < _INFINITY:
         raise ValueError("a number too large for a float")
     return value
 
 
-def _ascii(digits: str) -> str:
-    if not digits.isascii():
-        raise ValueError("a digit that is none of ASCII's")
-    return digits
+# A short document cannot hold a long integer, so nothing is called for each integer in it.
+_DECODER, _LONG_DECODER = (
+    json.JSONDecoder(parse_constant=_refuse_constant, parse_int=convert, parse_float=_parse_float)
+    for convert in (int, _parse_int)
+)
+_JSON_TEXT = re.compile(rf'"{_QUOTED}"?', re.DOTALL)
 
 
-_ESCAPES = re.compile(r"[^\\]*(?:\\(?:[^u]|u[0-9A-Fa-f]{4})[^\\]*)*")
-
-
-@functools.cache
-def _decoders() -> list[Callable[[str], tuple[Any, int]]]:
-    """Return what parses a document as fast as it can be done, and what also asks about each number."""
-    from json import scanner
-
-    # raw_decode, for decode spends half a microsecond on the space around a document.
-    plainly = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
-    strictly = json.JSONDecoder(
-        parse_constant=_refuse_constant, parse_int=_parse_int, parse_float=_parse_float
-    ).raw_decode
-    if getattr(scanner, "c_make_scanner", None) is not None:
-        return [plainly, strictly]
-
-    # The module's own parser in Python, which PyPy uses, leaves it to int() what a digit is: also in an escape, where
-    # int() takes signs, spaces and underscores too.
-    def by_python(text: str) -> tuple[Any, int]:
-        if not _ESCAPES.fullmatch(text):
-            raise ValueError("a malformed escape")
-        return strictly(text)
-
-    return [by_python, by_python]
-
-
-# What the two limits are about, in one translation: brackets, digits, exponents. Asking it is faster than asking the
-# document, and calling back for each number would take a document of floats four times as long.
-_KINDS = {**dict.fromkeys(b"0123456789+", b"0"), **dict.fromkeys(b"eE", b"e"), **dict.fromkeys(b"[{", b"[")}
-_MARKS = b"".join(_KINDS.get(byte, b" ") for byte in range(256))
-# What stands in no number: left out, the rest is searched in half the time. Where that makes one number of two, they
-# are only looked at more closely.
-_UNMARKED = b'" :}]\t\r\n_abcdfghijklmnopqrstuvwxyzABCDFGHIJKLMNOPQRSTUVWXYZ'
+def _count_values(text: str) -> int:
+    """Return the number of values in a JSON document (names of members are none), without making any of them."""
+    plain = _JSON_TEXT.sub('"', text)  # because a text may hold commas and brackets
+    for space in " \t\r\n":
+        plain = plain.replace(space, "")
+    empty = plain.count("[]") + plain.count("{}")
+    return 1 + sum(map(plain.count, ",[{")) - empty  # each value but the first follows one of these
 
 
 def _deeper_than(document: object, limit: int) -> bool:
@@ -1270,56 +1185,24 @@ def _deeper_than(document: object, limit: int) -> bool:
     return bool(containers)
 
 
-class _JsonObject(_Given):
-    __slots__ = ()
-    _kind = "member"
-
-
-def _has_more_values(body: bytes, limit: int) -> bool:
-    """Tell whether a document has more than `limit` values (names of members are none), without making any of them."""
-    # In front of each value but the first stands one of these; within texts they may, too.
-    if 1 + sum(map(body.count, (b",", b"[", b"{"))) <= limit:
-        return False
-    plain = _without_texts(body).translate(None, b" \t\r\n")
-    empty = plain.count(b"[]") + plain.count(b"{}")
-    return 1 + sum(map(plain.count, (b",", b"[", b"{"))) - empty > limit
-
-
-def _without_texts(body: bytes) -> bytearray:
-    """Return a JSON document with a quote, or some, in place of each text."""
-    body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    plain = bytearray()
-    inside = 0  # a text, at the beginning of a block: 1, else 0
-    for start in range(0, len(body), 65536):  # all at once would take 40 times the memory
-        pieces = body[start : start + 65536].split(b'"')
-        plain += b'"' * inside + b'"'.join(pieces[inside::2])
-        inside ^= len(pieces) - 1 & 1
-    return plain
-
-
 def _parse_json(body: bytes, max_values: int) -> Any:
     """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259).
 
-    HttpException 413 if it has more than `max_values`, counted before any of them is made.
+    HttpException 413 if it has more than `max_values`, counted before any of them is made. A document that is an object
+    is a dict, but a missing member of it is a 400, as it is for `Fields`.
     """
-    if len(body) > max_values and _has_more_values(body, max_values):
-        raise HttpException(413, f"a JSON document of more than {max_values:,} values")
     try:
-        text = body.removeprefix(b"\xef\xbb\xbf").decode().strip(" \t\r\n")
-        marks = body.translate(_MARKS, _UNMARKED)
-        # A number may be too large for a float if it has an exponent of some digits, or very many digits. From the end,
-        # for rfind takes half the time that `in` does.
-        may_overflow = marks.rfind(b"0e000") >= 0 or marks.rfind(b"0" * 64) >= 0
-        value, end = _decoders()[may_overflow](text)
-        if end != len(text):
-            raise ValueError(f"more follows the document at character {end:,}")
+        text = body.removeprefix(b"\xef\xbb\xbf").decode()
+        brackets = text.count("[") + text.count("{")
+        many = len(text) > max_values and brackets + text.count(",") >= max_values  # commas within texts too
+        if many and _count_values(text) > max_values:
+            raise HttpException(413, f"a JSON document of more than {max_values:,} values")
+        value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
-    # Only a document with that many brackets can be that deep.
-    if marks.count(b"[") > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
+    if brackets > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
         raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
-    # Not the objects within it: 16 of them in 1 KiB would cost a fifth of the time.
-    return _JsonObject(value) if type(value) is dict else value
+    return _Given(value, "member") if type(value) is dict else value
 
 
 def _as_json_value(value: Any) -> Any:
@@ -1330,7 +1213,8 @@ def _as_json_value(value: Any) -> Any:
     from uuid import UUID
 
     if isinstance(value, BaseException):
-        return _exception_as_json(value)
+        trace = traceback.format_exception(type(value), value, value.__traceback__)
+        return {"type": type(value).__name__, "message": str(value), "trace": "".join(trace)}
     if hasattr(value, "isoformat"):  # date, time, datetime
         return value.isoformat()
     if isinstance(value, (UUID, Decimal, os.PathLike)):
@@ -1339,78 +1223,64 @@ def _as_json_value(value: Any) -> Any:
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return dict(value)
+    if hasattr(type(value), "keys") and hasattr(type(value), "__getitem__"):  # a mapping, a sqlite3.Row
+        return {key: value[key] for key in value.keys()}  # noqa: SIM118
     if isinstance(value, (set, frozenset)):
-        try:
+        with contextlib.suppress(TypeError):
             return sorted(value)
-        except TypeError:
-            return list(value)
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview)):
         return list(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON: {_value(value)}")
 
 
-def _exception_as_json(error: BaseException) -> dict[str, Any]:
-    trace = traceback.format_exception(type(error), error, error.__traceback__)
-    return {"type": type(error).__name__, "message": str(error), "trace": "".join(trace)}
-
-
-@functools.cache
-def _encoder() -> Callable[[object], str]:
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_as_json_value).encode
-    # JSONEncoder.encode makes this object anew for every document, which is half the time that a small one takes.
-    # In order: markers (none, so a document within itself is a RecursionError), default, encoder, indent,
-    # key_separator, item_separator, sort_keys, skipkeys, allow_nan.
-    encode = make(None, _as_json_value, json.encoder.encode_basestring, None, ": ", ", ", False, False, False)
-    return lambda document: "".join(encode(document, 0))
+# A document that holds itself is a RecursionError.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value)
 
 
 def _encode_json(document: object, giver: object = None) -> bytes:
-    """Return `document` as JSON in UTF-8; raise ValueError, TypeError or RecursionError for what cannot be written.
+    """Return `document` as JSON in UTF-8; raise ValueError, TypeError or RecursionError if that is impossible.
 
-    That names the member, and `giver`, the function that it is of.
+    The error names the member, and `giver`, the function that it is of.
     """
     try:
-        # A lone surrogate can only stand in a string, and there backslashreplace writes just what JSON escapes it with.
-        return _encoder()(document).encode("utf-8", "backslashreplace")
+        # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
+        return _ENCODER.encode(document).encode("utf-8", "backslashreplace")
     except Exception as error:
-        _explain(error, _unwritable(document, _encoder(), "document") + _of(giver))
+        _explain(error, _unwritable(document, _ENCODER.encode, "document") + _of(giver))
         raise
 
 
-def _unwritable(document: object, write: Callable[[Any], object], name: str) -> str:
-    """Return how the innermost member of `document` is called that `write` fails for: `document["user"]["joined"]`."""
-    outer: list[object] = []
-    while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
-        outer.append(document)
-        for key, member in _members(document):
+def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
+    """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
+    for _ in range(_MAX_JSON_DEPTH):
+        if not isinstance(document, (dict, list, tuple)):
+            try:
+                document = _as_json_value(document)
+            except Exception:
+                break
+        members = document.items() if isinstance(document, dict) else enumerate(document)
+        for key, member in members if isinstance(document, (dict, list, tuple)) else ():
             try:
                 write(member)
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
                 name, document = f"{name}[{_printable(shown):.80}]", member
                 break
+        else:
+            break
     return name
-
-
-def _members(document: Any) -> Iterable[tuple[object, object]]:
-    if not isinstance(document, (dict, list, tuple)):
-        try:
-            document = _as_json_value(document)
-        except Exception:
-            return ()
-    if isinstance(document, dict):
-        return document.items()
-    return enumerate(document) if isinstance(document, (list, tuple)) else ()
 
 
 # ---- HTML ------------------------------------------------------------------------------------------------------------
 #
-# Text that is HTML already, and HTML made of text. What is not known to be HTML is escaped, which is right for text and
-# for quoted attributes; nothing here knows where in a page it stands.
+# How does text get into a page without becoming markup? Everything that is not known to be HTML is escaped.
+#
+#     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
+#     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
+#
+# Known to be HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The
+# escape is right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside
+# it: the manual of markupsafe. A first reading may skip the methods of str and the template strings.
 
 
 class Markup(str):
@@ -1427,13 +1297,13 @@ class Markup(str):
     def __new__(cls, text: Any = "", encoding: str | None = None, errors: str = "strict") -> Markup:
         """Mark `text` as HTML without escaping it; what is HTML itself becomes what it stands for."""
         if type(text) is not str and _is_html(text):
-            text = _as_html(text, _escape)
+            text = _as_html(text)
         return super().__new__(cls, text) if encoding is None else super().__new__(cls, text, encoding, errors)
 
     @classmethod
     def escape(cls, value: object) -> Markup:
         """Return `value` as HTML: escaped, unless it is HTML itself."""
-        return cls(_as_html(value, _escape))
+        return cls(_as_html(value))
 
     def __html__(self) -> Markup:
         return self
@@ -1468,11 +1338,11 @@ class Markup(str):
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
         """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
-        return type(self)(_formatter(_escape).fill(self, args, kwargs))
+        return type(self)(_format_html(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
         """Format as `format(**mapping)` does, without a copy of the mapping."""
-        return type(self)(_formatter(_escape).fill(self, (), mapping))
+        return type(self)(_format_html(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
@@ -1536,19 +1406,10 @@ class _PercentValue:
         return float(self._value)
 
 
-_Escape = Callable[[str], str]
-
-
-def _escaping(quote: str, apostrophe: str) -> _Escape:
-    def escape(text: str) -> str:
-        text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        return text.replace('"', quote).replace("'", apostrophe)
-
-    return escape
-
-
-# As markupsafe does; and in whole pages as html.escape does, which means the same by it.
-_escape, _escape_page = _escaping("&#34;", "&#39;"), _escaping("&quot;", "&#x27;")
+def _escape(text: str) -> str:
+    """Return plain text as HTML, with the character references that markupsafe writes."""
+    text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&#34;").replace("'", "&#39;")
 
 
 def _is_template_string(value: object) -> bool:
@@ -1560,51 +1421,45 @@ def _is_html(value: object) -> bool:
     return hasattr(value, "__html__") or _is_template_string(value)
 
 
-def _as_html(value: Any, escape: _Escape) -> str:
-    """Return a value as HTML: what is HTML itself as it is, the text of anything else escaped."""
+def _as_html(value: Any) -> str:
+    """Return a value as HTML: HTML as it is, the text of anything else escaped."""
     if hasattr(value, "__html__"):
-        found: str = value.__html__()
-        return found
+        return cast(str, value.__html__())
     if _is_template_string(value):
-        return "".join(part if isinstance(part, str) else _interpolated(part, escape) for part in value)
-    return escape(str(value))
+        return "".join(part if isinstance(part, str) else _interpolated(part) for part in value)
+    return _escape(str(value))
 
 
-def _formatted(value: Any, format_spec: str, escape: _Escape) -> str:
+def _formatted(value: Any, format_spec: str) -> str:
     """Return `format(value, format_spec)` as HTML."""
-    if not format_spec:  # what most fields are takes half the time
-        if type(value) is str:
-            return escape(value)
-        if type(value) is Markup:
-            return value
     if hasattr(value, "__html_format__"):
         value = value.__html_format__(format_spec)
     elif not _is_html(value):
         value = format(value, format_spec)
     elif format_spec:
-        raise ValueError(f"{type(value).__name__} takes no format {format_spec!r}, for it has no __html_format__")
-    return _as_html(value, escape)
+        raise ValueError(f"{type(value).__name__} takes no format {format_spec!r}, because it has no __html_format__")
+    return _as_html(value)
 
 
 _CONVERSIONS: dict[str, Callable[[object], str]] = {"a": ascii, "r": repr, "s": str}
 
 
-def _interpolated(part: Any, escape: _Escape) -> str:
+def _interpolated(part: Any) -> str:
     """Return an interpolation of a template string as HTML."""
     value = _CONVERSIONS[part.conversion](part.value) if part.conversion else part.value
     try:
-        return _formatted(value, part.format_spec, escape) if part.format_spec else _joined(value, escape)
+        return _formatted(value, part.format_spec) if part.format_spec else _joined(value)
     except Exception as error:
         _explain(error, f"the value for {{{part.expression}}}")
         raise
 
 
-def _joined(value: Any, escape: _Escape) -> str:
-    """Return a value as HTML, an iterable item by item; a mapping is none here, nor what has a text of its own."""
+def _joined(value: Any) -> str:
+    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
     listed = isinstance(value, Iterable) and getattr(type(value), "__str__", None) is object.__str__
     if not listed or isinstance(value, Mapping) or _is_html(value):
-        return _formatted(value, "", escape)
-    return "".join(_joined(item, escape) for item in value)
+        return _formatted(value, "")
+    return "".join(map(_joined, value))
 
 
 class _MissingValue(KeyError, IndexError):
@@ -1614,102 +1469,105 @@ class _MissingValue(KeyError, IndexError):
 
 
 class _HtmlFormatter(string.Formatter):
-    """Formats as str.format does, and makes HTML of each field."""
+    """Formats one template as str.format does, and makes HTML of each field."""
 
-    def __init__(self, escape: _Escape) -> None:
-        self.escape = escape
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if "&" in format_spec:  # a field within it, as in {price:{width}}, was escaped on its way here
-                format_spec = html.unescape(format_spec)
-        return _formatted(value, format_spec, self.escape)
-
-    def fill(self, template: str, args: Sequence[Any], values: Mapping[str, Any]) -> str:
-        """Return the template with its fields filled in; a failure says which field it was."""
-        try:
-            return self.vformat(template, args, values)
-        except Exception as error:
-            tracer = _FieldTracer(self.escape)
-            with contextlib.suppress(Exception):
-                tracer.vformat(template, args, values)
-            _explain_field(
-                error, tracer.field, template, [*range(len(args)), *(values if isinstance(values, Mapping) else ())]
-            )
-            raise
-
-
-class _FieldTracer(_HtmlFormatter):
-    """Remembers the field at which formatting ended."""
-
-    field = ""
+    field = ""  # that was looked up last; "" before the first one
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.field = field_name
         return super().get_field(field_name, args, kwargs)
 
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if "&" in format_spec:  # a field within it, as in {price:{width}}, was escaped on its way here
+            format_spec = html.unescape(format_spec)
+        return _formatted(value, format_spec)
 
-@functools.cache
-def _formatter(escape: _Escape) -> Any:
-    return _HtmlFormatter(escape)
+
+_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
-def _explain_field(error: Exception, field: str, template: str, given: Sequence[object]) -> None:
-    braces = "in a template a brace that is to stay is written twice, {{ or }}"
-    name = re.split(r"[.[]", field)[0]
-    if type(error) in (IndexError, KeyError) and name not in map(str, given):
-        known = ", ".join(map(str, given)) or "nothing"
-        raise _MissingValue(f"no value for {{{name}}}, only for {known}: {braces}") from None
+def _format_html(template: str, args: Sequence[Any], values: Mapping[str, Any], *, all_ignored: str = "") -> str:
+    """Return a template with its fields filled in as HTML; a failure says which field it was.
+
+    ValueError with the text `all_ignored`, if it is given, for a template without any field.
+    """
+    formatter = _HtmlFormatter()
     try:
-        list(_formatter(_escape).parse(template))
-    except ValueError:
-        _explain(error, braces)
-    else:
-        _explain(error, f"the value for {{{field}}}")
+        text = formatter.vformat(template, args, values)
+    except Exception as error:
+        field = formatter.field
+        given = [str(name) for name in (*range(len(args)), *(values if isinstance(values, Mapping) else ()))]
+        name = re.split(r"[.[]", field)[0]
+        if type(error) in (IndexError, KeyError) and name not in given:
+            known = ", ".join(given) or "nothing"
+            raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+        try:
+            list(formatter.parse(template))
+        except ValueError:
+            _explain(error, _BRACES)
+        else:
+            _explain(error, f"the value for {{{field}}}")
+        raise
+    if all_ignored and not formatter.field:
+        raise ValueError(all_ignored)
+    return text
+
+
+# A page consists of more than this.
+_FILE_NAME = re.compile(r"[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
+
+
+def _fill_template(template: str, values: Mapping[str, Any]) -> str:
+    """Return a page: the template with its fields filled in, or the template itself if there are no values.
+
+    ValueError for the name of a file, and for values of which the template uses none.
+    """
+    if _FILE_NAME.fullmatch(template):
+        raise ValueError(
+            f"html() takes the text of a page, not the name of a file: html(Path({template!r}).read_text(), ...)"
+        )
+    if not values:
+        return template
+    names = ", ".join(values)
+    example = f"{{{next(iter(values))}}}"
+    told = f"html() would ignore its values ({names}): the template has no field such as {example}"
+    return _format_html(template, (), values, all_ignored=f"{told}, and {{{{ stands for a single brace")
 
 
 # ---- the request -----------------------------------------------------------------------------------------------------
 #
-# A view of the WSGI environment (PEP 3333). A handler that reads nothing pays nothing; what is read is kept; what
-# cannot be read raises HttpException with a 4xx, the same one each time. Nothing here believes a header that a proxy
-# should have set, unless the application said how many proxies there are.
+# What did the client ask for?
+#
+#     environ     {"REQUEST_METHOD": "POST", "PATH_INFO": "/items", "QUERY_STRING": "page=2", "wsgi.input": ..., ...}
+#     request     .method "POST"   .path "/items"   .query["page"] "2"   .json {"title": "Tea"}
+#
+# `Request` is a view of the WSGI environment. An attribute is computed when it is first read, and kept. An attribute
+# that cannot be read raises HttpException with a 4xx, the same one each time. `_path_segments` splits the path for the
+# router. `_BodyInput` reads the body. Header fields of a proxy count only if the application said how many proxies
+# there are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5. A first reading may skip
+# `_raw_path`.
 
-_CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
 _PIECE = 65536  # bytes that are read or sent at a time
-# What a URI, and what a path, may hold unencoded besides letters and digits (RFC 3986 sections 2 and 3.3); a % only in
-# front of two hex digits.
+# Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC 3986, 2 and 3.3). In
+# a URI a % stays only in front of two hex digits.
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
-
-
-def _quote(text: str, safe: str, encoding: str = "utf-8", errors: str = "strict") -> str:
-    return urllib.parse.quote(text, safe, encoding, errors)
-
-
-def _flat(fields: Fields[Any]) -> dict[str, Any]:
-    return {name: values.copy() if len(values) > 1 else values[0] for name, values in fields._values.items()}
-
-
-# One request, one path: what is below says which, and the router, static, mount and Request.url go by it.
-
+_CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
 _ENCODED_SLASH = re.compile("%2[Ff]")
+_quote = urllib.parse.quote
 
 
 def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
     """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8.
 
-    PATH_INFO is decoded, so a %2F in it looks like a separator. Where the server tells the raw target too, and it is
-    that of this very path (nothing rewrote it on the way), the segments come from there.
+    A server decodes PATH_INFO, so a %2F in it looks like a separator. The segments come from the raw target if the
+    server tells it and it belongs to this path.
     """
     if target is not None and "%2" in target:
         raw = _raw_path(environ, path, target)
         if raw is not None:
             return [_wsgi_text(_unescape_percent(segment)) for segment in raw.split("/") if segment]
-    if not path.isascii():
-        path = _wsgi_text(path)
-    # What has nothing to drop needs no list comprehension, which would take as long as the walk.
-    if path[:1] == "/" and path[-1] != "/" and "//" not in path:
-        return path[1:].split("/")
-    return _named_segments(path)
+    return _named_segments(_wsgi_text(path))
 
 
 def _named_segments(path: str) -> list[str]:
@@ -1717,14 +1575,14 @@ def _named_segments(path: str) -> list[str]:
 
 
 def _as_path(segments: Iterable[str]) -> str:
-    """Return a path that begins with one slash, for with two of them it would name a host; "" for no segments."""
+    """Return a path that begins with one slash, because two slashes would name a host; "" for no segments."""
     return "".join("/" + segment for segment in segments)
 
 
 def _raw_path(environ: _Environ, path: str, target: str) -> str | None:
-    """Return the part of the raw target that became PATH_INFO, None if it did not become this one.
+    """Return the part of the raw target that became PATH_INFO, None if the target belongs to another path.
 
-    Empty segments need not agree: nobody means anything by them, and some drop them on the way.
+    Empty segments need not agree, because some servers drop them.
     """
     raw = target.partition("?")[0].encode("latin-1", "replace").decode("latin-1")
     if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
@@ -1734,7 +1592,7 @@ def _raw_path(environ: _Environ, path: str, target: str) -> str | None:
         if _unescape_percent(head) != name:
             return None
         raw = slash + tail
-    # Servers decode the path wholly, or leave %2F as it is (cheroot).
+    # Servers decode the whole path, or leave %2F as it is (cheroot).
     whole, partly = _unescape_percent(raw), "%2F".join(map(_unescape_percent, _ENCODED_SLASH.split(raw)))
     return raw if _named_segments(path) in map(_named_segments, (whole, partly)) else None
 
@@ -1751,117 +1609,82 @@ if TYPE_CHECKING:
 else:
 
     class _once:
-        """A property that is computed when first read, then kept, as is an HttpException that it raised.
+        """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
 
-        The body of a request can be read once; whoever asks again must hear the same answer.
-        Not functools.cached_property: it keeps no failure, and before Python 3.12 it holds one lock for all requests
-        while it computes, so that one slow upload would stop every other.
+        A body can be read only once, so whoever reads a broken body again must get the same failure.
+        functools.cached_property keeps no failure. Before Python 3.12 it also holds a lock while it computes, so one
+        slow upload would stop all others.
         """
 
         def __init__(self, compute):
             self._compute = compute
             self._name = compute.__name__
-            self._failure = f"failure of {compute.__name__}"
             self.__doc__ = compute.__doc__
 
-        def __repr__(self):  # what help() shows for it
-            return f"<{self._compute.__annotations__['return']}, computed once>"
-
-        def __get__(self, instance, owner):
-            if instance is None:
+        def __get__(self, request, owner):
+            if request is None:
                 return self
-            kept = instance.__dict__
-            if self._failure in kept:
-                raise copy.copy(kept[self._failure])
+            failure = request._failures.get(self._name) if request._failures else None
+            if failure is not None:
+                raise copy.copy(failure)
             try:
-                value = kept[self._name] = self._compute(instance)
+                value = request.__dict__[self._name] = self._compute(request)
             except HttpException as error:
-                # A copy, for it has no traceback; through that, the one that is raised refers to the request.
-                kept[self._failure] = copy.copy(error)
+                # A copy has no traceback, which would refer to the request and keep both in memory.
+                request._failures = {**(request._failures or {}), self._name: copy.copy(error)}
                 raise
             return value
 
 
-class _Cookies(_Given):
-    __slots__ = ()
-    _kind = "cookie"
-
-    def __setitem__(self, name: str, value: str) -> None:
-        raise TypeError(f"request.cookies is what came: response.cookie({name!r}, ...) sets one")
-
-
-class _AllInput(_Given):
-    __slots__ = ()
-    _kind = "input"
-
-
-class _RequestHeaders(Mapping[str, str]):
+class _RequestHeaders(Fields[str]):
     """The header fields of a WSGI environment under their own names, in any case."""
 
+    __slots__ = ("_environ",)
+
     def __init__(self, environ: _Environ) -> None:
+        super().__init__(noun="header")
         self._environ = environ
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of `name`, or `default`; without raising an exception, which takes five times as long."""
+    def _find(self, name: str) -> Sequence[str]:
         key = str(name).upper().replace("-", "_")
         value = self._environ.get(key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key)
         # PEP 3333: those two may be empty when the client sent none.
-        return default if value is None or (value == "" and key[:8] == "CONTENT_") else value
-
-    def __getitem__(self, name: str) -> str:
-        value: str | None = self.get(name)
-        if value is None:
-            raise _MissingField(name, f"Missing header {name!r}")
-        return value
-
-    def __contains__(self, name: object) -> bool:
-        return self.get(cast(str, name)) is not None
+        return () if value is None or (value == "" and key[:8] == "CONTENT_") else (value,)
 
     def __iter__(self) -> Iterator[str]:
         keys = dict.fromkeys(["CONTENT_TYPE", "CONTENT_LENGTH"])
         keys.update(dict.fromkeys(key[5:] for key in self._environ if key.startswith("HTTP_")))
         return (name for name in (key.replace("_", "-").title() for key in keys) if name in self)
 
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({dict(self)!r})"
-
 
 class _BodyInput:
-    """The bytes of one request body: ends where Content-Length says, whatever `wsgi.input` would give beyond it."""
+    """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
-    __slots__ = ("_limit", "_source", "left")
+    __slots__ = ("_left", "_limit", "_read")
 
     def __init__(self, source: Any, length: int | None, limit: int | None) -> None:
-        self._source = source
-        self._limit = limit  # how many more bytes may come before it is a 413; None: any number
-        self.left = length  # None: the server ends the input itself (wsgi.input_terminated)
+        # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
+        self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
+        self._left = length  # None: the server ends the input (wsgi.input_terminated)
+        self._limit = limit  # bytes that may still come before it is a 413; None: any number
 
-    def take(self, size: int, all_at_once: bool = False) -> bytes:
+    def read(self, size: int = _PIECE) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
-        if self.left is not None and size > self.left:
-            size = self.left
-        if size == 0:
+        if self._left is not None:
+            size = min(size, self._left)
+        if not size:
             return b""
-        # Where the server has read1, a piece comes as it arrived, and is not copied: an upload takes a third less.
-        read: Any = None if all_at_once else getattr(self._source, "read1", None)
-        read = read or self._source.read
         try:
-            data: bytes = read(size)
-        except HttpException:  # our own server's
+            data = self._read(size)
+        except HttpException:  # raised by our own server
             raise
-        except Exception as error:  # another server's own classes, for a broken chunk or a closed connection
-            if _is_http(error):  # our own server's, from another copy of this file
-                raise HttpException(cast(HttpException, error).status_code, str(error)) from error
-            # socket.timeout became TimeoutError with Python 3.10.
-            stalls = isinstance(error, TimeoutError) or type(error).__name__ == "timeout"
+        except Exception as error:  # another server has its own classes for a broken chunk or a closed connection
+            stalls = isinstance(error, (TimeoutError, socket.timeout))  # two classes before Python 3.10
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
-        if self.left is not None:
+        if self._left is not None:
             if not data:
-                raise HttpException(400, f"the body ended {self.left:,} bytes early")
-            self.left -= len(data)
+                raise HttpException(400, f"the body ended {self._left:,} bytes early")
+            self._left -= len(data)
         if self._limit is not None:
             self._limit -= len(data)
             if self._limit < 0:
@@ -1870,7 +1693,7 @@ class _BodyInput:
 
 
 class _BodyStream(io.RawIOBase):
-    """The body as the raw file below `Request.stream`: a class of its own, for such objects are slow to make."""
+    """The body as the raw file below `Request.stream`."""
 
     def __init__(self, body: _BodyInput) -> None:
         self._body = body
@@ -1879,7 +1702,7 @@ class _BodyStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._body.take(len(buffer))
+        data = self._body.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
@@ -1914,9 +1737,9 @@ def _observer(environ: _Environ) -> _Observer:
 
 
 class Request:
-    """What the client asked for. Its attributes are computed when first read, and not meant to be assigned to.
+    """The request of a client. Its attributes are computed when they are first read; do not assign to them.
 
-    The docstring of each says what it raises. Made by the dispatcher.
+    The docstring of each attribute says what it raises. Made by the dispatcher.
     """
 
     __slots__ = {
@@ -1924,18 +1747,18 @@ class Request:
         "method": "The request method as sent.",
         "_app": "The `WebApp`, for its limits.",
         "_closing": "Called when the response is closed: temporary files, streams, WebContext.on_close.",
-        "_reader": "Which of body, form and stream has taken the input; the others would find it empty.",
+        "_failures": "The HttpException of each attribute that could not be read.",
+        "_reader": "The attribute that has taken the input: body, form or stream. Others would find it empty.",
         "_varies": "The header fields that the response depends on, for its Vary.",
-        "__dict__": "What _once has computed; most requests never make one.",
+        "__dict__": "The values of `_once`.",
     }
 
-    # In place of __init__, here and in the two other classes of which every request makes an object: without one
-    # an object is made in half the time, and a hello takes a twentieth less.
-    def _begin(self, app: WebApp, environ: _Environ) -> None:
+    def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
         self._closing: list[Callable[[], object]] | None = None
+        self._failures: dict[str, HttpException] | None = None
         self._reader = ""
         self._varies: tuple[str, ...] = ()
 
@@ -1948,7 +1771,7 @@ class Request:
         if name not in self._varies:
             self._varies += (name,)
 
-    # Where the request went.
+    # Its target.
 
     @_once
     def path(self) -> str:
@@ -1957,7 +1780,7 @@ class Request:
 
     @property
     def query_string(self) -> str:
-        """What follows the `?`, undecoded; "" if there is nothing."""
+        """The part of the URL behind the `?`, undecoded; "" if there is none."""
         return cast(str, self.environ.get("QUERY_STRING", ""))
 
     @_once
@@ -1970,18 +1793,13 @@ class Request:
     def host(self) -> str:
         """Host name and port as the client sent them, or as a trusted proxy says; else the server's own.
 
-        What no host can be counts as not sent: not every server looks.
+        Text that cannot be a host counts as not sent, because not every server checks it.
         """
-        forwarded = self._forwarded("HOST")
-        if forwarded and _is_authority(forwarded):
-            return forwarded
-        sent: str = self.environ.get("HTTP_HOST", "")
-        if _is_authority(sent):
-            return sent
         name, port = self.environ["SERVER_NAME"], self.environ["SERVER_PORT"]
         name = f"[{name}]" if ":" in name else name
         own = str(name) if port == {"http": "80", "https": "443"}.get(self.scheme) else f"{name}:{port}"
-        return own if _is_authority(own) else "localhost"  # at a Unix socket a server may have a path for its name
+        hosts = (self._forwarded("HOST"), self.environ.get("HTTP_HOST", ""), own)
+        return next(filter(_is_authority, hosts), "localhost")  # at a Unix socket a server may be called by a path
 
     @property
     def _target(self) -> str | None:
@@ -1989,7 +1807,7 @@ class Request:
         return self.environ.get("REQUEST_URI") or self.environ.get("RAW_URI")
 
     def _segments(self) -> list[str]:
-        """Return what the router decides on, as `_path_segments` does."""
+        """Return the segments of the path, as the router gets them."""
         return _path_segments(self.environ, self.environ.get("PATH_INFO") or "/", self._target)
 
     @_once
@@ -2006,13 +1824,13 @@ class Request:
 
     @_once
     def remote_address(self) -> str:
-        """Address of the client as the server saw it, or as a trusted proxy says; "" if nobody knows."""
+        """Address of the client as the server saw it, or as a trusted proxy says; "" if it is not known."""
         forwarded = self._forwarded("FOR")
         return forwarded if _ADDRESS.fullmatch(forwarded) else str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
-        """Return what the outermost trusted proxy wrote into X-Forwarded-`what`; "" without one."""
-        # Each proxy appends, so only the right-most trusted_proxies entries come from proxies; further left is hearsay.
+        """Return the value that the outermost trusted proxy wrote into X-Forwarded-`what`; "" without one."""
+        # Each proxy appends an entry. Only the last `trusted_proxies` entries come from proxies; others may be forged.
         trusted = self._app._trusted_proxies
         sent = self.environ.get("HTTP_X_FORWARDED_" + what, "") if trusted else ""
         return sent.split(",")[-trusted:][0].strip(" \t") if sent else ""
@@ -2020,7 +1838,7 @@ class Request:
     # Its header fields.
 
     @_once
-    def headers(self) -> Mapping[str, str]:
+    def headers(self) -> Fields[str]:
         """Header fields, by name in any case. A server has joined repeated ones with commas.
 
         `headers[name]` without such a field is a 400, as it is for a form.
@@ -2039,21 +1857,19 @@ class Request:
     def content_length(self) -> int | None:
         """Length of the body in bytes, None if none was sent. HttpException 400 if it is no number."""
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
-        if not sent:
-            return None
-        if len(sent) > 18 or not (sent.isascii() and sent.isdigit()):
+        if sent and not _CONTENT_LENGTH.fullmatch(sent):
             raise HttpException(400, f"Content-Length is not a number: {sent[:80]!r}")
-        return int(sent)
+        return int(sent) if sent else None
 
     @_once
-    def cookies(self) -> Mapping[str, str]:
+    def cookies(self) -> Fields[str]:
         """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
 
         A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
         latin-1. `cookies[name]` without such a cookie is a 400, as it is for a form. The response gets `Vary: Cookie`.
         """
         self._vary_on("Cookie")
-        cookies = _Cookies()
+        cookies: list[tuple[str, str]] = []
         for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
             name, equals, value = piece.partition("=")
             if not equals:
@@ -2062,8 +1878,8 @@ class Request:
             if len(value) > 1 and value[0] == value[-1] == '"':
                 value = value[1:-1]
             if name or value:
-                cookies.setdefault(_utf8_or_latin1(name), _utf8_or_latin1(value))
-        return cookies
+                cookies.append((_utf8_or_latin1(name), _utf8_or_latin1(value)))
+        return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
         """Tell whether Accept names application/json or text/javascript with a weight above 0; `*/*` names neither.
@@ -2071,8 +1887,7 @@ class Request:
         This decides the form of the default error body. The response gets `Vary: Accept`.
         """
         self._vary_on("Accept")
-        accept = self.environ.get("HTTP_ACCEPT")
-        return accept is not None and _names_json(accept)
+        return _names_json(self.environ.get("HTTP_ACCEPT", ""))
 
     def accepts(self, *media_types: str) -> str | None:
         """Return which of `media_types` the client likes best, None if it takes none of them (RFC 9110 section 12.5.1).
@@ -2102,16 +1917,13 @@ class Request:
     def body(self) -> bytes:
         """All bytes of the body. HttpException 413 past `max_body_size`, 400 if it ends early or has a broken length.
 
-        RuntimeError if it was already read as a multipart form, or through `stream`.
+        HttpException 408 if the client stalls. RuntimeError if the body was already read as a multipart form, or
+        through `stream`.
         """
-        data = self._input("body", self._app._max_body_size)
-        piece = data.take(_PIECE if data.left is None else data.left, all_at_once=True)
-        if data.left == 0:
-            return piece
-        whole = io.BytesIO()  # a list of pieces would take many times their size, if they are tiny
-        while piece:
+        source = self._input("body", self._app._max_body_size)
+        whole = io.BytesIO()  # a list of tiny pieces would take many times their size
+        while piece := source.read():
             whole.write(piece)
-            piece = data.take(_PIECE)
         return whole.getvalue()
 
     @_once
@@ -2125,6 +1937,7 @@ class Request:
         return io.BufferedReader(_BodyStream(self._input("stream", None)), _PIECE)
 
     def _input(self, reader: str, limit: int | None) -> _BodyInput:
+        """Return the body for the attribute `reader`; RuntimeError if another attribute has read it."""
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if that failed, it fails again, with the same answer
             raise RuntimeError(f"request.{reader}: the body was already read as request.{self._reader}")
@@ -2159,18 +1972,15 @@ class Request:
             raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
         return _parse_json(self._small_body(), self._app._max_json_values)
 
+    def _is_json(self) -> bool:
+        return self.content_type in ("application/json", "text/json") or self.content_type.endswith("+json")
+
     def _small_body(self) -> bytes:
-        """Return a body of which objects are made: they take many times its size."""
+        """Return a body that is parsed into objects, which take many times its size."""
         limit = self._app._max_form_memory
         if (self.content_length or 0) > limit or len(body := self.body) > limit:
             raise HttpException(413, f"a form or JSON document of more than {limit:,} bytes")
         return body
-
-    def _is_json(self) -> bool:
-        if self.environ.get("CONTENT_TYPE") == "application/json":  # as nearly every client says it
-            return True
-        content_type = self.content_type
-        return content_type in ("application/json", "text/json") or content_type.endswith("+json")
 
     @property
     def form(self) -> Fields[str]:
@@ -2192,7 +2002,7 @@ class Request:
         if self.content_type == "multipart/form-data":
             return self._multipart()
         sent = f"the body is {self.content_type[:80]}" if self.content_type else "there is no body with a Content-Type"
-        nothing = _NoFields(f"{sent}, so no form")
+        nothing: Fields[Any] = Fields(reason=f"{sent}, so no form")
         return nothing, nothing
 
     def _multipart(self) -> tuple[Fields[str], Fields[UploadedFile]]:
@@ -2200,10 +2010,7 @@ class Request:
         if not boundary:
             raise HttpException(400, "a multipart form without a boundary")
         app = self._app
-        if "body" in self.__dict__:
-            read: Callable[[int], bytes] = io.BytesIO(self.body).read
-        else:
-            read = self._input("form", app._max_body_size).take
+        read = io.BytesIO(self.body).read if "body" in self.__dict__ else self._input("form", app._max_body_size).read
         fields, files = _parse_multipart(
             read, boundary, max_fields=app._max_fields, max_form_memory=app._max_form_memory
         )
@@ -2222,108 +2029,82 @@ class Request:
 
     def _all_input(self, *, skip_broken: bool = False) -> dict[str, Any]:
         """Return what `body_all` does; with `skip_broken` without the parts that cannot be read."""
-        found: dict[str, Any] = _AllInput()
+        found: dict[str, Any] = _Given({}, "input")
         for part in ("query", "form", "json"):
             with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
-                if part != "json":
-                    found.update(_flat(getattr(self, part)))
-                elif self._is_json() and isinstance(self.json, dict):
-                    found.update(self.json)
+                if part == "json":
+                    members = self.json if self._is_json() else None
+                    found.update(members if isinstance(members, dict) else {})
+                else:
+                    fields: Fields[str] = getattr(self, part)
+                    for name in fields:
+                        values = fields.getall(name)
+                        found[name] = values if len(values) > 1 else values[0]
         return found
 
 
 # ---- contents --------------------------------------------------------------------------------------------------------
 #
-# What a response sends. A content is a body and its type together: bytes, a JSON document, a stream or a file. To begin
-# it makes the body ready before anything is said about it, so that what is said is true of what is sent: a document is
-# encoded, of a stream the first chunk is drawn, of a file the range is chosen. What goes wrong up to there is an
-# ordinary failure. Nothing here decides on a status, but for the ranges and conditions of a file.
+# What does a response send? A body is bytes, or an object with `begin`: a JSON document, a stream or a file.
+#
+#     _Document({"a": 1}).begin(request, None, handler)     (b'{"a": 1}', {}, None)
+#     _File(file).begin(request, None, handler)             (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
+#
+# `begin` runs when the response is sent, and does everything that can fail: it encodes the document, draws the first
+# chunk of the stream, chooses the range of the file. So the error path still answers a failure. It returns the body
+# as the server gets it, header fields, and a status, None if the body asks for none. It is told the status that the
+# application has set, and the function that gave the body, for messages. Names to remember: `_Stream`, `_File`,
+# `_FileBody`. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip the names of files.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
+_NO_HEADERS: _HeaderPairs = {}
+_Begun = tuple[Union[bytes, Iterator[bytes], "_FileBody"], _HeaderPairs, Optional[int]]  # body, header fields, status
 
 
-class _Content:
-    """What a response sends: a type, and the body that `begin` makes ready."""
+class _Document:
+    """A JSON document. The members of the response form join a document that is an object."""
 
-    __slots__ = ("content_type",)
+    __slots__ = ("document", "form")
 
-    content_type: str  # a Content-Type header that the application set goes before it
-
-    def begin(self, response: Response, giver: object) -> bytes | _Stream | _FileBody:
-        """Return the body as it is to be sent; what fails here still has the error path, and names `giver`."""
-        raise NotImplementedError
-
-
-class _Bytes(_Content):
-    """A body that is ready already."""
-
-    __slots__ = ("body",)
-
-    def __init__(self, body: bytes, content_type: str) -> None:
-        self.body = body
-        self.content_type = content_type
-
-    def begin(self, response: Response, giver: object) -> bytes:
-        return self.body
-
-
-_NO_CONTENT = _Bytes(b"", _TEXT)  # of a response that nothing was built for
-
-
-class _Document(_Content):
-    """A JSON document, encoded when the response is sent; members of the response form join one that is an object."""
-
-    __slots__ = ("document",)
-
-    content_type = _JSON
-
-    def __init__(self, document: Any) -> None:
+    def __init__(self, document: Any, form: Mapping[str, Any] | None = None) -> None:
         self.document = document
+        self.form = form
 
-    def begin(self, response: Response, giver: object) -> bytes:
+    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
+        """Encode the document; raise what `_encode_json` raises."""
         document = self.document
-        if response._form and isinstance(document, dict):
-            document = {**response._form, **document}
-        return _encode_json(document, giver)
+        if self.form and isinstance(document, dict):
+            document = {**self.form, **document}
+        return _encode_json(document, giver), _NO_HEADERS, None
 
 
-class _Stream(_Content):
-    """The chunks of a streamed body as bytes."""
+class _Stream:
+    """The chunks of a streamed body. `write` makes bytes of a chunk, or raises TypeError."""
 
-    __slots__ = ("_chunks", "_first")
+    __slots__ = ("_chunks", "_content_type")
 
     def __init__(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> None:
-        self.content_type = content_type
-        # `write` makes bytes of a chunk, or raises TypeError. An empty chunk would end a chunked body, or make a server
-        # wait with the head. What a generator draws from is never asked again once it has ended or failed: a queue
-        # might keep the thread for ever, and a second failure would be past every hook.
+        # An empty chunk would end a chunked body, or make a server wait with the head. A generator that has ended or
+        # failed does not call next() on `iterable` again, which might wait for ever.
         self._chunks: Iterator[bytes] | None = (chunk for chunk in map(write, iterable) if chunk)
-        self._first: bytes | None = None
+        self._content_type = content_type
 
-    def begin(self, response: Response, giver: object) -> _Stream:
-        """Draw the first chunk that is not empty.
-
-        RuntimeError for a stream that has failed here before: it must not look like one that has ended.
-        """
-        _observer(response._request.environ).begin_stream(self.content_type)
-        if self._first is None:
-            chunks, self._chunks = self._chunks, None
-            if chunks is None:
-                raise RuntimeError("the stream has failed already: build another body")
-            try:
-                self._first = next(chunks, b"")
-            except (TypeError, ValueError) as error:
-                if giver is not None and _below(error.__traceback__) is None:  # about the chunk, not of the application
-                    _explain(error, f"the stream{_of(giver)}")
-                raise
-            self._chunks = chunks
-        return self
-
-    def __iter__(self) -> Iterator[bytes]:
-        return itertools.chain((self._first,) if self._first else (), self._chunks or ())
+    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
+        """Draw the first chunk. A stream begins once: RuntimeError for a second time, because chunks would be lost."""
+        chunks, self._chunks = self._chunks, None
+        if chunks is None:
+            raise RuntimeError("the stream has begun already, and failed or was not sent: build another body")
+        _observer(request.environ).begin_stream(self._content_type)
+        try:
+            first = next(chunks, b"")
+        except (TypeError, ValueError) as error:
+            if giver is not None and _outside(error.__traceback__) is None:  # not raised by the application
+                _explain(error, f"the stream{_of(giver)}")
+            raise
+        return itertools.chain((first,) if first else (), chunks), _NO_HEADERS, None
 
 
 def _encode_chunk(chunk: Any) -> bytes:
@@ -2334,7 +2115,7 @@ def _encode_chunk(chunk: Any) -> bytes:
     raise TypeError(f"a chunk of a stream is str or bytes, not {type(chunk).__name__}")
 
 
-_LINE_END = re.compile(r"\r\n|\r|\n")  # those of an event stream, which are fewer than those of str.splitlines
+_LINE_END = re.compile(r"\r\n|\r|\n")  # an event stream has fewer line ends than str.splitlines
 _EVENT_FIELDS = ("comment", "id", "event", "retry", "data")
 
 
@@ -2361,16 +2142,14 @@ def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"{prefix}: {line}\n" for line in lines)
 
 
-@functools.cache  # two for each status that an application answers with
-def _default_content(status: int, as_json: bool) -> _Bytes:
-    """Return what an error response sends that nobody built: the status and its phrase, and nothing else."""
+def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
+    """Return the body of an error response that no hook built, and its type: the status and its phrase, no more."""
     if as_json:
-        # Not by json: to import it may fail just now, and this is what is left then.
-        return _Bytes(f'{{"error": {{"status": {status:d}, "message": "{_reason(status)}"}}}}'.encode(), _JSON)
-    return _Bytes(_STATUS_LINES[status].encode(), _TEXT)
+        return _encode_json({"error": {"status": status, "message": _reason(status)}}), _JSON
+    return _STATUS_LINES[status].encode(), _TEXT
 
 
-# What is wrong with the name, or with what it leads to; and what is wrong with the machine, and passes.
+# Errors about the name, or about the file that it leads to; and errors of a machine that is busy, which pass.
 _NOT_THERE = {
     getattr(errno, f"E{name}")
     for name in "NOENT NOTDIR ISDIR LOOP NAMETOOLONG INVAL ILSEQ BADF NXIO NODEV OPNOTSUPP".split()
@@ -2379,7 +2158,7 @@ _BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
 
 def _refuse_file(error: OSError | ValueError) -> None:
-    """Raise what a failure to open a file means to the client; return if it is a failure of the application."""
+    """Raise the HttpException for a file that cannot be opened; return if it is a failure of the application."""
     code = error.errno if isinstance(error, OSError) else errno.EINVAL  # ValueError: a NUL, or no text of this locale
     if code in _NOT_THERE:
         raise NotFoundException(str(error)) from error
@@ -2389,40 +2168,30 @@ def _refuse_file(error: OSError | ValueError) -> None:
 
 # The web's usual files by extension. The standard library's table differs between its versions, and its global
 # functions ask the machine's registry, which differs more.
-_CONTENT_TYPES = {
-    extension: content_type
-    for extension, _, content_type in (
-        pair.partition("=")
-        for pair in (
-            ".avif=image/avif .css=text/css .csv=text/csv .gz=application/gzip .html=text/html .ico=image/x-icon "
-            ".js=text/javascript .json=application/json .md=text/markdown .mjs=text/javascript .mp4=video/mp4 "
-            ".otf=font/otf .svg=image/svg+xml .ttf=font/ttf .txt=text/plain .wasm=application/wasm .webm=video/webm "
-            ".webmanifest=application/manifest+json .webp=image/webp .woff=font/woff .woff2=font/woff2 "
-            ".xml=application/xml"
-        ).split()
-    )
-}
+_CONTENT_TYPES = dict(
+    pair.split("=")
+    for pair in (
+        ".avif=image/avif .css=text/css .csv=text/csv .gif=image/gif .gz=application/gzip .html=text/html "
+        ".ico=image/x-icon .jpeg=image/jpeg .jpg=image/jpeg .js=text/javascript .json=application/json "
+        ".md=text/markdown .mjs=text/javascript .mp4=video/mp4 .otf=font/otf .pdf=application/pdf .png=image/png "
+        ".svg=image/svg+xml .ttf=font/ttf .txt=text/plain .wasm=application/wasm .webm=video/webm "
+        ".webmanifest=application/manifest+json .webp=image/webp .woff=font/woff .woff2=font/woff2 "
+        ".xml=application/xml .zip=application/zip"
+    ).split()
+)
 
 
-@functools.lru_cache(maxsize=64)
 def _content_type(extension: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
     found = _CONTENT_TYPES.get(extension.lower())
     if found is None:
         from mimetypes import MimeTypes
 
-        try:
-            table = MimeTypes()  # the first one in a process looks for files
-        except OSError as error:
-            _refuse_file(error)
-            raise
-        # No known extension is that long; urllib, which guess_type may ask, remembers what it was given.
-        guess, encoding = table.guess_type("file" + extension[:40])
-        found = guess if guess and not encoding else "application/octet-stream"
+        found = MimeTypes().types_map[True].get(extension.lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
-# Not every system has all of them. What has become a FIFO since it was looked at would make open() wait for a writer.
+# Not every system has all of these flags. open() would wait for a writer if the file has just become a FIFO.
 _READ_ONLY = sum(
     getattr(os, flag, 0) for flag in ("O_RDONLY", "O_BINARY", "O_CLOEXEC", "O_NOINHERIT", "O_NONBLOCK", "O_NOCTTY")
 )
@@ -2442,14 +2211,12 @@ class _FileBody(io.FileIO):
             os.close(descriptor)
             raise
         self.path = os.fspath(path)
-        self.size = self._unread = self.info.st_size  # of what is sent, and of that what is still to be read
+        self.size = self._unread = self.info.st_size  # bytes that are sent, and those of them that are still to be read
         self.on_close: Callable[[], None] | None = None
-
-    def __len__(self) -> int:
-        return self.size
 
     @property
     def whole(self) -> bool:
+        """Whether all of the file is sent."""
         return self.size == self.info.st_size
 
     def limit(self, start: int, end: int) -> None:
@@ -2479,8 +2246,8 @@ class _FileBody(io.FileIO):
 
 
 _WINDOWS = os.name == "nt"
-# What is no file's name on Windows: that of a device, which lies in every directory and may keep whoever opens it; one
-# with a character that no name holds, such as the colon of a stream; one that loses its end.
+# Names that are no file's name on Windows: those of devices, which lie in every directory and may keep whoever opens
+# them; names with a character that no name holds, such as the colon of a stream; names that lose their end.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
@@ -2488,9 +2255,9 @@ _NO_NAME_ON_WINDOWS = re.compile(
 
 
 def _open_file(path: str | os.PathLike[str]) -> _FileBody:
-    """Open a regular file; raise NotFoundException if there is none, 503 if the machine has too much to do.
+    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy.
 
-    Anything else is not even opened, for that might wait for ever.
+    Other things are not even opened, because that might wait for ever.
     """
     try:
         if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
@@ -2503,51 +2270,36 @@ def _open_file(path: str | os.PathLike[str]) -> _FileBody:
     raise NotFoundException(f"not a regular file: {os.fspath(path)!r}")
 
 
-class _File(_Content):
-    """An open file, or the part of it that the client asks for; with a `filename` it is a download."""
+class _File:
+    """An open file. With a `filename` it is a download."""
 
-    __slots__ = ("file", "filename")
+    __slots__ = ("_file", "_filename")
 
-    def __init__(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> None:
-        self.file = file
-        self.content_type = content_type or _content_type(os.path.splitext(file.path)[1])
-        self.filename = filename
+    def __init__(self, file: _FileBody, filename: str | None = None) -> None:
+        self._file = file
+        self._filename = filename
 
-    def begin(self, response: Response, giver: object) -> _FileBody:
-        """Describe the file in the header fields, and decide how much of it is sent."""
-        info = self.file.info
-        if not _describe_file(response, info) and response.status == 200:
-            wanted = _parse_range(response._request, info)
-            if wanted is not None:
-                self.file.limit(*wanted)
-                range_sent = f"bytes {wanted[0]}-{wanted[1] - 1}/{info.st_size}"
-                response.code(206).header("Content-Range", range_sent)
-        if self.filename is not None:
-            response.header("Content-Disposition", _attachment(self.filename))
-        return self.file
-
-
-def _describe_file(response: Response, info: os.stat_result) -> bool:
-    """Describe a file in the header fields; make a 304 of the response and return True if the client has it."""
-    etag, _, fields = _validators(info)
-    response._headers = {**response._headers, **fields}
-    request = response._request
-    if response._status in (None, 200) and request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
-        response._status = 304
-        return True
-    return False
+    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
+        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
+        info = self._file.info
+        etag, modified = _validators(info)
+        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
+        if self._filename is not None:
+            fields["Content-Disposition"] = _attachment(self._filename)
+        if status in (None, 200):
+            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
+                status = 304
+            elif wanted := _parse_range(request, info):
+                self._file.limit(*wanted)
+                fields["Content-Range"] = f"bytes {wanted[0]}-{wanted[1] - 1}/{info.st_size}"
+                status = 206
+        return self._file, {name.lower(): ((name, value),) for name, value in fields.items()}, status
 
 
-def _validators(info: os.stat_result) -> tuple[str, str, _HeaderPairs]:
-    """Return a strong ETag, Last-Modified, and the header fields that hold them."""
-    # RFC 9110 section 8.8.2.1: nothing was modified in the future.
-    return _written_validators(info.st_mtime_ns, info.st_size, min(info.st_mtime_ns // 10**9, int(time.time())))
-
-
-@functools.lru_cache(maxsize=256)  # to write them again takes as long as ten look-ups
-def _written_validators(mtime_ns: int, size: int, modified: int) -> tuple[str, str, _HeaderPairs]:
-    etag, date = f'"{mtime_ns:x}-{size:x}"', _http_date(modified)
-    return etag, date, _check_headers({"ETag": etag, "Last-Modified": date, "Accept-Ranges": "bytes"})[1]
+def _validators(info: os.stat_result) -> tuple[str, str]:
+    """Return a strong ETag and Last-Modified (RFC 9110 section 8.8)."""
+    modified = min(info.st_mtime_ns // 10**9, int(time.time()))  # not in the future: section 8.8.2.1
+    return f'"{info.st_mtime_ns:x}-{info.st_size:x}"', _http_date(modified)
 
 
 def _attachment(filename: str) -> str:
@@ -2578,13 +2330,13 @@ _RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18})
 def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | None:
     """Return start and end of the single range that a GET asks for, None to send all; raise HttpException 416.
 
-    Several ranges, or what is none, may be ignored (RFC 9110 section 14.2), and are.
+    A server may ignore several ranges and malformed ones (RFC 9110 section 14.2). This one does.
     """
     match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", ""))
     if not match or request.method != "GET":
         return None
     if_range = request.environ.get("HTTP_IF_RANGE")
-    if if_range is not None and if_range not in _validators(info)[:2]:
+    if if_range is not None and if_range not in _validators(info):
         return None
     size = info.st_size
     first, last, suffix = match.groups()
@@ -2599,16 +2351,19 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
 #
-# A session is JSON in a cookie: readable for the client, signed against change. document.time.signature, the document
-# in base64url, the time in seconds, the signature an HMAC-SHA256 over both. The key of that comes from the secret and
-# from the cookie's name, so that what one cookie holds is worth nothing in another one. Nothing is kept on the server,
-# so nothing can be taken back from a client before its time is over.
+# How does the server know a browser again, without keeping anything?
+#
+#     session     {"user": 7}
+#     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
+#
+# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. Its key
+# comes from the secret and from the cookie's name, so the signature of one cookie is worth nothing in another. A
+# session ends when its time is over; the server cannot take it back. The name to remember: `_Session`. Read beside it:
+# RFC 2104. A first reading may skip the checks of secrets.
 
-_MAX_COOKIE = 4093  # bytes, the whole Set-Cookie value: the smallest limit among browsers
-
-
-_NO_SECRET = 5  # bytes: who has one signed cookie tries all keys of that length, whatever they are made of, in minutes
-_GOOD_SECRET = 16  # bytes: nobody tries all keys of 128 bits
+_MAX_COOKIE = 4093  # bytes of the whole Set-Cookie value: the smallest limit among browsers
+_NO_SECRET = 5  # bytes: all keys of that length can be tried in minutes with one signed cookie
+_GOOD_SECRET = 16  # bytes: nobody can try all keys of 128 bits
 _MAKE_SECRET = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
 
 
@@ -2622,64 +2377,33 @@ def _signing_keys(secret_key: str | bytes | Sequence[str | bytes] | None, cookie
     if not keys or not all(isinstance(key, bytes) for key in keys):
         raise ValueError("secret_key is a str or bytes, or a list of them")
     for key in keys:
-        _check_secret(key)
-    return [_key_for(f"webapp session {cookie}", key) for key in keys]
+        if len(key.strip()) <= _NO_SECRET:
+            raise ValueError(f"secret_key: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
+        if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
+            weak = "a secret_key of %d bytes may be guessed (%s); %s"
+            _LOG.warning(weak, len(key), _place(), _MAKE_SECRET)
+    # RFC 5869 section 2.2. The secret is the message of the hash and not its key: an application that signs texts of a
+    # client with the same secret cannot be made to sign this text.
+    return [_hmac(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
-def _check_secret(key: bytes) -> None:
-    if len(key.strip()) <= _NO_SECRET:
-        raise ValueError(f"secret_key is no secret: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
-    if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
-        _report(logging.WARNING, "a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), _MAKE_SECRET)
-
-
-def _key_for(purpose: str, secret: bytes) -> bytes:
-    """Return a key that is good for nothing else (RFC 5869 section 2.2), for one secret may serve many purposes."""
+def _hmac(key: bytes, message: bytes) -> bytes:
     import hmac
 
-    # The secret is what is hashed, not the key of the hash: who can have texts signed with the secret elsewhere, in
-    # the usual way, must not be able to have this key made.
-    return hmac.digest(purpose.encode(), secret, "sha256")
+    return hmac.digest(key, message, "sha256")
 
 
-def _sign(key: bytes, text: str) -> str:
-    import hmac
-
-    return base64.urlsafe_b64encode(hmac.digest(key, text.encode(), "sha256")).decode().rstrip("=")
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def _verified(app: WebApp, cookie: str) -> str:
-    """Return the JSON in a session cookie; "{}" if it was not signed by us, or too long ago."""
-    from hmac import compare_digest
-
-    signed, _, signature = cookie.rpartition(".")
-    encoded, _, stamp = signed.rpartition(".")
-    valid = [compare_digest(_sign(key, signed).encode(), signature.encode()) for key in app._session_keys]
-    # What we have signed has a number for its stamp.
-    if not any(valid) or time.time() - int(stamp) > app._session_max_age:
-        return "{}"
-    return base64.urlsafe_b64decode(encoded + "==").decode()
-
-
-def _open_session(context: WebContext) -> dict[str, Any]:
-    response, app = context.response, context.app
-    if response._session is None:
-        if not app._session_keys:
-            raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
-        # Also where the session is only read: the first page says it, and not the first login.
-        if _needs_secure(app._session_cookie):
-            _check_prefix(app._session_cookie, secure=context.request.scheme == "https")
-        response._session_loaded = _verified(app, context.request.cookies.get(app._session_cookie, ""))
-        response._session = json.loads(response._session_loaded)
-    return cast("dict[str, Any]", response._session)
-
-
-def _session_text(session: object) -> str:
-    return json.dumps(session, separators=(",", ":"), allow_nan=False, default=_as_session_value)
+def _session_text(value: object) -> str:
+    """Return `value` as JSON; raise TypeError for what would come back as something else."""
+    _check_keys(value)
+    return _SESSION_ENCODER.encode(value)
 
 
 def _as_session_value(value: object) -> object:
-    """Return what comes back the same for a value that JSON does not know; refuse what would come back as another."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(
@@ -2688,40 +2412,98 @@ def _as_session_value(value: object) -> object:
     )
 
 
-def _save_session(response: Response, giver: object) -> None:
-    """Set, or delete, the session's cookie if the session has changed."""
+_SESSION_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_as_session_value)
 
-    app = response._request._app
-    try:
-        document = _session_text(response._session)
-    except Exception as error:
-        _explain(error, _unwritable(response._session, _session_text, "session") + _of(giver))
-        raise
-    if document == response._session_loaded:
-        return
-    if not response._session:
-        response.delete_cookie(app._session_cookie)
-        return
-    signed = f"{base64.urlsafe_b64encode(document.encode()).decode().rstrip('=')}.{int(time.time())}"
-    value = f"{signed}.{_sign(app._session_keys[0], signed)}"
-    if len(value) < _MAX_COOKIE:
-        response.cookie(app._session_cookie, value, max_age=app._session_max_age)
-        if len(response._headers[_cookie_key(app._session_cookie, None, "/")][0][1]) <= _MAX_COOKIE:
-            return
-    raise ValueError(f"the session needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere")
+
+def _check_keys(value: object) -> None:
+    members: Iterable[object] = value if isinstance(value, (list, tuple)) else ()
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"the key {_value(key)} would come back as a str: give str({_value(key)})")
+        members = value.values()
+    for member in members:
+        _check_keys(member)
+
+
+class _Session:
+    """The session of one request: its values, and the cookie that they come from and go to."""
+
+    __slots__ = ("_keys", "_loaded", "_max_age", "_name", "_secure", "values")
+
+    def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
+        """Read the session of a request; RuntimeError without keys, ValueError for a name that needs https."""
+        if not keys:
+            raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
+        self._keys = keys
+        self._name = name
+        self._max_age = max_age
+        self._secure = request.scheme == "https"
+        _check_prefix(name, secure=self._secure)  # also for a page that only reads: the author learns it at once
+        self._loaded = self._verified(request.cookies.get(name, ""))
+        self.values: dict[str, Any] = json.loads(self._loaded)
+
+    def _verified(self, cookie: str) -> str:
+        """Return the JSON in a cookie; "{}" if we did not sign the cookie, or too long ago."""
+        from hmac import compare_digest
+
+        signed, _, signature = cookie.rpartition(".")
+        document, _, stamp = signed.rpartition(".")
+        signatures = [_base64(_hmac(key, signed.encode())).encode() for key in self._keys]
+        valid = [compare_digest(own, signature.encode()) for own in signatures]
+        if not any(valid) or time.time() - int(stamp) > self._max_age:  # a stamp that we have signed is a number
+            return "{}"
+        return base64.urlsafe_b64decode(document + "==").decode()
+
+    def copy(self) -> _Session:
+        """Return a session with the values as they are now; the copy is not deep if they cannot be written."""
+        other = copy.copy(self)
+        try:
+            other.values = json.loads(_session_text(self.values))
+        except Exception:  # sending reports it
+            other.values = self.values.copy()
+        return other
+
+    def headers(self, giver: object) -> _HeaderPairs:
+        """Return the Set-Cookie field that keeps or deletes the session, nothing if the session has not changed.
+
+        TypeError or ValueError for a session that cannot be kept; the message names the member, and `giver`.
+        """
+        try:
+            text = _session_text(self.values)
+        except Exception as error:
+            _explain(error, _unwritable(self.values, _session_text, "session") + _of(giver))
+            raise
+        if text == self._loaded:
+            return _NO_HEADERS
+        line = ""
+        if not self.values:
+            line = _write_cookie(self._name, "", secure=self._secure, max_age=0, expires=0)
+        else:
+            signed = f"{_base64(text.encode())}.{int(time.time())}"
+            value = f"{signed}.{_base64(_hmac(self._keys[0], signed.encode()))}"
+            if len(value) < _MAX_COOKIE:
+                line = _write_cookie(self._name, value, secure=self._secure, max_age=self._max_age)
+        if not 0 < len(line) <= _MAX_COOKIE:
+            needs = f"needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere"
+            raise ValueError(f"the session{_of(giver)} {needs}")
+        return {_cookie_key(self._name, None, "/"): (("Set-Cookie", line),)}
 
 
 # ---- the response ----------------------------------------------------------------------------------------------------
 #
-# A response is built, then sent, then handed over to the server. Building can be undone, and the dispatcher does undo
-# what a failed step built; for that, headers live in a dict that is replaced and never changed: to keep a state is to
-# keep a reference. A step is what is undone as one: on_request, a single before hook, or a route's executors and
-# handler together. Sending fixes status and body. Headers may still be added until the hand-over; that is what after
-# hooks are for. A response asks which content it has only to add to a document.
+# What does the client get?
+#
+#     response.code(201).header("X-Mine", "1").json({"id": 7})
+#     start_response("201 Created", [("Content-Type", "application/json"), ("X-Mine", "1"), ("Content-Length", "9")])
+#
+# A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. The dispatcher undoes a
+# failure with `_save` and `_restore`. Sending fixes status and body. Header fields can be added until the hand-over,
+# because after hooks do that. They are a dict from a name in small letters to pairs. The dict is replaced and never
+# changed, so that a reference to it is a copy. Read beside it: RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading
+# may skip `cookie`.
 
 _NOT_GIVEN: Any = object()  # where None is a value
-_NO_HEADERS: _HeaderPairs = {}
-_PLAIN_TEXT = _Bytes(b"", _TEXT)  # stands for whatever str is returned: what is sent is asked for its type only
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 
 
@@ -2741,27 +2523,24 @@ class Response:
     """
 
     __slots__ = (
-        "_body",  # what the content has made ready, once the response is sent
-        "_content",  # another one as soon as something is built; _NO_CONTENT until then
+        "_body",  # None, then bytes or an object with `begin`, and once sent the body as the server gets it
+        "_content_type",  # of the body; a Content-Type that the application sets goes before it
         "_form",  # members of put_form
         "_headers",  # replaced, never changed
-        "_kept_headers",  # the headers from before the running step
         "_request",
-        "_session",  # the session's dict once the application asked for it
-        "_session_loaded",  # what it was then, as JSON
+        "_session",  # a _Session once the application asked for it
         "_state",  # _OPEN, _SENT or _HANDED_OVER
-        "_status",  # None until someone sets it; then send() decides between 200 and 204
+        "_status",  # None until it is set; then send() decides between 200 and 204
     )
 
-    def _begin(self, request: Request) -> None:
+    def __init__(self, request: Request) -> None:
         self._request = request
         self._status: int | None = None
-        self._headers = self._kept_headers = _NO_HEADERS
-        self._content: _Content = _NO_CONTENT
-        self._body: bytes | _Stream | _FileBody = b""
+        self._headers = _NO_HEADERS
+        self._body: Any = None
+        self._content_type = _TEXT
         self._form: dict[str, Any] | None = None
-        self._session: dict[str, Any] | None = None
-        self._session_loaded = ""
+        self._session: _Session | None = None
         self._state = _OPEN
 
     # State.
@@ -2783,7 +2562,7 @@ class Response:
     @property
     def has_body(self) -> bool:
         """Whether a body was built; an empty one counts."""
-        return self._content is not _NO_CONTENT
+        return self._body is not None
 
     @property
     def form(self) -> Mapping[str, Any]:
@@ -2793,10 +2572,13 @@ class Response:
     @property
     def headers(self) -> _Headers:
         """The header fields so far, by name in any case; `getall(name)` lists the values of a repeated one."""
-        so_far = self._header_list()
-        if not self.has_body and "content-type" not in self._headers:
-            del so_far[0]  # the Content-Type of a body that is not there
-        return _Headers(so_far)
+        own = self.has_body and "content-type" not in self._headers
+        return _Headers(self._header_list([("Content-Type", self._content_type)] if own else []))
+
+    def _header_list(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        for fields in self._headers.values():
+            headers += fields
+        return headers
 
     def _refuse_if_sent(self) -> None:
         if self._state != _OPEN:
@@ -2816,18 +2598,20 @@ class Response:
         ValueError unless `name` is a token and none of the connection's own, and `value` a str of latin-1 without
         controls. Content-Length is the framework's own; one that is set counts for a stream only.
         """
-        return self._replace_header(*_check_header(name, value))
+        field = _check_header(name, value)
+        return self._replace_header(field[0].lower(), field)
 
     def add_header(self, name: str, value: str) -> Response:
         """Append a header field to those of that name (Content-Type has one only). Raises what `header` raises."""
-        key, field = _check_header(name, value)
+        field = _check_header(name, value)
+        key = field[0].lower()
         earlier = () if key in ("content-type", "content-length") else self._headers.get(key, ())
         return self._replace_header(key, *earlier, field)
 
-    def _replace_header(self, key: str, *pairs: tuple[str, str]) -> Response:
+    def _replace_header(self, key: str, *fields: tuple[str, str]) -> Response:
         if self._state == _HANDED_OVER:
             raise RuntimeError("the response was already handed over to the server: its header fields are final")
-        self._headers = {**self._headers, key: pairs}
+        self._headers = {**self._headers, key: fields}
         return self
 
     def cookie(
@@ -2848,33 +2632,25 @@ class Response:
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
         `secure` follows the request's scheme unless given; `samesite` is Strict, Lax, None as a str, or None for no
-        such attribute. ValueError for what a cookie cannot hold (`;`, control characters), and for what browsers do not
-        take: `samesite="None"` or `partitioned` without `secure`, more than 4,096 bytes, or a name that begins with
-        `__Secure-`, `__Host-`, `__Http-` or `__Host-Http-` without the attributes which that promises.
+        such attribute. ValueError for what a cookie cannot hold (`;`, control characters), for `expires` with a number
+        of seconds that belongs into `max_age`, and for what browsers do not take: `samesite="None"` or `partitioned`
+        without `secure`, more than 4,096 bytes, or a name that begins with `__Secure-`, `__Host-`, `__Http-` or
+        `__Host-Http-` without the attributes which that promises.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
-        if secure is None:
-            secure = self._request.scheme == "https"
-        if samesite is not None and samesite not in ("Strict", "Lax", "None"):
-            raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
-        if not secure and (samesite == "None" or partitioned):
-            raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
-        if name.startswith("__"):
-            _check_prefix(name, secure=secure, httponly=httponly, path=path, domain=domain)
-        if expires is not None and not isinstance(expires, (int, float)):
-            expires = _time_stamp(expires)
-        attributes = [
-            _cookie_pair(name, value),
-            max_age is not None and f"Max-Age={_seconds(max_age)}",
-            expires is not None and f"Expires={_http_date(expires)}",
-            *_cookie_reach(path, domain),
-            secure and "Secure",
-            httponly and "HttpOnly",
-            samesite and f"SameSite={samesite}",
-            partitioned and "Partitioned",
-        ]
-        line = "; ".join(attribute for attribute in attributes if attribute)
+        line = _write_cookie(
+            name,
+            value,
+            max_age=max_age,
+            expires=expires,
+            path=path,
+            domain=domain,
+            secure=self._request.scheme == "https" if secure is None else secure,
+            httponly=httponly,
+            samesite=samesite,
+            partitioned=partitioned,
+        )
         return self._replace_header(_cookie_key(name, domain, path), ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
@@ -2885,15 +2661,16 @@ class Response:
 
     # Bodies.
 
-    def _build(self, content: _Content) -> Response:
+    def _build(self, body: bytes | _Document | _Stream | _File, content_type: str) -> Response:
         self._refuse_if_sent()
-        self._content = content
+        self._body = body
+        self._content_type = content_type
         return self
 
     def text(self, text: str) -> Response:
         """Build a plain text body, in UTF-8; what UTF-8 cannot hold (lone surrogates) becomes `?`."""
         _check_text("what text() sends", text)
-        return self._build(_Bytes(text.encode("utf-8", "replace"), _TEXT))
+        return self._build(text.encode("utf-8", "replace"), _TEXT)
 
     def html(self, template: str | Template, /, **values: Any) -> Response:
         """Build an HTML body.
@@ -2908,18 +2685,18 @@ class Response:
         other template strings, and an iterable of values is written one after the other.
         """
         if isinstance(template, str):
-            text = _formatter(_escape_page).fill(template, (), values) if values else template
+            text = _fill_template(template, values)
         elif _is_html(template) and not values:
-            text = _as_html(template, _escape_page)
+            text = _as_html(template)
         else:
             raise TypeError(f"html() takes a str, or a template string without values, not {template!r:.80}")
-        return self._build(_Bytes(text.encode("utf-8", "replace"), _HTML))
+        return self._build(text.encode("utf-8", "replace"), _HTML)
 
     def body(self, data: bytes, content_type: str) -> Response:
         """Build a body of bytes. TypeError for anything else, a str too."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"a body is bytes, not {type(data).__name__}; text() and html() take a str")
-        return self._build(_Bytes(bytes(data), _check_content_type(content_type)))
+        return self._build(bytes(data), _check_content_type(content_type))
 
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
@@ -2931,10 +2708,10 @@ class Response:
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
                 raise TypeError(f"json(name, value) takes a str as the name, not {document!r:.80}")
-            so_far = self._content.document if isinstance(self._content, _Document) else None
-            # A new object, like the headers: the old one may be the application's, or what a failed hook goes back to.
+            so_far = self._body.document if isinstance(self._body, _Document) else None
+            # A new object, because the old one may be the application's, or what a failed hook goes back to.
             document = {**(so_far if isinstance(so_far, dict) else {}), document: value}
-        return self._build(_Document(document))
+        return self._build(_Document(document, self._form), _JSON)
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
         """Put `members` into the response form: they are kept in `.form`, and join a JSON document that is an object.
@@ -2942,7 +2719,7 @@ class Response:
         A member that the document has itself goes before one of the form.
         """
         form = {**(self._form or {}), **members}
-        self._build(_Document(self._content.document if isinstance(self._content, _Document) else {}))
+        self._build(_Document(self._body.document if isinstance(self._body, _Document) else {}, form), _JSON)
         self._form = form
         return self
 
@@ -2976,9 +2753,9 @@ class Response:
         return self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
 
     def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
-        # Before anything can fail: whoever gave a stream away does not close it.
+        # Before anything can fail, because the caller does not close a stream that it has given away.
         self._close_later(iterable)
-        # One event, or its data, would be iterated over by its keys, numbers or letters.
+        # The members, numbers or letters of a single event or chunk would be taken for many.
         whole: tuple[type, ...] = (Mapping, bytes, bytearray, memoryview, *((str,) if write is _encode_event else ()))
         if isinstance(iterable, whole) or not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
             call = ": call it" if callable(iterable) else ""
@@ -2986,7 +2763,8 @@ class Response:
         chunks = iter(iterable)
         if chunks is not iterable:
             self._close_later(chunks)
-        return self._build(_Stream(chunks, write, _check_content_type(content_type)))
+        content_type = _check_content_type(content_type)
+        return self._build(_Stream(chunks, write, content_type), content_type)
 
     def _close_later(self, iterable: object) -> None:
         close = getattr(iterable, "close", None)
@@ -3010,8 +2788,8 @@ class Response:
         return self._build_file(_open_file(os.fsdecode(path)), checked, filename)
 
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
-        self._request._close_with(file.close)
-        return self._build(_File(file, content_type, filename))
+        self._close_later(file)
+        return self._build(_File(file, filename), content_type or _content_type(os.path.splitext(file.path)[1]))
 
     # Sending.
 
@@ -3026,33 +2804,47 @@ class Response:
         return self
 
     def _send(self, value: Any = None, giver: object = None) -> None:
+        """Send `value`, or what was built if it is None or the response; messages name `giver`, which gave it."""
         if self._state != _OPEN:
             if hasattr(value, "__next__"):
                 self._close_later(value)
             self._refuse_if_sent()
         if value is not None and value is not self:
             self._put(value, giver)
-        headers, status = self._headers, self._status
-        try:
-            self._body = self._content.begin(self, giver)
-            if self._session is not None:
-                _save_session(self, giver)
-        except BaseException:
-            # The ranges of a file are not those of what is sent in its place, nor is a cookie that is too large.
-            self._headers, self._status = headers, status
-            raise
-        if self._status is None:
-            self._status = 204 if self._content is _NO_CONTENT else 200
+        body, status, described = self._body, self._status, _NO_HEADERS
+        if body is not None and not isinstance(body, bytes):
+            body, described, status = body.begin(self._request, status, giver)
+        if self._session is not None:
+            described = {**described, **self._session.headers(giver)}
+        # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
+        if described:
+            self._headers = {**self._headers, **described}
+        self._status = status or self._status or (204 if body is None else 200)
+        self._body = body
         self._state = _SENT
+
+    def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
+        """Say whether on_request, a before hook or an executor has answered; send its answer if it has not done so.
+
+        `value` is its return value. See `Scope.before` for the rule.
+        """
+        if value is not None and value is not self:
+            self._send(value, giver)
+        elif self._state == _OPEN and (
+            (self._status is not None and self._status >= 300)
+            or (value is self and (self._status is not None or self.has_body))
+        ):
+            self._send(None, giver)
+        return self._state != _OPEN
 
     def _put(self, value: Any, giver: object) -> None:
         """Build the body that `value` stands for; `giver` is named if it stands for none."""
         if isinstance(value, str):
-            self._content = _Bytes(value.encode("utf-8", "replace"), _HTML if hasattr(value, "__html__") else _TEXT)
+            self._build(value.encode("utf-8", "replace"), _HTML if hasattr(value, "__html__") else _TEXT)
         elif isinstance(value, (dict, list)):
-            self._content = _Document(value)
+            self._build(_Document(value, self._form), _JSON)
         elif isinstance(value, (bytes, bytearray, memoryview)):
-            self.body(bytes(value), "application/octet-stream")
+            self._build(bytes(value), "application/octet-stream")
         elif _is_html(value):
             self.html(value)
         elif hasattr(value, "__next__"):
@@ -3064,115 +2856,83 @@ class Response:
                 f"document){_rather(value)}"
             )
 
-    def _return(self, value: Any, giver: object) -> None:
-        """Take what a handler, an executor or a hook returned: anything but None and the response itself is sent."""
-        kind = type(value)
-        if (kind is str or kind is dict) and self._session is None and self._state == _OPEN:
-            # What _send would do; without its calls a hello takes a tenth less.
-            if kind is str:
-                self._content = _PLAIN_TEXT
-                self._body = value.encode("utf-8", "replace")
-            else:
-                self._content = _Document(value)
-                self._body = self._content.begin(self, giver)
-            self._status = self._status or 200
-            self._state = _SENT
-        elif value is not self:
-            self._send(value, giver)
+    def _open_session(self) -> dict[str, Any]:
+        if self._session is None:
+            self._session = self._request._app._open_session(self._request)
+        return self._session.values
 
-    # What the dispatcher does with it. What a failure goes back to depends on what has failed: a step, to the headers
-    # from before it (`_kept_headers`), and all else goes; an error hook, to all that stood before it (`_undoable`). An
-    # after hook is a step that finds status and body final.
+    # The dispatcher undoes a failure. A failed step is undone to the headers before it, without a body. A failed error
+    # hook is undone completely. Once the response is sent, only headers are undone.
 
-    def _undoable(self) -> tuple[Any, ...]:
-        """Return all that `_undo` can bring back, as its arguments."""
-        session: Any = self._session
-        if session is not None:
-            try:
-                session = json.dumps(session)
-            except Exception:  # saving it will fail too, and that is to be heard of
-                session = session.copy()
-        return self._headers, self._status, self._content, self._form, session
+    def _save(self) -> tuple[Any, ...]:
+        """Return all that is built, for `_restore`."""
+        session = self._session and self._session.copy()
+        return self._headers, self._status, self._body, self._content_type, self._form, session
 
-    def _undo(
-        self,
-        headers: _HeaderPairs,
-        status: int | None = None,
-        content: _Content = _NO_CONTENT,
-        form: dict[str, Any] | None = None,
-        session: Any = None,
-    ) -> None:
-        """Go back to `headers`, and unless the response was sent, to the rest: what is not given goes altogether."""
-        self._headers = headers
+    def _save_headers(self) -> tuple[Any, ...]:
+        """Return the headers alone, for `_restore`: without status, body, form and changes of the session."""
+        return self._headers, None, None, _TEXT, None, None
+
+    def _restore(self, saved: tuple[Any, ...]) -> None:
+        """Go back to what `_save` or `_save_headers` has returned."""
         if self._state == _OPEN:
-            self._status, self._content, self._form = status, content, form
-            self._session = json.loads(session) if isinstance(session, str) else session
+            self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
+        else:
+            self._headers = saved[0]
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
-        if "content-type" in self._headers:
-            self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
-        try:
-            as_json = self._request.accept_json()
-        except Exception:  # the application has made something else of its environ
-            as_json = False
-        self._content = _default_content(self._status or 200, as_json)
+        self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
+        self._build(*_default_body(self.status, self._request.accept_json()))
 
-    def _header_list(self) -> list[tuple[str, str]]:
-        own = ("Content-Type", self._content.content_type)
-        headers: list[tuple[str, str]] = [] if "content-type" in self._headers else [own]
-        for pairs in self._headers.values():
-            headers.extend(pairs)
-        return headers
-
-    def _note_variance(self, headers: list[tuple[str, str]], names: Sequence[str]) -> None:
-        """Say in Vary which header fields of the request the response depends on (RFC 9110 section 12.5.5)."""
+    def _note_variance(self) -> None:
+        """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
+        names = list(self._request._varies)
         if "vary" in self._headers:
             said = [value for _, value in self._headers["vary"]]
-            known = [name.strip(" \t").lower() for name in ",".join(said).split(",")]
-            names = said + [name for name in names if name.lower() not in known and "*" not in known]
-            headers[:] = _without(headers, "vary")
-        headers.append(("Vary", ", ".join(names)))
+            known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
+            names = said + [name for name in names if not known & {name.lower(), "*"}]
+        self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
 
-    def _hand_over(self, start_response: _StartResponse) -> bytes | _Stream | _FileBody:
+    def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
-        request = self._request
         self._state = _HANDED_OVER
         status = self._status or 200
-        body = b"" if status == 205 else self._body  # 205: RFC 9110 section 15.3.6
-        if status == 204 or status == 304:  # nor a Content-Type: RFC 9110 section 6.4.1
+        body: bytes | Iterator[bytes] | _FileBody = self._body
+        if body is None or status in (204, 205, 304):  # 205: RFC 9110 section 15.3.6
             body = b""
-            described = ("content-type", "content-length")
-            headers = [pair for key, pairs in self._headers.items() if key not in described for pair in pairs]
-        elif self._headers:
-            headers = self._header_list()
-        else:
-            headers = [("Content-Type", self._content.content_type)]
-        if request._varies:
-            self._note_variance(headers, request._varies)
-        if status != 204 and status != 304 and not isinstance(body, _Stream):
+        if self._request._varies:
+            self._note_variance()
+        headers = self._header_list([] if "content-type" in self._headers else [("Content-Type", self._content_type)])
+        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
+            headers = _without(headers, "content-type", "content-length")
+        elif isinstance(body, (bytes, _FileBody)):
             if "content-length" in self._headers:
                 headers = _without(headers, "content-length")
-            # len() ends at sys.maxsize: at 2 GiB on the systems of many a small computer.
-            headers.append(("Content-Length", str(body.__len__())))
+            headers.append(("Content-Length", str(len(body) if isinstance(body, bytes) else body.size)))
         start_response(_STATUS_LINES[status], headers)
-        return b"" if request.method == "HEAD" else body
+        return b"" if self._request.method == "HEAD" else body
 
 
-# ---- executors and links ---------------------------------------------------------------------------------------------
+# ---- executors -------------------------------------------------------------------------------------------------------
 #
-# What runs for a route, one after the other, until something is sent or one of them is canceled. A route names
-# classes or factories, never instances: an instance would carry one request's errors into the next. A function is
-# called a handler. A link is an executor made ready for the dispatcher: a call with the context. What cannot be
-# called is refused when it is declared, with the file and line that wrote it. Nothing here catches what an executor
-# raises.
+# What runs for a route? Its executors, one after the other, then its handler. A route names Executor classes, factories
+# or functions, never instances: an instance would carry one request's errors into the next request. A function is
+# called a handler.
+#
+# `_make_call(executor, names)` makes a call of each of them: a function that takes the context alone.
+# For the pattern "/users/{id:int}" and `def user(context, id)`, the call is `lambda context: user(context, 7)`.
+# A function that the dispatcher could not call is refused when it is declared. Nothing here catches an exception.
+# A first reading may skip `_handler_call`.
+
+_Call = Callable[["WebContext"], object]
 
 
 def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
-    """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` ones."""
-    sides = (function, type(function).__call__)
-    if any(inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side) for side in sides):
-        raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
+    """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` functions."""
+    for side in (function, type(function).__call__):
+        if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
+            raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
     try:
         return inspect.signature(function, follow_wrapped=follow_wrapped)
     except ValueError:
@@ -3188,31 +2948,6 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
     return True
 
 
-_NOT_PLAIN = 0x04 | 0x08 | 0x80 | 0x200  # CO_VARARGS, CO_VARKEYWORDS, CO_COROUTINE, CO_ASYNC_GENERATOR
-
-
-def _is_plain(function: Any) -> bool:
-    """Tell whether the code object says all about the signature of a function.
-
-    Most functions are such, and asking `inspect` instead would cost 5 ms for its import and 10 µs for each of them.
-    """
-    if type(function) is not _FUNCTION or hasattr(function, "__wrapped__"):
-        return False
-    code = function.__code__
-    return not (code.co_flags & _NOT_PLAIN or code.co_kwonlyargcount or function.__defaults__)
-
-
-def _takes_count(function: Callable[..., object], count: int) -> bool:
-    """Tell whether a function can be called with that many positional arguments; refuse `async` ones."""
-    called: Any = function if type(function) is _FUNCTION else type(function).__call__  # of an object: it takes self
-    if _is_plain(called) and called.__code__.co_argcount == count + (called is not function):
-        return True
-    return _takes(_signature(function), *range(count))
-
-
-_CANCELED, _FAILED = 1, 2  # why no executor runs any more, when nothing was sent; 0 as long as they run
-
-
 class Executor:
     """Part of a route's work, before its handler. Made anew for every request.
 
@@ -3226,12 +2961,12 @@ class Executor:
         """Raise TypeError for a method that cannot be called as the dispatcher will call it."""
         super().__init_subclass__(**kwargs)
         for name in cls._called:
-            method = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
-            if isinstance(method, _FUNCTION) and not _takes_count(method, 2):
+            method = inspect.getattr_static(cls, name)
+            if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
                 raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_place()})")
 
     def execute(self, context: WebContext) -> object:
-        """Do the work. What it returns is sent, unless it is None, or `on_cancel` builds an answer instead."""
+        """Do the work. An executor that answers ends the route: see `Scope.before` for the ways to answer."""
         raise NotImplementedError(f"{type(self).__qualname__} has no execute(context)")
 
     def cancel(self) -> None:
@@ -3239,35 +2974,33 @@ class Executor:
         self.canceled = True
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer for a canceled executor. What it returns is sent, unless it is None.
+        """Answer a request that was canceled.
 
-        If it neither builds nor sends anything, what `execute` has returned is sent, with the status that stands.
+        If it neither builds nor sends nor returns anything, the return value of `execute` is sent with the status that
+        stands.
         """
 
 
 class ValidationExecutor(Executor):
-    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for what is wrong.
+    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
-    Any error cancels the executor and answers 422, whatever `validate` returns. No error hook runs, for nothing
-    failed: to change how a 422 looks, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
+    Any error cancels the executor and answers 422; the return value of `validate` does not matter then. No error hook
+    runs, because nothing failed: to change the look of a 422, override `on_cancel`; its status is 422 unless
+    `on_cancel` sets another one.
     `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
     """
 
     secret_fields: Collection[str] = ()
     _called = (*Executor._called, "validate")
+    _errors: dict[str, list[str]] | None = None  # made on demand, because a subclass may write __init__ without super()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for `secret_fields` that are one str, which is easily written for a tuple of one.
-
-        And for what holds no names, or an iterator, which would hold them for one request.
-        """
+        """Raise TypeError for `secret_fields` that are a str, as in ("password"), or hold no names at all."""
         super().__init_subclass__(**kwargs)
         fields: object = cls.secret_fields
-        if isinstance(fields, (str, bytes)) or not (hasattr(fields, "__contains__") or hasattr(fields, "__get__")):
+        if isinstance(fields, (str, bytes)) or not (isinstance(fields, Collection) or hasattr(fields, "__get__")):
             wanted = f"({fields!r},)" if isinstance(fields, str) else f"names of fields, not {_value(fields)}"
             raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: {wanted} ({_place()})")
-
-    _errors: dict[str, list[str]] | None = None  # not made in __init__, which a subclass may write without super()
 
     @property
     def errors(self) -> dict[str, list[str]]:
@@ -3277,12 +3010,12 @@ class ValidationExecutor(Executor):
         return self._errors
 
     def add_error(self, field: str, message: str) -> None:
-        """Say what is wrong with an input field, in words for the person who filled it in.
+        """Add a message about an input field, in words for the person who filled it in.
 
-        TypeError for anything but two str: of an exception, the client would be given the stack trace.
+        TypeError for anything but two str, because an exception would give the client its stack trace.
         """
         _check_text("the field of add_error()", field)
-        _check_text(f"the message of add_error({field!r:.80})", message, ": str(message) is its text")
+        _check_text(f"the message of add_error({_value(field)})", message, ": str(message) is its text")
         self.errors.setdefault(field, []).append(message)
         self.cancel()
 
@@ -3295,21 +3028,19 @@ class ValidationExecutor(Executor):
                 self.add_error(field, message)
 
     def validate(self, context: WebContext) -> object:
-        """Check the input. To be written by the application. It returns nothing: what is wrong, `add_error` is told."""
+        """Check the input. The application writes this: it tells `add_error` about mistakes, and returns None."""
         raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
 
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
-        if self._errors and not self.canceled:  # one that was put into the dict by hand
+        if self._errors and not self.canceled:  # the application has put one into the dict by hand
             self.cancel()
         if self.canceled or value is None or value is context.response:
             return value
-        if hasattr(value, "__next__"):
-            context.response._close_later(value)
         raise TypeError(
-            f"{_name(type(self).validate)} returned {type(value).__name__}: what is wrong with the input is told to "
-            "add_error(field, message) or add_errors(mapping), and None returned"
+            f"{_name(type(self).validate)} returned {type(value).__name__}: tell mistakes in the input to "
+            "add_error(field, message) or add_errors(mapping), and return None"
         )
 
     def on_cancel(self, context: WebContext) -> object:
@@ -3325,67 +3056,50 @@ class ValidationExecutor(Executor):
         return None
 
 
-def _is_executor(kind: type) -> bool:
-    """Tell whether a class makes executors, of this copy of the file or of another one: by what they offer."""
-    offered = ("execute", "cancel", "canceled", "on_cancel")
-    return issubclass(kind, Executor) or all(hasattr(kind, name) for name in offered)
-
-
 def _run_executor(executor: Executor, context: WebContext) -> object:
-    value = executor.execute(context)
+    """Run an executor; one that was canceled is answered here, which ends the chain."""
+    value, response = executor.execute(context), context.response
     if not executor.canceled:
         return value
-    context._halted = _CANCELED
-    _observer(context.request.environ).explain(_why_canceled(executor))
-    response, dropped = context.response, True
-    if hasattr(executor, "add_error") and response._state == _OPEN:
+    found = f" found errors in {', '.join(executor.errors)}" if isinstance(executor, ValidationExecutor) else ""
+    _observer(context.request.environ).explain(_printable(_name(type(executor)) + (found or " canceled the rest")))
+    if isinstance(executor, ValidationExecutor) and not response.sent:
         response.code(422)
-    before = response._content, response._state
-    try:
-        answer = executor.on_cancel(context)
-        if answer is None or answer is response:
-            dropped = (response._content, response._state) != before
-    finally:
-        if dropped and hasattr(value, "__next__"):
-            response._close_later(value)
-    return answer if dropped else value
+    built = response._body
+    answer = executor.on_cancel(context)
+    if answer is None and response._body is built:
+        answer = value
+    else:
+        response._close_later(value)  # it may be a stream that nobody will send
+    if not response.sent:
+        response._send(answer, type(executor).on_cancel)
+    return None
 
 
-def _why_canceled(executor: Executor) -> str:
-    errors = getattr(executor, "errors", None)
-    found = f" found errors in {', '.join(map(str, errors))}" if errors else " canceled the rest"
-    return _name(type(executor)) + found
+def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
+    """Return the call that runs an executor; `names` are the parameters of its route's pattern.
 
-
-_Link = Callable[["WebContext"], object]  # a handler, hook or executor as the dispatcher calls it
-
-
-def _link(executor: object, names: Sequence[str], decorated: bool = False) -> _Link:
-    """Return the call that runs an executor of a route whose pattern has the parameters `names`.
-
-    A decorated function is a handler; of the others, one that needs no argument is a factory.
+    A decorated function is a handler. Another function is a factory if it needs no argument.
     """
-    if _is_executor(type(executor)):
+    if isinstance(executor, Executor):
         raise TypeError(
             f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
             f"give the class, or a function that makes one ({_place()})"
         )
     if isinstance(executor, type):
-        if not _is_executor(executor):
+        if not issubclass(executor, Executor):
             raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
         if not _takes(_signature(executor)):
             raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
     elif not callable(executor):
         raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_place()})")
     elif decorated or _needs_argument(executor):
-        return _handler_link(executor, names)
+        return _handler_call(executor, names)
     return _named(functools.partial(_run_made, executor), executor)
 
 
 def _needs_argument(function: Callable[..., object]) -> bool:
-    """Tell a handler from a factory. One that takes `*args` is a handler in a decorator that hides its signature."""
-    if _is_plain(function):
-        return bool(function.__code__.co_argcount)
+    """Tell a handler from a factory. A function that takes `*args` is a handler in a decorator without wraps."""
     signature = _signature(function)
     if signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
         return True
@@ -3394,57 +3108,52 @@ def _needs_argument(function: Callable[..., object]) -> bool:
 
 def _run_made(factory: Callable[[], object], context: WebContext) -> object:
     executor = factory()
-    if not _is_executor(type(executor)):
+    if not isinstance(executor, Executor):
         made = f"the factory {_place(factory)} made {_name(type(executor))}"
         raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
-    return _run_executor(cast(Executor, executor), context)
+    return _run_executor(executor, context)
 
 
-def _named(link: _Link, executor: Callable[..., object]) -> _Link:
-    return functools.update_wrapper(link, executor, updated=())
+def _named(call: _Call, executor: Callable[..., object]) -> _Call:
+    return functools.update_wrapper(call, executor, updated=())
 
 
-def _handler_link(handler: Callable[..., object], names: Sequence[str]) -> _Link:
-    """Return the call of a handler: `(context)` for any pattern, or `(context, ...)` with the names of its pattern.
+def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
+    """Return the call of a handler: it takes `(context)`, or `(context, ...)` with the pattern's names, or `**names`.
 
-    It may have further parameters with defaults: `lambda context, n=n: ...` in a loop cannot be called wrongly.
-    Anything else is a TypeError.
+    Further parameters need a default, as in `lambda context, n=n: ...`. Anything else is a TypeError.
     """
-    # `def hello(name)` for /hello/{name} has forgotten the context, and would be given it as the name.
-    mistakable = set(names) - {"context"}
-    if _is_plain(handler):
-        code = handler.__code__
-        found = code.co_varnames[1 : code.co_argcount]
-        if code.co_argcount and not found and code.co_varnames[0] not in mistakable:
-            return handler
-        if code.co_argcount and found == tuple(names):
-            if len(names) == 1:  # the usual case, and without unpacking it takes half the time
-                return _named(lambda context: handler(context, context._values[0]), handler)
-            return _named(lambda context: handler(context, *context._values), handler)
-    # A decorator made with functools.wraps shows the names of what it wraps, and takes them as it does.
-    signature, outside = _signature(handler), _signature(handler, follow_wrapped=False)
-    parameters = [] if signature is None else list(signature.parameters.values())[1:]
-    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if {p.name for p in named if p.default is p.empty} <= set(names):
-        # def user(context, id), in any order or with defaults; def user(context, **params)
-        if all(_takes(side, None, **dict.fromkeys(names)) for side in (signature, outside)):
-            return _named(lambda context: handler(context, **context.params), handler) if names else handler
-        # def user(context, id, /), and a decorator that shows nothing but *args
-        in_order = [p.name for p in named] in ([], list(names))
-        if in_order and all(_takes(side, None, *names) for side in (signature, outside)):
-            return _named(lambda context: handler(context, *context._values), handler)
-        # def page(context)
-        if not named and _takes(signature, None) and not (signature and mistakable & set(signature.parameters)):
-            return handler
+    # A decorator made with functools.wraps shows the names of the function in it, and must take them as well.
+    sides = _signature(handler), _signature(handler, follow_wrapped=False)
+    parameters = [] if sides[0] is None else list(sides[0].parameters.values())
+    own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    for p in own:
+        if p.name not in names and p.empty not in (p.default, p.annotation):
+            convert = getattr(p.annotation, "__name__", p.annotation)
+            raise TypeError(
+                f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
+                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
+            )
+    in_order = [p.name for p in own][: len(names)] in ([], list(names))
+    if names and in_order and all(_takes(side, None, *names) for side in sides):
+        return _named(lambda context: handler(context, *context._values), handler)
+    if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
+        return _named(lambda context: handler(context, **context.params), handler)
+    # `def hello(name)` for /hello/{name} has forgotten the context.
+    forgotten = parameters and parameters[0].name in set(names) - {"context"}
+    if not forgotten and not any(p.name in names for p in own) and all(_takes(side, None) for side in sides):
+        return handler
     takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
     raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
 
 
 # ---- the context -----------------------------------------------------------------------------------------------------
 #
-# One per request; handlers, executors and hooks get it as their first argument. Nothing that it holds refers back to
-# it, but for a stream or file until that is closed: reference counting frees a request as soon as it is over, and a
-# client cannot fill the memory with what waits for the garbage collector. It decides on nothing: the dispatcher does.
+# What does application code get? Every handler, executor and hook gets the context of its request as its first
+# argument: `context.request`, `context.response`, `context.params`, `context.state`, `context.session`.
+#
+# The context decides nothing; the dispatcher does. It holds no reference to itself, but for a stream or file until that
+# is closed: so the memory of a request is free as soon as the request is over.
 
 
 class WebContext:
@@ -3455,23 +3164,21 @@ class WebContext:
         "request": "The `Request`.",
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
-        "_halted": "Why no executor runs any more: _CANCELED, set by one, or _FAILED, by the error path; else 0.",
-        "_queue": "Executors that add_executor put behind the route's own.",
+        "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
+        "_saved": "The header fields before the running step, for Response._restore.",
         "_state": "The dict for the application, None until it asks for it.",
         "_values": "The path's parameters in the pattern's order; set by the match.",
     }
 
-    def _begin(self, app: WebApp, environ: _Environ) -> None:
+    def __init__(self, app: WebApp, environ: _Environ) -> None:
         self.app = app
-        self.request = Request()
-        self.request._begin(app, environ)
-        self.response = Response()
-        self.response._begin(self.request)
+        self.request = Request(app, environ)
+        self.response = Response(self.request)
         self.route: Route | None = None
         self._values: Sequence[Any] = ()
         self._state: dict[Any, Any] | None = None
-        self._queue: list[_Link] | None = None
-        self._halted = 0
+        self._chain: deque[_Call] | None = deque()
+        self._saved = self.response._save_headers()
 
     @property
     def params(self) -> dict[str, Any]:
@@ -3489,36 +3196,32 @@ class WebContext:
     def session(self) -> dict[str, Any]:
         """A dict of JSON values kept in a signed cookie between requests; the client can read it, and cannot change it.
 
-        A cookie that is missing, tampered with or older than `session_max_age` is an empty session. It is saved when
-        the response is sent, if it changed; emptied, its cookie is deleted. RuntimeError without a `secret_key`;
-        ValueError over http if `session_cookie` begins with `__Host-` or its like. A session that would need a cookie
-        of more than 4,093 bytes is a ValueError when sending, and what would come back as something else, such as a
-        date or a set, a TypeError; but a tuple comes back as a list, and every key as a str.
+        A cookie that is missing, tampered with or older than `session_max_age` is an empty session. The session is
+        saved when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
+        `secret_key`; ValueError over http if `session_cookie` begins with `__Host-` or its like. A session that needs a
+        cookie of more than 4,093 bytes is a ValueError when it is sent. A value that would come back as something else
+        (a date, a set, a key that is no str) is a TypeError; but a tuple comes back as a list.
         """
-        return _open_session(self)
+        return self.response._open_session()
 
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
-        """Queue an executor behind the rest of the route's: an instance, or whatever a route takes.
+        """Queue an executor behind the rest of the route's: an instance, or anything that a route takes.
 
-        One that is canceled drops it with the rest, also if its `on_cancel` is what queues it. TypeError for anything
-        else, RuntimeError once the route's executors have run, or something failed.
+        An executor that answers or is canceled drops the queue. TypeError for anything else, RuntimeError once the
+        route's executors have run, or something failed.
         """
-        if self.response.sent or self._halted == _FAILED:
+        if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
-        names = () if self.route is None else self.route._names
-        if _is_executor(type(executor)):
-            run: _Link = functools.partial(_run_executor, cast(Executor, executor))
+        if isinstance(executor, Executor):
+            self._chain.append(functools.partial(_run_executor, executor))
         else:
-            run = _link(executor, names)
-        if self._queue is None:
-            self._queue = []
-        self._queue.append(run)
+            self._chain.append(_make_call(executor, () if self.route is None else self.route._names))
 
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when the response has been sent or given up, the last registered first.
 
-        What it raises is logged, and the rest still run, also when it is KeyboardInterrupt or SystemExit, which pass
-        afterwards. TypeError for what cannot be called.
+        An exception of a callback is logged, and the rest still run. KeyboardInterrupt and SystemExit pass after that.
+        TypeError for a callback that cannot be called.
         """
         if not callable(callback):
             raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
@@ -3527,8 +3230,8 @@ class WebContext:
     def url(self, handler: object, /, **params: object) -> str:
         """Return the path of the route that `handler` answers, from SCRIPT_NAME on; further `params` become a query.
 
-        LookupError if no route has that handler with these parameters, ValueError for a value its pattern would not
-        match.
+        Parameters that are None are left out. LookupError if no route has that handler with these parameters,
+        ValueError for a value that its pattern would not match.
         """
         script_name = _as_path(_named_segments(self.request.environ.get("SCRIPT_NAME", "")))
         return _quote(script_name, _PATH_SAFE, "latin-1") + self.app._path_of(handler, params)
@@ -3536,12 +3239,17 @@ class WebContext:
 
 # ---- patterns and routes ---------------------------------------------------------------------------------------------
 #
-# A route is a method and a pattern with its executors. A pattern is a list of segments; patterns live in a tree, in
-# which a path finds the route that answers it. Nothing here knows of requests or responses: paths and methods are text.
+# Which route answers a path and a method? A route is a method and a pattern with its executors. Patterns live in a
+# tree, one node for each segment: "/users/{id:int}" is the node "users" and behind it the node of an integer.
+#
+#     router.match(["users", "7"], "GET")     the Route of /users/{id:int}, its values [7], and no methods
+#     router.match(["users", "7"], "PUT")     None, no values, and the methods that the path has: GET, HEAD
+#
+# Nothing here knows of requests or responses: paths and methods are text. A first reading may skip `look_up`.
 
 
 class Route:
-    """A method, a pattern, and what answers them. Made by `Scope.get` and its like."""
+    """A method, a pattern, and the handlers that answer them. Made by `Scope.get` and its like."""
 
     __slots__ = {
         "method": "A token; `*` for a mounted application, which takes every method.",
@@ -3550,9 +3258,9 @@ class Route:
         "handlers": "Its executors as they were given, the decorated handler last.",
         "_gives_way": "To another route of the same method and shape, instead of being an error beside it.",
         "_hooks": "Those of the scope and the scopes around it; set when the application is sealed.",
-        "_links": "What the dispatcher calls for each of the handlers.",
+        "_calls": "The calls that the dispatcher makes for each of the handlers.",
         "_names": "The pattern's parameters, in order.",
-        "_caller": "File and line that wrote it.",
+        "_place": "File and line that wrote it.",
     }
 
     def __init__(self, method: str, pattern: str, names: tuple[str, ...], scope: Scope, gives_way: bool) -> None:
@@ -3562,16 +3270,16 @@ class Route:
         self.scope = scope
         self.handlers: list[Any] = []
         self._names = names
-        self._links: list[_Link] = []
-        self._caller = _place()
+        self._calls: list[_Call] = []
+        self._place = _place()
         self._hooks = _NO_HOOKS
 
     def _append(self, executor: object, decorated: bool = False) -> None:
-        self._links.append(_link(executor, self._names, decorated))
+        self._calls.append(_make_call(executor, self._names, decorated))
         self.handlers.append(executor)
 
     def __repr__(self) -> str:
-        return f"<Route {self.method} {self.pattern} at {self._caller}>"
+        return f"<Route {self.method} {self.pattern} at {self._place}>"
 
 
 class _Hooks:
@@ -3592,14 +3300,21 @@ _NO_HOOKS = _Hooks(())
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
-_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, which is what a database's key does
+_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
 _FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
+_NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
-    """Split a pattern into (kind, text) of its segments; raise ValueError for one that means nothing."""
+    """Split a pattern into (kind, text) of its segments; raise ValueError for one that can match no path."""
+    found = _NO_PATH.search(pattern)
+    if found:
+        raise ValueError(
+            f"{pattern!r}: a pattern is a path without {found[0]}: segments are text or {{name}}, {{name:int}}, "
+            f"{{name:path}}; the query is context.request.query ({_place()})"
+        )
     segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
     if any(kind == _REST for kind, _ in segments[:-1]):
         raise ValueError(f"{pattern!r}: a path parameter must come last ({_place()})")
@@ -3630,10 +3345,8 @@ class _Node:
     """A node in the tree of patterns: where a walk stands after some segments."""
 
     __slots__ = (
-        "has_choice",  # whether integer or rest is there: a segment may then fit in two ways
-        "has_parameters",  # whether integer, name or rest is there
-        "integer",  # the node behind {name:int}
         "literals",  # segment to the node behind it
+        "integer",  # the node behind {name:int}
         "name",  # the node behind {name}
         "rest",  # the node behind {name:path}
         "routes",  # method to route, for the patterns that end here; HEAD falls to the route of GET
@@ -3644,7 +3357,6 @@ class _Node:
         self.integer: _Node | None = None
         self.name: _Node | None = None
         self.rest: _Node | None = None
-        self.has_choice = self.has_parameters = False
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
@@ -3654,60 +3366,49 @@ class _Node:
         slot = {_INT: "integer", _NAME: "name", _REST: "rest"}[kind]
         if getattr(self, slot) is None:
             setattr(self, slot, _Node())
-            self.has_parameters = True
-            self.has_choice = self.has_choice or kind != _NAME
         return cast(_Node, getattr(self, slot))
 
-    def add(self, routes: Sequence[Route]) -> None:
-        """Let `routes` end here; raise ValueError if another one of the same method does."""
-        for route in routes:
-            other = self.routes.get(route.method)
-            if other is not None and other.method == route.method and not (other._gives_way or route._gives_way):
+    def add(self, route: Route) -> None:
+        """Let `route` end here; raise ValueError if another one of the same method does."""
+        other = self.routes.get(route.method)
+        if other is not None and other.method == route.method:
+            if route._gives_way:
+                return
+            if not other._gives_way:
                 raise ValueError(
-                    f"{route.method} {route.pattern} ({route._caller}) is the same route as "
-                    f"{other.method} {other.pattern} ({other._caller})"
+                    f"{route.method} {route.pattern} ({route._place}) is the same route as "
+                    f"{other.method} {other.pattern} ({other._place})"
                 )
-        for route in routes:
-            if route._gives_way and route.method in self.routes:
-                continue
-            self.routes[route.method] = route
-            if route.method == "GET" and self.routes.get("HEAD", route).method == "GET":
-                self.routes["HEAD"] = route
+        self.routes[route.method] = route
+        if route.method == "GET" and self.routes.get("HEAD", route).method == "GET":
+            self.routes["HEAD"] = route
 
 
 class _Router:
-    """Finds the route of a path and a method. Knows nothing of requests.
-
-    Patterns live in a tree with a dictionary per segment, and whole literal paths in one more dictionary in front of
-    it. Joined regular expressions were slower by six times on the last of 180 routes, and generated code is hard to
-    trust.
-    """
+    """Finds the route of a path and a method."""
 
     def __init__(self) -> None:
         self._root = _Node()
         # Both by PATH_INFO as a server gives it: UTF-8 in the disguise of latin-1.
         self._literals: dict[str, _Node] = {}  # where a wholly literal path ends
-        self._parents: dict[str, _Node] = {}  # what a parameter stands behind, when all before it is literal
-        # Methods of literal paths that were asked for another one: a second 405 takes a seventh less.
-        self.refused: dict[str, tuple[str, ...]] = {}
+        self._parents: dict[str, _Node] = {}  # the node in front of a last parameter, if all before it is literal
 
-    def add(self, routes: Sequence[Route], segments: Sequence[tuple[str, str]]) -> None:
-        """Add all of `routes`, or raise ValueError and add none."""
-        node = self._root
-        parent = node
+    def add(self, route: Route, segments: Sequence[tuple[str, str]]) -> None:
+        """Add a route; ValueError if there is one of the same method and shape."""
+        node = parent = self._root
         for kind, text in segments:
             parent, node = node, node.child(kind, text)
-        node.add(routes)
-        kinds = [kind for kind, _ in segments]
-        if kinds.count(_LITERAL) == len(kinds):
+        node.add(route)
+        parameters = [kind for kind, _ in segments if kind != _LITERAL]
+        if not parameters:
             self._literals[_disguised(segments) or "/"] = node
-        elif kinds[-1] in (_NAME, _REST) and kinds.count(_LITERAL) == len(kinds) - 1:
+        elif len(parameters) == 1 and segments[-1][0] in (_NAME, _REST):
             self._parents[_disguised(segments[:-1])] = parent
 
-    def look_up(self, path: str, method: str) -> tuple[Route | None, tuple[Any, ...]]:
-        """Return what `match` would find, for a path that is literal, or but for its last segment: most paths are.
+    def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
+        """Find the route of a path that is literal, or literal but for its last segment; None if that is too simple.
 
-        It takes a fifth of the time. None if that is not enough to tell.
+        This is the short way for most requests. `match` would find the same route.
         """
         node = self._literals.get(path)
         if node is not None:
@@ -3719,76 +3420,45 @@ class _Router:
         child = node.rest if node.name is None else node.name
         return (None, ()) if child is None else (child.routes.get(method), (tail,))
 
-    def note_refusal(self, path: str, methods: Sequence[str]) -> None:
-        """Remember what `match` has found of a path, if that is literal: there are no more of them than routes."""
-        if path in self._literals:
-            self.refused[path] = tuple(methods)
-
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
-    # the path. Where the better choice leads nowhere, or to patterns without the method, the walk comes back and
-    # tries the next; so path and method match together, and OPTIONS /{rest:path} can serve every preflight.
+    # the path. If the better choice leads nowhere, or to patterns without the method, the walk comes back and tries the
+    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
     #
-    # The walk visits a node at most once, since a tree has one way to each: its cost is bounded by the patterns as
-    # written, however often it comes back, and by their depth when it does not; never by the number of routes beside
-    # its way, nor by what the client sends (a path longer than every pattern ends at the deepest). A function that
-    # calls itself for each choice took 15 to 70 % longer on deep paths of GitHub's interface.
+    # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
+    # patterns as written and not by the request, and its depth by the longest pattern.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
-        size = len(segments)
         methods: list[str] = []
-        waiting: list[tuple[_Node, int, list[Any], int | None]] = []  # choices not yet tried: node, depth, values, rest
-        node, depth = self._root, 0
-        values: list[Any] = []
-        rest: int | None = None  # the first segment of what a {name:path} takes
-        while True:
-            while depth < size:
-                segment = segments[depth]
-                child = node.literals.get(segment)
-                if child is None and not node.has_choice:
-                    child = node.name
-                    values.append(segment)
-                elif node.has_parameters:
-                    # The weakest choice is put down first, so that the best is taken up first.
-                    if node.rest is not None:
-                        waiting.append((node.rest, size, values.copy(), depth))
-                    if node.name is not None:
-                        waiting.append((node.name, depth + 1, [*values, segment], None))
-                    if node.integer is not None and _INTEGER.fullmatch(segment):
-                        waiting.append((node.integer, depth + 1, [*values, int(segment)], None))
-                if child is None:
-                    break
-                node = child
-                depth += 1
-            else:
-                route = node.routes.get(method) or node.routes.get("*")
-                if route is not None:
-                    if rest is not None:
-                        values.append("/".join(segments[rest:]))
-                    return route, values, methods
-                methods += node.routes
-            if not waiting:
-                return None, (), methods
-            node, depth, values, rest = waiting.pop()
+        route, values = self._walk(self._root, segments, 0, (), method, methods) or (None, ())
+        return route, values, methods
 
-
-def _fold(text: str) -> str:
-    """Return what all spellings of a name have in common that some file system takes for one."""
-    if text.isascii():
-        return text.lower()
-    from unicodedata import normalize
-
-    return normalize("NFKC", normalize("NFKC", text).casefold())
-
-
-def _folded(routes: Iterable[Route]) -> _Router:
-    """Return a router that finds `routes` by folded segments; of two that became one, the first."""
-    router = _Router()
-    for route in routes:
-        segments = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in _parse_pattern(route.pattern)]
-        with contextlib.suppress(ValueError):
-            router.add((route,), segments)
-    return router
+    def _walk(
+        self,
+        node: _Node,
+        segments: Sequence[str],
+        depth: int,
+        values: tuple[Any, ...],
+        method: str,
+        methods: list[str],
+    ) -> tuple[Route, tuple[Any, ...]] | None:
+        """Match the segments from `depth` on against the patterns behind `node`; note the methods of all that fit."""
+        if depth == len(segments):
+            methods += node.routes
+            route = node.routes.get(method) or node.routes.get("*")
+            return None if route is None else (route, values)
+        segment, found, behind = segments[depth], None, depth + 1
+        literal = node.literals.get(segment)
+        if literal is not None:
+            found = self._walk(literal, segments, behind, values, method, methods)
+        if found is None and node.integer is not None and _INTEGER.fullmatch(segment):
+            found = self._walk(node.integer, segments, behind, (*values, int(segment)), method, methods)
+        if found is None and node.name is not None:
+            found = self._walk(node.name, segments, behind, (*values, segment), method, methods)
+        if found is None and node.rest is not None:
+            rest = "/".join(segments[depth:])
+            found = self._walk(node.rest, segments, len(segments), (*values, rest), method, methods)
+        return found
 
 
 def _disguised(segments: Iterable[tuple[str, str]]) -> str:
@@ -3813,42 +3483,65 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
 
 # ---- files and mounts ------------------------------------------------------------------------------------------------
 #
-# Routes whose handlers are not the application's: the files below a directory, and other WSGI applications. They serve
-# what the router matched, and never anything outside of a directory that was named; what a client asks for is never a
-# 500. The hooks that ran are those of the route: where a file system or another application could take the path for one
-# of another route, it is a 404.
+# Which routes have handlers of this file's own? The files below a directory, and other WSGI applications.
+#
+#     app.static("/s", "public")     GET /s/a.txt    the file public/a.txt, as `Response.file` sends it
+#     app.mount("/m", other)         GET /m/x        other(...), with SCRIPT_NAME "/m" and PATH_INFO "/x"
+#
+# One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
+# than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
+# the real name of the file that was opened, must lead to the same route. Otherwise the hooks of another route might
+# have to run, and the answer is a 404. `_Gateway` is the server's side of PEP 3333: mounts, the test client and the
+# server share it. A first reading may skip `_fold` and `_shifted`.
 
-_IGNORES_CASE = _WINDOWS or sys.platform == "darwin"  # as nearly all directories there do; elsewhere few of them
-
-
-def _unambiguous_segments(context: WebContext, depth: int) -> list[str]:
-    """Return the segments that the router matched; raise NotFoundException if they could be read as others.
-
-    Whoever decodes %2F, decodes once more, or takes a backslash for a slash must come to the same route, and to the
-    same first `depth` segments. Dot segments would be resolved away, and a NUL is an end to some.
-    """
-    segments = context.request._segments()
-    path = _as_path(segments)
-    if path.count("/") > len(segments) or "/." in path or "\\" in path or "%" in path or "\0" in path:
-        for text in (path, urllib.parse.unquote(path)):
-            for reading in (text, text.replace("\\", "/")):
-                names = _named_segments(reading)
-                route = context.app._router.match(names, context.request.method)[0]
-                same = route is context.route and names[:depth] == segments[:depth]
-                if not same or "." in names or ".." in names or "\0" in reading:
-                    raise NotFoundException(f"a path that can be read in several ways: {path!r}")
-    if _IGNORES_CASE:
-        _refuse_other_case(context, segments)
-    return segments
+# Unicode calls these characters default ignorable: some file systems find a name with them and without them.
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+# A name that begins with a dot, or holds a slash, a backslash or a NUL; on Windows also a name that no file can have.
+_NOT_SERVED = re.compile(r"\.|.*[/\\\0]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
+_SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
+_PATH_SEGMENT = re.compile("[^/]+")
+_ONE_READING = re.compile(r"(?:/[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)+")  # a path that each file system reads in the same way
 
 
-def _refuse_other_case(context: WebContext, segments: Sequence[str]) -> None:
-    """Raise NotFoundException if for whoever ignores case the path is another route's."""
-    app = context.app
+def _fold(name: str) -> str:
+    """Return the same text for all names that some file system takes for one."""
+    if not name.isascii():
+        from unicodedata import normalize
+
+        name = _IGNORABLE.sub("", normalize("NFKC", normalize("NFKC", name).casefold()))
+    return name.lower().rstrip(". ") or name
+
+
+def _folded(app: WebApp) -> _Router:
+    """Return a router that finds the routes of `app` by folded segments; of two routes that became one, the first."""
+    router, is_other = _Router(), False
+    for route in app._routes:
+        segments = _parse_pattern(route.pattern)
+        folded = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments]
+        is_other |= folded != segments
+        with contextlib.suppress(ValueError):
+            router.add(route, folded)
+    return router if is_other else app._router
+
+
+def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
+    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
+    app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
-        app._folded_router = _folded(app._routes)
-    if app._folded_router.match([_fold(name) for name in segments], context.request.method)[0] is not context.route:
-        raise NotFoundException(f"but for its case another route's path: {segments!r}")
+        app._folded_router = _folded(app)
+    path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
+    if _ONE_READING.fullmatch(path) and app._folded_router is app._router:
+        return  # all readings are the one that led here
+    decoded = urllib.parse.unquote(path)
+    for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
+        names = [_fold(name) for name in _named_segments(reading)]
+        found = app._folded_router.match(names, context.request.method)[0]
+        same = found is not None and found.handlers == route.handlers and names[:depth] == prefix
+        if not same or "." in names or ".." in names or "\0" in reading:
+            raise NotFoundException(f"a path that can be read as another one: {path!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
@@ -3856,259 +3549,61 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     if not os.path.isdir(root):
         where = "" if os.path.isabs(directory) else f" in {os.getcwd()}"
         raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_place()})")
-    with contextlib.suppress(OSError):  # Windows opens no directory, and this one need not be readable
-        descriptor = os.open(root, os.O_RDONLY)
-        try:
-            root = _path_on_disk(root, descriptor)
-        finally:
-            os.close(descriptor)
     depth = len(scope._whole(prefix)[0])
-    known = _KnownFiles(root)
 
     def serve_file(context: WebContext) -> Response:
-        request, response = context.request, context.response
-        found = known.find(context, serve_file)
-        if found is not None:
-            return response._build(_UnopenedFile(found, context))
-        names = _unambiguous_segments(context, depth)[depth:]
-        if any(_NOT_SERVED.match(name) or (_WINDOWS and _NO_NAME_ON_WINDOWS.match(name)) for name in names):
-            raise NotFoundException(f"not a name to serve: {names!r}")
+        request, segments = context.request, context.request._segments()
         try:
-            file = _open_below(root, names, context)
+            return _build_below(context, depth, root, segments)
         except NotFoundException:
-            if not os.path.isdir(os.path.join(root, *names)):
+            names = segments[depth:]
+            if any(map(_NOT_SERVED.match, names)) or not os.path.isdir(os.path.join(root, *names)):
                 raise
-            names.append("index.html")
-            file = _open_below(root, names, context)
-            if not request.path.endswith("/"):
-                file.close()
-                # Links in the page are relative to what the browser takes for its directory.
-                return response.redirect(_with_slash(request), 301)
-        response._build_file(file)
-        known.note(request, names, file)
-        return response
+        response = _build_below(context, depth, root, [*segments, "index.html"])
+        # A browser resolves the links of the page against the path of the request, so it has to end with a slash.
+        return response if request.path.endswith("/") else response.redirect(_with_slash(request), 301)
 
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
 
 
-_NOT_SERVED = re.compile(r"\.|.*[/\\\0]", re.DOTALL)  # a name that begins with a dot, or holds one of these
+def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[str]) -> Response:
+    """Build a response from the file below `root` that `segments` name; NotFoundException if they name none.
 
-
-def _open_below(root: str, names: Sequence[str], context: WebContext) -> _FileBody:
-    """Open the file of just these `names` below `root`; raise NotFoundException if they lead to any other.
-
-    It is opened first and looked at then, so what is sent is what was looked at, whatever is exchanged meanwhile.
+    The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
+    _check_readings(context, depth, segments)
+    names = segments[depth:]
+    if any(map(_NOT_SERVED.match, names)):
+        raise NotFoundException(f"not a name to serve: {names!r}")
     try:
         file = _open_file(os.path.join(root, *names))
-        try:
-            _check_path_on_disk(file, root, names, context)
-        except BaseException:
-            file.close()
-            raise
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
-    except OSError as error:
-        _refuse_file(error)
-        raise
-    return file
+    response = context.response._build_file(file)  # now the request closes the file, even if a check fails
+    start, real = root.rstrip(os.sep) + os.sep, _real_path(file)
+    if not real.startswith(start):
+        raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
+    below = real[len(start) :].split(os.sep)
+    if below != names:  # a link, or another spelling
+        _check_readings(context, depth, [*segments[:depth], *below])
+    # A file system that finds the other case too may also know short names, which begin with no dot.
+    if any(map(_SHORT_NAME.fullmatch, names)) and os.path.lexists(os.path.join(root, *map(str.swapcase, names))):
+        raise NotFoundException(f"perhaps a short name: {names!r}")
+    return response
 
 
-def _check_path_on_disk(file: _FileBody, root: str, names: Sequence[str], context: WebContext) -> None:
-    path = str(file.path)
-    found = _path_on_disk(path, file.fileno())
-    if not found.startswith(root.rstrip(os.sep) + os.sep):
-        raise NotFoundException(f"a link that leads out of {root!r}: {path!r}")
-    # What differs is a link, or a name that is another one on the disk. Linux tells the names that it was asked for.
-    if found != path or not _IGNORES_CASE:
-        folder, respelled = root, False
-        for name in names:
-            respelled |= _may_be_respelled(folder, name)
-            folder += os.sep + name
-        if respelled:
-            _refuse_other_case(context, context.request._segments())
+def _real_path(file: _FileBody) -> str:
+    """Return where an open file lies, with links resolved.
 
-
-def _may_be_respelled(folder: str, name: str) -> bool:
-    """Tell whether `folder` may take another name for `name`; if so, NotFoundException unless it lists this one.
-
-    Where letters of the other case, or another form of Unicode, lead to something, whatever else may do so: short
-    names, names without their ends. Only a listing is sure, and takes long.
+    Linux tells it of the open file. Elsewhere `os.path.realpath` looks at the path once more, so a person who can
+    exchange links in the directory at just that moment can deceive this function there.
     """
-    others = _other_spellings(name)
-    tellable = others or (name.isascii() and "~" not in name and name[-1] not in ". ")
-    if tellable and not any(os.path.lexists(folder + os.sep + other) for other in others):
-        return False
-    if _unified(name) not in map(_unified, os.listdir(folder)):
-        raise NotFoundException(f"listed by another name in {folder!r}: {name!r}")
-    return True
-
-
-def _other_spellings(name: str) -> list[str]:
-    if name.isascii():
-        other = name.swapcase()
-        return [] if other == name else [other]
-    from unicodedata import normalize
-
-    forms = {os.fsdecode(os.fsencode(name).swapcase())}
-    forms.update(normalize(form, name) for form in ("NFC", "NFD", "NFKC", "NFKD"))
-    return list(forms - {name})
-
-
-def _unified(name: str) -> str:
-    """Return a name in the one form of Unicode that is compared: macOS has kept names in another than they came in."""
-    if name.isascii():
-        return name
-    from unicodedata import normalize
-
-    return normalize("NFC", name)
-
-
-def _path_on_disk(path: str, descriptor: int) -> str:
-    """Return where what was opened as `path` lies, links resolved; OSError if that cannot be told.
-
-    Linux and macOS know it. Elsewhere the path is looked at again, and whoever exchanges a link just between may
-    deceive us.
-    """
-    if sys.platform == "darwin":
-        import fcntl
-
-        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).partition(b"\0")[0])
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # no /proc
-            return os.readlink(f"/proc/self/fd/{descriptor}")
-    real = os.path.realpath(path)
-    if not _WINDOWS and not os.path.samestat(os.stat(real), os.fstat(descriptor)):
-        raise FileNotFoundError(errno.ENOENT, "exchanged while it was opened", path)
-    return real
-
-
-# What is known of files. A path that has led to a file, past all the guards and over no link, does so again as long as
-# neither the file nor a directory above it, up to the root, has changed: another link, file or directory, mode, entry
-# or spelling gives one of them another number, or another time of its last change, which nobody can set. To look at
-# them takes a fifth of the time of the guards, and a file that the client has need not be opened.
-
-_MOST_KNOWN_FILES = 256  # of each `static`
-_facts = operator.attrgetter("st_mode", "st_ino", "st_dev", "st_size", "st_mtime_ns", "st_ctime_ns")
-
-
-class _KnownFile:
-    """A file that a path has led to."""
-
-    __slots__ = (
-        "names",  # below the root
-        "info",  # what was told of it when it was open
-        "content_type",
-        "way",  # the root, the directories down to the file, and the file
-        "facts",  # of each of them
-        "seen",  # when it was there the last time: just before it was looked at
-    )
-
-    def __init__(self, root: str, names: Sequence[str], file: _FileBody) -> None:
-        """Look at all that lies on the way; OSError if there is not all of it any more."""
-        self.names = names
-        self.info = file.info
-        self.content_type = _content_type(os.path.splitext(file.path)[1])
-        self.way = list(itertools.accumulate(names, os.path.join, initial=root))
-        self.facts = [_facts(os.lstat(path)) for path in self.way]
-        self.seen = 0.0
-
-    def is_sound(self) -> bool:
-        """Tell whether no link was put on the way before it was looked at, nor another file at its end."""
-        folders = all(stat.S_ISDIR(mode) for mode, *_ in self.facts[:-1])
-        return folders and self.facts[-1] == _facts(self.info)
-
-    def is_there(self, arrived: float | None) -> bool:
-        """Tell whether nothing had changed at some moment since the request arrived, if it is known when it did.
-
-        So one look answers all that a server finds waiting at a time, and it takes as long as the rest of a 304.
-        """
-        if arrived is not None and self.seen > arrived:
-            return True
-        now = time.monotonic()
-        try:
-            there = list(map(_facts, map(os.lstat, self.way))) == self.facts
-        except OSError:
-            return False
-        if there:
-            self.seen = now
-        return there
-
-    def open(self, context: WebContext) -> _FileBody:
-        """Open the file; what is in its place by now has to pass the guards."""
-        with contextlib.suppress(OSError, NotFoundException):
-            file = _FileBody(self.way[-1])
-            if _facts(file.info) == self.facts[-1]:
-                return file
-            file.close()
-        return _open_below(self.way[0], self.names, context)
-
-
-class _KnownFiles:
-    """The files that were asked for lately, by method and PATH_INFO."""
-
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._files: dict[tuple[str, str], _KnownFile | None] = {}  # None: asked for once, or changed since
-
-    def find(self, context: WebContext, handler: object) -> _KnownFile | None:
-        """Return the file with which `handler` answers a request, None if that is to be found out."""
-        request = context.request
-        known = self._files.get((request.method, request.environ.get("PATH_INFO", "")))
-        # With a slash inside of a segment it is another path.
-        if known is None or "%2F" in (request._target or "").upper():
-            return None
-        return known if known.is_there(_arrival(context, handler)) else None
-
-    def note(self, request: Request, names: Sequence[str], file: _FileBody) -> None:
-        """Remember the file that answers a request, from the second one on: among many, most are asked for once."""
-        asked = request.method, request.environ.get("PATH_INFO", "")
-        if len(asked[1]) > 256:
-            return
-        if self._files.pop(asked, self) is not None:
-            if len(self._files) >= _MOST_KNOWN_FILES:
-                self._files.clear()
-            self._files[asked] = None
-            return
-        with contextlib.suppress(OSError):
-            known = _KnownFile(self._root, names, file)
-            if known.is_sound():
-                self._files[asked] = known
-
-
-def _arrival(context: WebContext, handler: object) -> float | None:
-    """Return by when a request had arrived, None if nobody tells, or if the application ran before `handler` did.
-
-    What a hook has written, or has waited for, is what the answer to the same request must tell of.
-    """
-    route = cast(Route, context.route)
-    if context.app._has_on_request or route._hooks.before or route.handlers[0] is not handler:
-        return None
-    tell: Callable[[object, _Environ], float | None] | None = context.request.environ.get("webapp.arrived")
-    return None if tell is None else tell(context.app, context.request.environ)
-
-
-class _UnopenedFile(_Content):
-    """A known file, which is opened if the client does not have it."""
-
-    __slots__ = ("_context", "_known")
-
-    def __init__(self, known: _KnownFile, context: WebContext) -> None:
-        self.content_type = known.content_type
-        self._known = known
-        self._context = context
-
-    def begin(self, response: Response, giver: object) -> bytes | _FileBody:
-        """Tell the client that it has the file, or open it."""
-        context = self._context
-        del self._context  # it holds the response, which holds this: only a collector of garbage would free them
-        if _describe_file(response, self._known.info):
-            return b""
-        file = self._known.open(context)
-        response._request._close_with(file.close)
-        return _File(file, self.content_type).begin(response, giver)
+    try:
+        return os.readlink(f"/proc/self/fd/{file.fileno()}")
+    except OSError:
+        return os.path.realpath(file.path)
 
 
 def _with_slash(request: Request) -> str:
@@ -4119,18 +3614,18 @@ def _with_slash(request: Request) -> str:
 
 
 def _mistaken(app: object) -> str:
-    """Return what was given for a WSGI application (PEP 3333), and what to give; "" if it may be one."""
+    """Return why `app` is no WSGI application (PEP 3333) and what to give; "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
     try:
-        if _takes_count(app, 2):
+        if _takes(_signature(app), None, None):
             return ""
     except TypeError:
         return f"{name} is async, an ASGI application, and this takes WSGI"
     if isinstance(app, type):
         return f"{name} is a class: give an application made of it, {name}()"
-    if _takes_count(app, 0):
+    if _takes(_signature(app)):
         return f"{name} takes no arguments: give the application that it makes, {name}()"
     return f"{name} takes no (environ, start_response), as a WSGI application does"
 
@@ -4142,8 +3637,18 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _unambiguous_segments(context, depth)
-        _run_mounted(wsgi_app, _shifted(context.request.environ, depth), context.response)
+        _check_readings(context, depth, context.request._segments())
+        gateway, response = _Gateway(), context.response
+        result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
+        response._close_later(result)
+        body = gateway.body(result, context.request.method)
+        first = next(body, b"")
+        status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
+        response.code(int(status[:3]))
+        for name, value in headers:
+            if name.lower() not in _NOT_OURS:  # old applications say Connection: close, which is harmless
+                response.add_header(name, value)
+        response.stream(itertools.chain((first,), body))
 
     scope._register(("*",), prefix, (run_mounted,))
     scope._register(("*",), prefix + "/{path:path}", (run_mounted,))
@@ -4152,14 +3657,10 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 def _shifted(environ: _Environ, depth: int) -> _Environ:
     """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
 
-    What they are together never begins with two slashes: that would be a host, in whatever link is made of it.
+    The new SCRIPT_NAME never begins with two slashes, because a link made of it would then name a host.
     """
     path = environ.get("PATH_INFO", "")
-    end = 0
-    for _ in range(depth):
-        while path.startswith("/", end):
-            end += 1
-        end = path.find("/", end) if "/" in path[end:] else len(path)
+    end = [0, *(segment.end() for segment in _PATH_SEGMENT.finditer(path))][depth]
     script_name, path = environ.get("SCRIPT_NAME", "") + path[:end], path[end:]
     if "//" in script_name or script_name == "/":
         script_name = _as_path(_named_segments(script_name))
@@ -4168,26 +3669,11 @@ def _shifted(environ: _Environ, depth: int) -> _Environ:
     return {**environ, "SCRIPT_NAME": script_name, "PATH_INFO": path}
 
 
-def _run_mounted(wsgi_app: _WSGIApplication, environ: _Environ, response: Response) -> None:
-    """Build the response of which a mounted application gives the parts."""
-    gateway = _Gateway()
-    result = wsgi_app(environ, gateway.start_response)
-    response._close_later(result)
-    body = gateway.body(result)
-    first = next(body, b"")
-    status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
-    response.code(int(status[:3]))
-    for name, value in headers:
-        if name.lower() not in _NOT_OURS:  # old applications say Connection: close, and mean no harm
-            response.add_header(name, value)
-    response.stream(itertools.chain((first,), body))
-
-
 class _Gateway:
-    """One run of a WSGI application: the server's side of PEP 3333, for whoever passes its answer on."""
+    """One run of a WSGI application: the server's side of PEP 3333."""
 
     head: tuple[str, list[tuple[str, str]]] | None = None  # status line and header fields
-    headers_sent = False  # with the first byte of the body the head has left, and can be replaced no more
+    headers_sent = False  # the head leaves with the first byte of the body, and cannot be replaced then
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -4195,7 +3681,7 @@ class _Gateway:
     def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Callable[[bytes], None]:
-        """Take the head; RuntimeError for a second one that is not for a failure."""
+        """Take the head; RuntimeError for a second head without exc_info."""
         try:
             if exc_info is not None and self.headers_sent:
                 raise exc_info[1].with_traceback(exc_info[2])
@@ -4211,33 +3697,48 @@ class _Gateway:
         self.headers_sent = self.headers_sent or bool(data)
         self._written.append(data)
 
-    def body(self, result: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield what was written and what `result` gives, nothing empty; RuntimeError for a body without a head.
+    def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
+        """Yield the blocks that were written and those of `result`, without empty ones; the caller closes `result`.
 
-        The head is there as soon as the first of it is. To close `result` is left to whoever has it.
+        `head` is set before the first block is yielded. RuntimeError for a body without a head, and for a body that is
+        not as long as its Content-Length says.
         """
+        sent = 0
+        announced: int | None = None
         for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
+            if not sent:
+                announced = _announced_length(self.head, method)
             self.write(chunk)
             written, self._written = self._written, []
-            yield from filter(None, written)
+            for block in filter(None, written):
+                sent += len(block)
+                if announced is not None and sent > announced:
+                    raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server refuses it")
+                yield block
+        if announced is not None and sent < announced:
+            raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server cuts the connection")
+
+
+def _announced_length(head: tuple[str, list[tuple[str, str]]], method: str) -> int | None:
+    """Return the length of the body that a head announces, None for none or for a response that has no body."""
+    if method == "HEAD" or head[0][:3] in ("204", "304"):
+        return None
+    lengths = [value for name, value in head[1] if name.lower() == "content-length"]
+    return int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
 
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
 #
-# A scope is a block of routes and of hooks, which apply to the routes in the block. Everything that can be known before
-# a request is worked out when it is declared, mistakes included. Every message about a declaration ends with the file
-# and line that wrote it. Nothing here runs a hook or a handler.
-
-
-def _check_hook(hook: Callable[..., object], kind: str, arguments: str) -> None:
-    """Raise TypeError unless `hook` can be called with that many positional arguments."""
-    if not callable(hook) or isinstance(hook, type):
-        every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-        raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
-    if not _takes_count(hook, arguments.count(",") + 1):
-        raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
+# Which hooks run for a route? A scope is a block of routes and hooks. A hook applies to the routes written in its block
+# and in the blocks inside it, and to no other route.
+#
+#     with app.path("/admin") as admin:      a scope inside the application, which is the outermost scope
+#         admin.before(only_staff)           runs for /admin/users, not for /admin-guide, nor in another path("/admin")
+#         admin.get("/users", list_users)
+#
+# A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
 
 
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
@@ -4246,7 +3747,7 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 
 
 class Scope:
-    """A block of routes and hooks: what is attached to it applies to the routes written in it and in blocks inside it.
+    """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
 
     Made by `path`, on an application or on another scope. Two calls make two scopes, even with one prefix: neither's
     hooks reach the other's routes. Hooks apply to routes written above them too. After the first request every
@@ -4259,7 +3760,7 @@ class Scope:
 
     In a route, `executors` are run in order, then the decorated handler: Executor subclasses, factories that need no
     argument, or handlers, which take `(context)`, or `(context, ...)` with exactly the pattern's names; anything else
-    is a TypeError. What each of them returns is sent, unless it is None; that ends the route.
+    is a TypeError. The first of them that answers ends the route (see `before`).
     """
 
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
@@ -4269,6 +3770,7 @@ class Scope:
         self._before: list[Callable[..., object]] = []
         self._after: list[Callable[..., object]] = []
         self._error: list[Callable[..., object]] = []
+        self._is_empty = True  # nothing was declared in it
 
     # Routes.
 
@@ -4293,7 +3795,7 @@ class Scope:
         return self._register(("DELETE",), pattern, executors)
 
     def head(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for HEAD, in place of what GET's would answer; return a decorator for its handler."""
+        """Register a route for HEAD, in place of GET's answer without its body; return a decorator for its handler."""
         return self._register(("HEAD",), pattern, executors)
 
     def options(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
@@ -4313,13 +3815,8 @@ class Scope:
             raise TypeError(
                 f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})"
             )
-        usual = isinstance(method, str) and method.upper() in (*_METHODS, "CONNECT", "TRACE")
-        if (
-            not isinstance(method, str)
-            or not _TOKEN.fullmatch(method)
-            or method == "*"
-            or (usual and method != method.upper())
-        ):
+        is_token = isinstance(method, str) and method != "*" and _TOKEN.fullmatch(method)
+        if not is_token or (method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE")):
             raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
         return self._register((method,), pattern, executors)
 
@@ -4327,14 +3824,14 @@ class Scope:
         self, methods: Sequence[str], pattern: str, executors: Sequence[object], *, gives_way: bool = False
     ) -> Callable[[_Handler], _Handler]:
         app = self._app
-        app._refuse_if_sealed()
+        self._begin_declaration()
         segments, whole = self._whole(pattern)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
         routes = [Route(method, whole, names, self, gives_way) for method in methods]
         for route in routes:
             for executor in executors:
                 route._append(executor)
-        app._router.add(routes, segments)
+            app._router.add(route, segments)
         app._routes += routes
 
         def append(handler: _Handler) -> _Handler:
@@ -4345,11 +3842,16 @@ class Scope:
 
         return append
 
+    def _begin_declaration(self) -> None:
+        self._app._refuse_if_sealed()
+        self._is_empty = False
+
     def _whole(self, pattern: str) -> tuple[list[tuple[str, str]], str]:
         """Return segments and text of a pattern with the prefixes of this scope."""
         if not isinstance(pattern, str):
             decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
             raise TypeError(f"a pattern is a str, not {_value(pattern)}{decorated} ({_place()})")
+        _parse_pattern(pattern)  # before the prefix may hide a mistake in it, as in "/api" + "http://..."
         whole = "/" + "/".join(filter(None, f"{self._prefix}/{pattern}".split("/")))
         return _parse_pattern(whole), whole
 
@@ -4358,29 +3860,42 @@ class Scope:
     def path(self, prefix: str, block: Callable[[Scope], object] | None = None) -> Scope:
         """Return a new scope inside this one: for `with scope.path("/admin") as admin:`, or call `block` with it.
 
-        `prefix` is a pattern without `{name:path}`; it may be "".
+        `prefix` is a pattern without `{name:path}`; it may be "". A `with` block that declares nothing is a
+        RuntimeError, because its author has declared on another scope.
         """
-        self._app._refuse_if_sealed()
+        self._begin_declaration()
         segments, whole = self._whole(prefix)
         if any(kind == _REST for kind, _ in segments):
             raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_place()})")
         scope = Scope(self._app, self, whole)
         if block is not None:
+            if not callable(block) or not _takes(_signature(block), scope):
+                raise TypeError(
+                    f"path({prefix!r}, block) calls block(scope), which {_value(block)} does not take; "
+                    f"mount({prefix!r}, application) serves another WSGI application ({_place()})"
+                )
             block(scope)
         return scope
 
     def __enter__(self) -> Scope:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        return None
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        if kind is None and self._is_empty:
+            raise RuntimeError(
+                f"nothing was declared in the block {self._prefix or '/'!r}: write "
+                f"`with app.path({self._prefix or '/'!r}) as block:` and declare with @block.get(...) ({_place()})"
+            )
 
     # Hooks.
 
     def before(self, hook: _Hook) -> _Hook:
-        """Attach `hook(context)`, to run before the executors; outer blocks first.
+        """Attach `hook(context)`, to run before the executors; outer blocks first. A guard is such a hook.
 
-        If it sends, neither later before hooks nor the executors run; after hooks do.
+        A hook that has answered ends the request: neither later before hooks nor the executors run; after hooks do.
+        It has answered if it sent, if it returned a value, if it left a status of 300 or more (as `redirect` does), or
+        if it returned the response with a body or with a status that was set. Headers, cookies, a 2xx status and a
+        body that was built but not returned do not end the request.
         """
         self._attach(self._before, hook, "before", "context")
         return hook
@@ -4388,7 +3903,7 @@ class Scope:
     def after(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, to run once the response is sent, also after an error; inner blocks first.
 
-        It may still add headers. What it raises is logged and changes nothing.
+        It may still add headers. Its exception is logged and changes nothing.
         """
         self._attach(self._after, hook, "after", "context")
         return hook
@@ -4397,8 +3912,8 @@ class Scope:
         """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
 
         The status is already on the response. A hook that builds a body leaves outer hooks their turn, one that sends
-        does not. What it raises is logged and changes nothing. When no route matched, those of the application itself
-        run.
+        does not. Its own exception is logged and changes nothing. When no route matched, the hooks of the application
+        itself run.
         """
         self._attach(self._error, hook, "error", "context, cause, status_code")
         return hook
@@ -4406,15 +3921,19 @@ class Scope:
     def _attach(
         self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
     ) -> None:
-        self._app._refuse_if_sealed()
-        _check_hook(hook, kind, arguments)
+        self._begin_declaration()
+        if not callable(hook) or isinstance(hook, type):
+            every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
+            raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
+        if not _takes(_signature(hook), *arguments.split(", ")):
+            raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
         hooks.append(hook)
 
     def _inside_out(self) -> list[Scope]:
         """Return this scope and those around it, innermost first."""
         return [self, *(() if self._parent is None else self._parent._inside_out())]
 
-    # What is not a handler.
+    # Routes whose handlers are not the application's own.
 
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
@@ -4442,114 +3961,168 @@ class Scope:
 # ---- the log ---------------------------------------------------------------------------------------------------------
 #
 # What does the person read who watches over an application? One record for each failure, with the stack trace from
-# where it left this file. A client's text stands in a record only escaped: in its message, its arguments, its `extra`
-# and in the stack trace. The exception object itself stays as it is.
+# where it left this file, and above the trace a line that names the hook or the route. A client's text stands in a
+# record only escaped: in its message, its arguments, its `extra` and in the trace. The exception stays as it is.
+#
+#     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
-
-def _below(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from where it has left this file, None if it never did."""
-    while trace is not None and trace.tb_frame.f_globals is globals():
-        trace = trace.tb_next
-    return trace
+_FILE = _place.__code__.co_filename
+_LONGEST_REASON = 200  # characters; an access line is read at a glance
+_CAUSED = "The above exception was the direct cause of the following exception:"
+_DURING = "During handling of the above exception, another exception occurred:"
 
 
 def _report(
     level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
 ) -> None:
-    """Log, and never raise: a broken log handler must not cost the client its response.
-
-    The stack trace begins where it has left this file, for what matters at two in the morning is the application.
-    `where` is a line above it.
-    """
+    """Log, and never raise: a broken log handler must not cost the client its response."""
     try:
-        log = _LOG
-        if not log.isEnabledFor(level):
+        if not _LOG.isEnabledFor(level):
             return
         caller = sys._getframe(1)
         code = caller.f_code
-        trace = None if error is None else (type(error), error, _below(error.__traceback__) or error.__traceback__)
-        record = log.makeRecord(
-            log.name, level, code.co_filename, caller.f_lineno, message, arguments, trace, code.co_name
+        info = None
+        if error is not None:
+            info = type(error), error, _outside(error.__traceback__) or error.__traceback__
+        record = _LOG.makeRecord(
+            _LOG.name, level, code.co_filename, caller.f_lineno, message, arguments, info, code.co_name
         )
-        vars(record).update(extra)  # given to makeRecord, one that a record factory has set already would be an error
-        if trace is not None:
-            # Where formatters keep what they have made of exc_info. All of logging's print it if it is there already.
+        vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
+        if error is not None:
             lines = [where] if where else []
-            record.exc_text = "\n".join(map(_printable, lines + _trace_lines(*trace)))
-        log.handle(record)
+            try:
+                lines += _format_trace(traceback.TracebackException(type(error), error, error.__traceback__))
+            except Exception:  # out of memory, or too deep in recursion
+                lines.append(f"{_value(error, 200)}, whose stack trace cannot be shown")
+            record.exc_text = "\n".join(map(_printable, lines))  # logging.Formatter prints it unchanged if it is set
+        _LOG.handle(record)
     except Exception:
         return
 
 
-def _trace_lines(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> list[str]:
-    try:
-        return list(_lines_of(traceback.TracebackException(kind, error, trace)))
-    except Exception:  # out of memory, or too deep in recursion for the many calls of that
-        return [f"{_value(error)}, whose stack trace cannot be shown"]
+def _forget_earlier(error: BaseException) -> None:
+    """Cut from a traceback the frames of earlier requests.
 
-
-_FILE = _place.__code__.co_filename
-_CAUSED = "The above exception was the direct cause of the following exception:"
-_DURING = "During handling of the above exception, another exception occurred:"
-
-
-def _lines_of(found: traceback.TracebackException) -> Iterator[str]:
-    """Yield what Python prints of an exception, each message as one line with its line ends in it.
-
-    A message, a note, or the source that a SyntaxError shows, may be a client's: its line ends must not make what looks
-    like a frame, or like another record.
+    An application may raise one exception object for many requests. Python adds the frames of each raise to those
+    before, and all of them would stay in memory.
     """
-    chain = [found]
-    while (earlier := _earlier(chain[-1])) is not None:
-        chain.append(earlier)
-    for depth, each in reversed(list(enumerate(chain))):
+    trace = error.__traceback__
+    first = None if trace is None else trace.tb_frame.f_code
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code is first:
+            trace.tb_next = None
+        trace = trace.tb_next
+
+
+def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
+    """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
+
+    A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
+    make a line that looks like a frame, or like another record.
+    """
+    chain: list[tuple[traceback.TracebackException, str]] = [(found, "")]
+    while chain[-1][0].__cause__ or (chain[-1][0].__context__ and not chain[-1][0].__suppress_context__):
+        cause, context = chain[-1][0].__cause__, chain[-1][0].__context__
+        chain.append((cause, _CAUSED) if cause else (cast(traceback.TracebackException, context), _DURING))
+    for each, link in reversed(chain):
         own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, each.stack))
         if own < len(each.stack):
             del each.stack[:own]
         if each.stack:
             yield "Traceback (most recent call last):"
         for frame in each.stack.format():
-            # The line that was running, and the marks below it, are indented; a line end in a file's name is not that.
+            # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
             yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
         for number, line in enumerate(each.format_exception_only()):
             yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
         for inner in getattr(each, "exceptions", None) or ():  # of an ExceptionGroup
-            yield from ("  | " + line for line in _lines_of(inner))
-        if depth:
-            yield from ("", _CAUSED if chain[depth - 1].__cause__ is each else _DURING, "")
+            yield from ("  | " + line for line in _format_trace(inner))
+        if link:
+            yield from ("", link, "")
 
 
-def _earlier(found: traceback.TracebackException) -> traceback.TracebackException | None:
-    if found.__cause__ is not None or found.__suppress_context__:
-        return found.__cause__
-    return found.__context__
+def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
+    """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
+    request = context.request
+    if status >= 500:
+        where = _handled_by(context, cause)
+        _report(logging.ERROR, "%s %s: %d", repr(request.method), repr(request.path), status, error=cause, where=where)
+    elif _LOG.isEnabledFor(logging.DEBUG):
+        shown = _value(cause, 1000)
+        _report(logging.DEBUG, "%s %s: %d %s", repr(request.method), repr(request.path), status, shown)
+
+
+def _why(cause: Exception) -> str:
+    """Return on one line why a request failed: the message of the exception, or the place that raised it."""
+    name = _name(type(cause))
+    try:
+        text = str(cause.message if isinstance(cause, HttpException) else cause)
+    except Exception:  # of a __str__ that fails
+        text = ""
+    trace = _outside(cause.__traceback__) or cause.__traceback__
+    if not text and trace is not None:
+        while trace.tb_next is not None:
+            trace = trace.tb_next
+        text = f"{name} raised at {os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
+    elif not text:  # the dispatcher has made it without raising it
+        text = f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
+    elif not isinstance(cause, HttpException):
+        text = f"{name}: {text}"
+    return _printable(text[:_LONGEST_REASON])
+
+
+def _handled_by(context: WebContext, cause: Exception) -> str:
+    """Name the route of a failure that has no frame of the application, as when a document is encoded; else ""."""
+    route, trace = context.route, cause.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, "json", "json.encoder"):
+        trace = trace.tb_next
+    if trace is not None or route is None:
+        return ""
+    return f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
 
 
 def _list_attributes(error: AttributeError) -> None:
-    """Let an error about an object of this file say what that has; which it was, Python tells since 3.10."""
+    """Let an error about an object of this file list its attributes; since 3.10 Python tells the object."""
     kind = type(getattr(error, "obj", None))
     if kind.__module__ == __name__:
         error.args = (f"{error}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
 
 
+def _note_nothing(request: Request, route: Route) -> None:
+    """Log for debugging that a GET built nothing; an author who means it sets 204, or builds an empty body."""
+    if route.method == "GET":
+        handler = route.handlers[-1]
+        said = "%s built nothing and returned None: is a return missing?"
+        asked = repr(request.method), repr(request.path)
+        _report(logging.DEBUG, "%s %s: 204, " + said, *asked, _place(handler))
+        _observer(request.environ).explain(said % _name(handler))
+
+
 # ---- the application -------------------------------------------------------------------------------------------------
 #
-# One path leads through the framework, and it stands here whole. A subclass of WebApp may override three methods,
-# on_request, on_complete and resolve_status_code; whoever tries to override another one hears of it when the class is
-# made. The dispatcher knows nothing of sockets, and of its server nothing but what PEP 3333 says and the names in the
-# environment that begin with "webapp.", which any server may leave out.
+# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
+#
+#     match       find the route; on_request may answer            _match
+#     before      outermost block first; a guard may answer        _respond
+#     executors   then the handler                                 _respond
+#     failure     resolve, log, undo, error hooks, default body    _answer_failure
+#     after       innermost block first                            _run_after
+#     hand over   status, headers and body go to the server        Response._hand_over
+#     complete    close files and streams, then on_complete        _complete
+#
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
+# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
 
-# "An exception occurred in the error handler": the words that whoever watches the log looks for. Logged for after
-# hooks, on_close callbacks and on_complete too; traceback and `extra` tell which.
+# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
+# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
-# What the line below it calls them.
 _STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
 
 
 class _SentStream:
     """A streamed body as the server iterates over it. Closing it completes the request, however far it came.
 
-    What it draws from is asked no more once it has ended, failed or was closed, however often the server asks.
+    It never calls next() again on an iterator that has ended, failed or was closed.
     """
 
     __slots__ = ("_chunks", "_complete", "_context")
@@ -4568,9 +4141,9 @@ class _SentStream:
         except StopIteration:
             raise
         except Exception as cause:
-            # The server breaks the connection off: the client must not take what it has for the whole.
+            # The server breaks the connection off, so that the client does not take a part for the whole.
             observer = _observer(self._context.request.environ)
-            if observer.unanswered(cause):  # else it comes from a mounted application, which has logged it
+            if observer.unanswered(cause):  # else a mounted application has logged it
                 _log_failure(self._context, cause, 500)
                 observer.explain(_why(cause))
             raise
@@ -4580,71 +4153,6 @@ class _SentStream:
         self._chunks = iter(())
         if complete is not None:
             complete(self._context)
-
-
-def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
-    """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
-    if status >= 500:
-        asked = map(repr, _asked(context.request))
-        _report(logging.ERROR, "%s %s: %d", *asked, status, error=cause, where=_handled_by(context, cause))
-    elif _LOG.isEnabledFor(logging.DEBUG):  # or nobody can have asked for it
-        _report(logging.DEBUG, "%s %s: %d %s", *map(repr, _asked(context.request)), status, _value(cause))
-
-
-def _asked(request: Request) -> tuple[str, str]:
-    """Return method and path for the log, which is to escape them."""
-    try:
-        return str(request.method), str(request.path)
-    except Exception:  # the application has made something else of its environ
-        return "?", "?"
-
-
-def _why(cause: Exception) -> str:
-    """Return on one line why a request failed: the message of the exception, or the place that raised it."""
-    name = _name(type(cause))
-    try:
-        text = str(cause.message if isinstance(cause, HttpException) else cause)
-    except Exception:  # of a __str__ that fails
-        text = ""
-    if isinstance(cause, HttpException):
-        if cause.__traceback__ is None and not text:
-            # The dispatcher did not raise it: the router found no route.
-            allow = getattr(cause, "allow", None)
-            return f"only for {', '.join(allow)}" if allow else "no such route"
-        reason = text or f"{name} raised at {_raised_at(cause)}"
-    else:
-        reason = f"{name}: {text}" if text else f"{name} raised at {_raised_at(cause)}"
-    return _printable(reason[:_LONGEST_REASON])
-
-
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
-
-
-def _raised_at(cause: Exception) -> str:
-    trace = _below(cause.__traceback__) or cause.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "?" if trace is None else f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
-
-
-def _handled_by(context: WebContext, cause: Exception) -> str:
-    """Name the route of a failure that no frame of the application is in, as where a document is encoded; else ""."""
-    route, trace = context.route, cause.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, "json", "json.encoder"):
-        trace = trace.tb_next
-    if trace is not None or route is None or not route.handlers:
-        return ""
-    return f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
-
-
-def _note_nothing(request: Request, route: Route) -> None:
-    """Say for debugging that nothing was built for a GET: who means it sets the 204, or builds an empty body."""
-    if route.method != "GET":
-        return
-    said = "%s built nothing and returned None: is a return missing?"
-    handler = route.handlers[-1]
-    _report(logging.DEBUG, "%s %s: 204, " + said, *map(repr, _asked(request)), _place(handler))
-    _observer(request.environ).explain(said % _name(handler))
 
 
 def _is_same(handler: object, other: object) -> bool:
@@ -4658,11 +4166,12 @@ def _check_limit(name: str, value: int) -> int:
     return value
 
 
+
 class WebApp(Scope):
     """An application: the outermost scope, and a WSGI application (PEP 3333).
 
     `secret_key` signs sessions: str or bytes, or a list of them, of which the first signs and all verify, so that
-    keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits what is read of a body,
+    keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits the body of a request,
     `max_form_memory` (bytes) a JSON document, a urlencoded form, and all fields of a multipart form that are no files,
     `max_fields` the fields of a form or query. `trusted_proxies` is the number of proxies in front of the server that
     set X-Forwarded-For, -Proto and -Host. ValueError for a limit that is no whole number from 0 up, a key of less than
@@ -4680,14 +4189,13 @@ class WebApp(Scope):
         max_fields: int = 1000,
         trusted_proxies: int = 0,
     ) -> None:
-        _refuse_overrides(type(self))  # again, as a mixin's __init_subclass__ can keep WebApp's from being called
         super().__init__(self, None, "")
         _check_text("session_cookie", session_cookie)
         if not _TOKEN.fullmatch(session_cookie):
             raise ValueError(f"session_cookie is a token, not {session_cookie!r}")
-        self._session_keys = _signing_keys(secret_key, session_cookie)
-        self._session_cookie = session_cookie
-        self._session_max_age = _check_limit("session_max_age", session_max_age)
+        keys = _signing_keys(secret_key, session_cookie)
+        max_age = _check_limit("session_max_age", session_max_age)
+        self._open_session = functools.partial(_Session, keys, session_cookie, max_age)
         self._max_body_size = _check_limit("max_body_size", max_body_size)
         self._max_form_memory = _check_limit("max_form_memory", max_form_memory)
         self._max_json_values = max(_MAX_JSON_VALUES, max_form_memory // _BYTES_PER_VALUE)
@@ -4699,32 +4207,28 @@ class WebApp(Scope):
         self._sealing = threading.Lock()
         self._sealed = False
         self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
-        # A request that holds nothing need not be completed, unless on_complete is overridden. Set when sealing.
-        self._has_on_complete = False
-        self._has_on_request = False  # likewise
+        self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
 
     # The three methods that an application may override.
 
     def on_request(self, context: WebContext) -> object:
-        """Run first on every request, matched or not. If it sends, nothing runs after it but `on_complete`.
+        """Run first on every request, matched or not.
 
-        What it returns is sent, unless it is None.
+        If it has answered (see `Scope.before`), nothing runs after it but `on_complete`.
         """
 
     def on_complete(self, context: WebContext) -> None:
-        """Run last on every request, once, whatever happened; for a stream, when the server has closed it.
+        """Run last on every request, once, also after a failure; for a stream, when the server has closed it.
 
-        What it raises is logged, and changes nothing.
+        Its exception is logged, and changes nothing.
         """
 
     def resolve_status_code(self, cause: Exception) -> int:
-        """Return the status that answers `cause`: that of an HttpException, 500 for anything else.
+        """Return the status that answers `cause`: the one of an HttpException, 500 for anything else.
 
-        An override falls back to `super().resolve_status_code(cause)` for what it does not know.
+        An override falls back to `super().resolve_status_code(cause)` for the exceptions that it does not know.
         """
-        if isinstance(cause, HttpException):
-            return cause.status_code
-        return cast(HttpException, cause).status_code if _is_http(cause) else 500
+        return cause.status_code if isinstance(cause, HttpException) else 500
 
     # Everything else is final.
 
@@ -4734,9 +4238,11 @@ class WebApp(Scope):
         _refuse_overrides(cls)
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise TypeError for an attribute that is a method of the class: none can be replaced that way."""
+        """Raise TypeError for an attribute that is a method of the class: no method can be replaced that way."""
         if name in _FINAL or name in _OVERRIDABLE:
-            raise TypeError(_CANNOT_ASSIGN.format(name))
+            raise TypeError(
+                f"WebApp.{name} cannot be assigned to; a subclass may override {', '.join(_OVERRIDABLE)} ({_place()})"
+            )
         super().__setattr__(name, value)
 
     def routes(self) -> list[Route]:
@@ -4744,7 +4250,7 @@ class WebApp(Scope):
         return sorted(self._routes, key=lambda route: (route.pattern, route.method))
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
-        """Return path and query of the route that `handler` answers; raise what `WebContext.url` raises."""
+        """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
         named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
         routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
@@ -4753,9 +4259,8 @@ class WebApp(Scope):
             needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
             raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
         route = max(routes, key=lambda route: len(route._names))
-        rest = {name: value for name, value in params.items() if name not in route._names and value is not None}
-        query = urllib.parse.urlencode(rest, doseq=True)
-        return _write_pattern(route.pattern, params) + (query and "?" + query)
+        query = {name: value for name, value in params.items() if name not in route._names and value is not None}
+        return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
         self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
@@ -4773,61 +4278,45 @@ class WebApp(Scope):
             raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
 
     def _seal(self) -> None:
-        """Work out once what every request needs, and end the declarations."""
+        """Collect the hooks of each route once, and end the declarations."""
         with self._sealing:
             if self._sealed:
                 return
-            # Once more, for classes and instances can be changed. Who changes them after this cannot be stopped.
-            _refuse_overrides(type(self))
-            _refuse_shadows(self)
-            # By identity, for a subclass may compare or count as it likes.
-            hooks = {id(self): _Hooks((self,))}
             for route in self._routes:
-                if not route._links:
-                    raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._caller})")
-                if id(route.scope) not in hooks:
-                    hooks[id(route.scope)] = _Hooks(route.scope._inside_out())
-                route._hooks = hooks[id(route.scope)]
-            self._own_hooks = hooks[id(self)]
-            self._has_on_complete = type(self).on_complete is not WebApp.on_complete
-            self._has_on_request = type(self).on_request is not WebApp.on_request
+                if not route.handlers:
+                    raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
+                route._hooks = _Hooks(route.scope._inside_out())
+            self._own_hooks = _Hooks((self,))
             self._sealed = True
 
-    # The dispatcher. Its stages, in order: match, on_request, before hooks, executors, send; on a failure in any of
-    # them the error path; after hooks; the hand-over to the server; on_complete.
+    # The dispatcher.
 
     def __call__(self, environ: _Environ, start_response: _StartResponse) -> Iterable[bytes]:
         """Answer one request (PEP 3333)."""
         if not self._sealed:
             self._seal()
-        context = WebContext()
-        context._begin(self, environ)
+        context = WebContext(self, environ)
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
             miss = self._match(context)
-            route = context.route
-            hooks = self._own_hooks if route is None else route._hooks
-            ended = False  # by on_request: nothing but on_complete runs after it
+            hooks = self._own_hooks if context.route is None else context.route._hooks
+            ended = False  # by on_request: only on_complete runs behind it
             try:
                 try:
-                    value = self.on_request(context)
-                    if value is not None:
-                        response._return(value, self.on_request)
+                    response._has_answered(self.on_request(context), self.on_request)
                 finally:
-                    ended = response._state != _OPEN
-                if not ended:
-                    if route is not None:
-                        self._respond(context, route)
-                    elif miss is not None:
-                        response._kept_headers = response._headers
-                        self._answer_failure(context, hooks, miss)
+                    ended = response.sent
+                if miss is not None and not ended:
+                    context._saved = response._save_headers()
+                    self._answer_failure(context, hooks, miss)
+                elif not ended:
+                    self._respond(context, hooks)
             except Exception as cause:
-                self._forget_earlier()
                 self._answer_failure(context, hooks, cause)
             if hooks.after and not ended:
                 self._run_after(context, hooks)
-            if response._status == 405 and "allow" not in response._headers:
+            if response.status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -4835,95 +4324,75 @@ class WebApp(Scope):
             streamed = self._streamed(context, body)
             return streamed
         finally:
-            if streamed is None and (self._has_on_complete or context.request._closing is not None):
+            if streamed is None and (self._overrides_on_complete or context.request._closing):
                 self._complete(context)
 
     def _match(self, context: WebContext) -> HttpException | None:
-        """Set the context's route and parameters; return what a miss is answered with, else None.
-
-        Not raised: its traceback would refer to a frame that refers to it, and wait for the garbage collector.
-        """
-        environ = context.request.environ
-        method = context.request.method
+        """Set the context's route and parameters; return the exception that answers a miss, None for a match."""
+        # The exception is not raised: its traceback would refer to a frame that refers to the exception.
+        environ, method = context.request.environ, context.request.method
         path = environ.get("PATH_INFO") or "/"
         target = environ.get("REQUEST_URI") or environ.get("RAW_URI")
-        # A %2F in the raw target may make another path of what PATH_INFO shows.
+        # A %2F in the raw target may make another path of PATH_INFO.
         if target is None or "%2" not in target:
             context.route, context._values = self._router.look_up(path, method)
-            if context.route is not None:
-                return None
-            refused = self._router.refused.get(path)
-            if refused is not None and method not in refused:
-                return MethodNotAllowedException(refused)
-        try:
-            segments = _path_segments(environ, path, target)
-        except UnicodeError:
-            return HttpException(400, "the path is not UTF-8")
-        context.route, context._values, methods = self._router.match(segments, method)
-        if context.route is not None:
-            return None
-        if not methods:
-            return NotFoundException()
-        if target is None or "%2" not in target:
-            self._router.note_refusal(path, methods)
-        return MethodNotAllowedException(methods)
+        if context.route is None:
+            try:
+                segments = _path_segments(environ, path, target)
+            except UnicodeError:
+                return HttpException(400, "the path is not UTF-8")
+            context.route, context._values, methods = self._router.match(segments, method)
+            if context.route is None:
+                return MethodNotAllowedException(methods) if methods else NotFoundException()
+        context._chain = deque(context.route._calls)
+        return None
 
-    def _respond(self, context: WebContext, route: Route) -> None:
-        """Run before hooks, executors and handler, then send what they built."""
+    def _respond(self, context: WebContext, hooks: _Hooks) -> None:
+        """Run before hooks, executors and handler until one has answered; else send the response that they built."""
         response = context.response
-        for hook in route._hooks.before:
-            response._kept_headers = response._headers
-            value = hook(context)
-            if value is not None:
-                response._return(value, hook)
-            if response._state != _OPEN:
+        for hook in hooks.before:
+            context._saved = response._save_headers()
+            if response._has_answered(hook(context), hook):
                 return
-        response._kept_headers = response._headers
-        links: Sequence[_Link] | None = route._links
-        while links:
-            for link in links:
-                if response._state != _OPEN or context._halted:
-                    break
-                value = link(context)
-                if value is not None:
-                    response._return(value, link)
-            links, context._queue = context._queue, None  # one that is queued may queue more
-        if response._state == _OPEN:
-            # In this order, for what was built answers the first question.
-            if response._content is _NO_CONTENT and response._status is None and not context._halted:
-                _note_nothing(context.request, route)
-            response._send(None, link)
+        context._saved = response._save_headers()
+        chain = cast("deque[_Call]", context._chain)
+        while chain:
+            call = chain.popleft()
+            if response._has_answered(call(context), call):
+                return
+        context._chain = None
+        if not response.has_body and response._status is None:
+            _note_nothing(context.request, cast(Route, context.route))
+        response._send(None, call)
 
-    # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. What
-    # the failed step left behind is undone, so that no cookie or header of a handler that failed reaches the client.
-    # Then the hooks have their say, innermost block first, until one sends; and whatever they do, something complete
-    # is sent.
+    # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
+    # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
+    # run, innermost block first, until one sends. In the end a complete response is sent.
 
     def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
-        context._halted = _FAILED
+        context._chain = None
+        _forget_earlier(cause)
         if type(cause) is AttributeError:
             _list_attributes(cause)
         request, response = context.request, context.response
         status = self._resolve(cause)
         _log_failure(context, cause, status)
-        _observer(request.environ).explain(_why(cause))
-        if response._state == _OPEN:
-            response._undo(response._kept_headers, status)
-            if issubclass(type(cause), HttpException) or _is_http(cause):
+        observer = _observer(request.environ)
+        observer.explain(_why(cause))
+        if not response.sent:
+            response._restore(context._saved)
+            response.code(status)
+            if isinstance(cause, HttpException):
                 self._add_headers(response, cause)
-            builder: Callable[..., object] = Response.send
             for hook in hooks.error:
-                built, session = response._content, response._session
-                self._run_hook(context, hook, cause, status)
-                if response._state != _OPEN:
+                self._run_error_hook(context, hook, cause, status)
+                if response.sent:
                     return
-                if response._content is not built or response._session is not session:
-                    builder = hook
-            if self._send_answer(context, builder):
+            if self._send_answer(context, hooks):
                 return
         if status >= 500:
-            _observer(request.environ).unanswered(cause)
+            observer.unanswered(cause)
 
     def _resolve(self, cause: Exception) -> int:
         try:
@@ -4932,41 +4401,39 @@ class WebApp(Scope):
             _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
             return 500
 
-    def _add_headers(self, response: Response, cause: Any) -> None:
+    def _add_headers(self, response: Response, cause: HttpException) -> None:
         try:
-            checked = cause._checked if isinstance(cause, HttpException) else None
-            if checked is not None and cause.headers == checked[0]:
-                response._headers = {**response._headers, **checked[1]}
-                return
             for name, value in cause.headers.items():
                 response.header(name, value)
         except Exception as error:
             _report(logging.ERROR, "the headers of %s cannot be sent", _value(cause), error=error)
 
-    def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
-        """Run an error hook; one that raises leaves no trace, as though it had not run, unless it had already sent."""
+    def _run_error_hook(
+        self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int
+    ) -> None:
+        """Run an error hook. A hook that raises is undone completely, unless it had already sent."""
         response = context.response
-        before = response._undoable()
+        saved = response._save()
         try:
             value = hook(context, cause, status)
-            if value is not None:
-                response._return(value, hook)
+            if value is not None and value is not response:
+                response._send(value, hook)
         except Exception as error:
-            if response._state == _OPEN:
-                response._undo(*before)
-            self._log_hook(context, "error", hook, error)
+            if not response.sent:
+                response._restore(saved)
+            self._report_hook(context, "error", error, hook)
 
-    def _send_answer(self, context: WebContext, builder: Callable[..., object]) -> bool:
-        """Send what the hooks have built, `builder` last, and return True; else, or if that fails, the default body."""
+    def _send_answer(self, context: WebContext, hooks: _Hooks) -> bool:
+        """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
-        answered = response._content is not _NO_CONTENT
+        answered = response.has_body
         if not answered:
             response._build_default()
         try:
             response._send()
             return answered
-        except Exception as error:  # a document that is no JSON, a stream that fails, a session too large
-            self._log_hook(context, "error", builder, error)
+        except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
+            self._report_hook(context, "error", error, hooks.error[0] if len(hooks.error) == 1 else None)
         response._session = None
         response._build_default()
         response._send()
@@ -4975,45 +4442,35 @@ class WebApp(Scope):
     def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
         response = context.response
         for hook in hooks.after:
-            response._kept_headers = response._headers
+            saved = response._save_headers()
             try:
                 value = hook(context)
-                if value is not None:
-                    response._return(value, hook)
+                if value is not None and value is not response:
+                    response._send(value, hook)
             except Exception as error:
-                response._undo(response._kept_headers)
-                self._log_hook(context, "after", hook, error)
+                response._restore(saved)
+                self._report_hook(context, "after", error, hook)
 
-    def _forget_earlier(self) -> None:
-        """Cut from the exception being handled what is left of its way through an earlier request.
-
-        An application may raise the same one for all of them, and Python adds each way to those before: without an end,
-        and with all that the frames hold.
-        """
-        trace = sys.exc_info()[2]
-        code = trace and trace.tb_frame.f_code  # None if another thread has just forgotten all of it
-        while trace and (following := trace.tb_next):
-            if following.tb_frame.f_code is code and following.tb_frame.f_locals.get("self") is self:
-                trace.tb_next = None
-                return
-            trace = following
-
-    def _log_hook(self, context: WebContext, stage: str, hook: Callable[..., object], error: Exception) -> None:
-        method, path = _asked(context.request)
-        self._forget_earlier()
-        where = f"{_STAGES[stage]} {_place(hook)} failed for {method!r} {path!r}:"
-        extra = {"stage": stage, "hook": _name(hook), "method": _printable(method), "path": _printable(path)}
-        _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
+    def _report_hook(
+        self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
+    ) -> None:
+        """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
+        _forget_earlier(error)
+        method, path = context.request.method, context.request.path
+        named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
+        extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
+        extra.update(method=_printable(method), path=_printable(path))
+        _report(logging.ERROR, _HOOK_FAILED, error=error, where=f"{named} failed for {method!r} {path!r}:", **extra)
 
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
         try:
             methods = self._router.match(context.request._segments(), "")[2]
-        except Exception:  # no UTF-8, or the application has made something else of its environ
+        except UnicodeError:
             methods = ()
-        context.response.header("Allow", _allow_header(tuple(methods))[1][0]["Allow"])
+        context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
 
-    def _streamed(self, context: WebContext, body: _Stream | _FileBody) -> Iterable[bytes]:
+    def _streamed(self, context: WebContext, body: Iterator[bytes] | _FileBody) -> Iterable[bytes]:
         """Return the iterable of a body that is not in memory; its close() completes the request."""
         wrapper = context.request.environ.get("wsgi.file_wrapper")
         if isinstance(body, _FileBody) and body.whole and wrapper is not None:
@@ -5023,93 +4480,74 @@ class WebApp(Scope):
         return _SentStream(context, body, self._complete)
 
     def _complete(self, context: WebContext) -> None:
-        """Release what the request holds, then call on_complete: the last thing that happens to a request."""
+        """Close files and streams, then call on_complete: the last thing that happens to a request."""
         try:
-            self._release(context)
+            self._close(context)
         finally:  # also when KeyboardInterrupt passes through
-            if self._has_on_complete:
-                try:
-                    self._call_safely(context, "on_complete", self.on_complete, context)
-                finally:
-                    self._release(context)  # of what on_complete itself has opened
+            try:
+                self._call_safely(context, "on_complete", self.on_complete, context)
+            finally:
+                self._close(context)  # on_complete may have opened something
 
-    def _release(self, context: WebContext) -> None:
+    def _close(self, context: WebContext) -> None:
         """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
         closing, interrupt = context.request._closing, None
         while closing:
-            callback = closing.pop()
-            # A server that stops closes streams from outside, and a generator that is running cannot be closed.
-            generator = callback.__self__ if type(callback) is BuiltinMethodType else None
-            if type(generator) is GeneratorType and generator.gi_running:
-                continue
             try:
-                self._call_safely(context, "on_close", callback)
-            except BaseException as error:  # a temporary file must not stay open for it
+                self._call_safely(context, "on_close", closing.pop())
+            except BaseException as error:
                 interrupt = error
         if interrupt is not None:
             raise interrupt
 
     def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call something whose failure is logged and changes nothing."""
+        """Call a function; its failure is logged and changes nothing."""
+        # A server that stops closes streams from another thread, and nobody can close a generator that is running.
+        generator = getattr(call, "__self__", None)
+        if isinstance(generator, GeneratorType) and generator.gi_running:
+            return
         try:
             call(*arguments)
         except Exception as error:
-            self._log_hook(context, stage, call, error)
+            self._report_hook(context, stage, error, call)
 
 
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
-_CANNOT_ASSIGN = f"WebApp.{{}} cannot be assigned to; a subclass may override {', '.join(_OVERRIDABLE)}"
-# What Python itself puts into a class, and how one is made, may differ in a subclass; but not how its attributes are
-# found and called.
-_SPECIAL = {"__call__", "__class__", "__enter__", "__exit__", "__getattribute__", "__setattr__"}
-_FINAL = _SPECIAL | {name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__"} - {*_OVERRIDABLE}
+_FINAL = {"__call__", "__setattr__"}.union(name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__")
+_FINAL.difference_update(_OVERRIDABLE)
 
 
 def _refuse_overrides(app_class: type) -> None:
-    """Raise TypeError for a subclass of WebApp that would run something else where WebApp is final.
-
-    No method, for a subclass could override that, too.
-    """
-    final = _FINAL.copy()
+    """Raise TypeError for a subclass of WebApp, or a mixin in it, that redefines a final method."""
     for base in app_class.__mro__:
-        # By their names, as reloading this file makes others of them.
-        is_ours = base is object or (base.__module__, base.__qualname__) in ((__name__, "WebApp"), (__name__, "Scope"))
-        for name in () if is_ours else sorted(final & vars(base).keys()):
+        for name in sorted(_FINAL & vars(base).keys()) if base not in (WebApp, Scope, object) else ():
             raise TypeError(
                 f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
-                f"an application may override {', '.join(_OVERRIDABLE)}"
+                f"an application may override {', '.join(_OVERRIDABLE)} ({_place()})"
             )
-        final -= vars(base).keys()
     for name in _OVERRIDABLE:
-        if not callable(getattr(app_class, name)):
-            raise TypeError(f"{app_class.__qualname__}.{name} is no method")
-        method = next(vars(base)[name] for base in app_class.__mro__ if name in vars(base))
-        if isinstance(method, _FUNCTION) and not _takes_count(method, 2):
-            argument = "cause" if name == "resolve_status_code" else "context"
-            raise TypeError(f"{app_class.__qualname__}.{name} must take (self, {argument}) ({_place()})")
-
-
-def _refuse_shadows(app: WebApp) -> None:
-    """Raise TypeError if an attribute of the instance stands in front of a method."""
-    # Not by vars(), which would make a dict of the instance, and every look-up in it slower on CPython 3.11 and 3.12.
-    for name in _FINAL.union(_OVERRIDABLE) - _SPECIAL:
-        found, method = getattr(app, name), getattr(type(app), name)
-        if type(method) is _FUNCTION and found is not method and found != method.__get__(app):
-            raise TypeError(_CANNOT_ASSIGN.format(name))
+        method = getattr(app_class, name)
+        argument = "cause" if name == "resolve_status_code" else "context"
+        if not callable(method) or (isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None)):
+            where = f"{app_class.__qualname__}.{name}"
+            raise TypeError(f"{where} must take (self, {argument}) ({_place()})")
 
 
 # ---- origins ---------------------------------------------------------------------------------------------------------
 #
-# A hook that is ready to be attached; nothing in the framework attaches it. An origin is the scheme, host and port that
-# a page came from.
+# How does an application refuse requests that another site's page makes with this user's cookies?
+#
+#     app.before(same_origin)        POST with "Origin: https://evil.example"  ->  403
+#
+# An origin is the scheme, host and port that a page came from (RFC 6454). The framework itself never attaches the hook.
 
 
 def same_origin(context: WebContext) -> None:
     """Answer 403 to a request from another site's page that would change something: a ready `before` hook.
 
-    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser says where a request comes
-    from in Sec-Fetch-Site (Fetch Metadata) or, an older one, in Origin (RFC 6454). Another site is another scheme,
-    host or port. The 403 is an HttpException, for the error hooks to answer.
+    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin of a request
+    in Sec-Fetch-Site (Fetch Metadata); an older browser tells it in Origin (RFC 6454). Another site is another scheme,
+    host or port. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
     if request.method in ("GET", "HEAD", "OPTIONS", "TRACE"):
@@ -5132,15 +4570,21 @@ def _origin(url: str) -> str:
 
 # ---- the test client -------------------------------------------------------------------------------------------------
 #
-# Calls any WSGI application in this process, as a server would, and shows the answer as a browser gets it.
-# It opens no socket and never repairs a response. It learns more than other servers only as an `_Observer`.
+# How does a test send a request without a server? `TestClient` calls any WSGI application in this process.
+#
+#     TestClient(app).get("/hello/you").text     "Hello you"
+#
+# The client shows what a browser would get from the server below: it never repairs a response, and a response that
+# the server would cut off is an exception. It opens no socket. `_call` does for one request what PEP 3333 asks of a
+# server; the functions above it turn arguments into an environ. A first reading may skip all of them.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
-_MAX_REDIRECTS = 10  # browsers stop at 20, but no test means to go that far
+_MAX_REDIRECTS = 10  # browsers stop at 20
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
 _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
+_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
-_SERVER_ENVIRON: dict[str, Any] = {
+_SERVER_ENVIRON: _Environ = {
     "SERVER_NAME": "localhost",
     "SERVER_PORT": "80",
     "SERVER_PROTOCOL": "HTTP/1.1",
@@ -5166,9 +4610,6 @@ def _urlencode(fields: _FieldSource) -> str:
     return urllib.parse.urlencode(_pairs(fields))
 
 
-_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
-
-
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
     """Return the environment entries for a path or full URL; `query` is appended to the one it holds."""
     match = _REQUEST_TARGET.fullmatch(_quote(path, _PRINTABLE_ASCII))
@@ -5177,14 +4618,9 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
     scheme, host, path, own_query = match.groups("")
     path = path or "/"
     query = "&".join(filter(None, (own_query, query)))
-    entries = {
-        "PATH_INFO": _unescape_percent(path),
-        "QUERY_STRING": query,
-        "REQUEST_URI": f"{path}?{query}" if query else path,
-    }
-    if host:
-        entries.update({"wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host})
-    return entries
+    entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query}
+    entries["REQUEST_URI"] = f"{path}?{query}" if query else path
+    return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
 
 
 def _header_entries(headers: _FieldSource) -> dict[str, str]:
@@ -5241,7 +4677,7 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
 
 
 def _is_expired(attributes: Mapping[str, str]) -> bool:
-    """Tell whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
+    """Say whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
     if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):
         return int(attributes["max-age"]) <= 0
     expires = _parse_http_date(attributes.get("expires", ""))
@@ -5255,10 +4691,10 @@ class _TestObserver(_Observer):
         self.errors: list[BaseException] = []
 
     def unanswered(self, error: BaseException) -> bool:
-        if any(error is known for known in self.errors):
-            return False
-        self.errors.append(error)
-        return True
+        is_new = all(error is not known for known in self.errors)
+        if is_new:
+            self.errors.append(error)
+        return is_new
 
 
 class _TestResponse:
@@ -5284,12 +4720,12 @@ class _TestResponse:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
 
 
-def _call(app: Callable[..., Iterable[bytes]], environ: dict[str, Any]) -> _TestResponse:
-    """Do for one request what PEP 3333 asks of a server; `RuntimeError` if the application never starts."""
+def _call(app: _WSGIApplication, environ: _Environ) -> _TestResponse:
+    """Do for one request what PEP 3333 asks of a server; RuntimeError for a response that a server would cut off."""
     gateway = _Gateway()
     result = app(environ, gateway.start_response)
     try:
-        body = b"".join(gateway.body(result))
+        body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
     finally:
         close = getattr(result, "close", None)
         if close is not None:
@@ -5304,9 +4740,10 @@ class TestClient:
     A response has `status` (int), `reason` (the phrase), `headers` (by name in any case; `getall(name)` for repeated
     ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
-    The client shows what production shows. With `raise_errors` the first exception that no error hook
-    answered is raised again instead of hiding behind its 500. What escapes from the application is always
-    raised, as when a stream breaks after its start: a browser sees a cut connection then.
+    The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
+    answered, instead of showing the 500 that hides the exception. An exception that escapes from the application is
+    always raised, for example when a stream breaks after its start: a server would cut the connection. A body that is
+    not as long as its Content-Length is a RuntimeError, because a server would cut it or answer 500.
 
     `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response changes it, and
     deletes from it (Max-Age up to 0, Expires in the past). It holds one value per name and sends them all
