@@ -6797,39 +6797,33 @@ def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
 
 # ---- the command line ------------------------------------------------------------------------------------------------
 #
-# `python -m webapp` and WebApp.run: one process that serves, or with --reload another one that watches over it.
+# How does a person start an application? `python -m webapp` and WebApp.run serve in one process; with --reload another
+# process starts it, and starts it again when a file has changed:
+#
+#     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`, with `_watch` in a thread
+#
+# The parent holds one end of a pipe, the lifeline, and the child the other end: it tells on every system that the
+# parent has ended, even where a launcher stands between the two, as in a virtual environment on Windows.
 
 _RELOAD = 3  # exit status of a served process that wants to be started again
-_CANNOT_LISTEN = 4  # exit status of one that no change of a file would help
+_CANNOT_LISTEN = 4  # exit status of a served process that no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
-_SETTLING = 0.1  # seconds without a change after which a change is complete
-# In the environment of the child: the pipe that its parent holds the other end of, and when the child was started. It
-# tells everywhere that the parent has ended; the number of the process does not where a launcher stands between the
-# two, as in a virtual environment on Windows.
-_LIFELINE = "_WEBAPP_RELOAD"
+_LIFELINE = "_WEBAPP_RELOAD"  # in the environment of the child: its end of the pipe, and when the child was started
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
-
 
 _loading = False  # the module that holds the application, for the command line
 
 
-_Command = TypeVar("_Command", bound=Callable[..., object])
-
-
-def _without_traceback(command: _Command) -> _Command:
+@contextlib.contextmanager
+def _without_traceback() -> Iterator[None]:
     """End the process quietly by a Ctrl-C that comes before the server handles it, or after."""
-
-    @functools.wraps(command)
-    def quiet(*arguments: Any, **options: Any) -> Any:
-        try:
-            return command(*arguments, **options)
-        except KeyboardInterrupt:
-            sys.exit(130)
-
-    return cast(_Command, quiet)
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
-@_without_traceback
+@_without_traceback()
 def _run(
     app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
 ) -> None:
@@ -6843,18 +6837,24 @@ def _run(
     if reload and _lifeline() is None:
         sys.exit(_supervise())
     try:
+        if isinstance(app, WebApp):
+            app._seal()
         server = Server(app, host, port, quiet=quiet, **options)
+    except RuntimeError as error:
+        _say(f"webapp: {error}")
+        sys.exit(1)
     except (OSError, OverflowError, UnicodeError) as error:
         # The socket module repeats the address: "Address already in use (while attempting to bind on address ...)".
         reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
         _say(f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port")
         sys.exit(_CANNOT_LISTEN if reload else 1)
+    if isinstance(app, WebApp) and not app.routes():
+        _say("webapp: the application has no routes: it answers 404 to everything")
     if not quiet:
         _say(f"webapp: serving on {server._addresses()} (Ctrl-C stops)")
     changed = threading.Event()
-    if reload:
-        threading.Thread(target=_follow_parent, args=(server,), name="webapp-parent", daemon=True).start()
-        threading.Thread(target=_watch, args=(server, changed), name="webapp-reload", daemon=True).start()
+    for target, arguments in ((_follow_parent, (server,)), (_watch, (server, changed))) if reload else ():
+        threading.Thread(target=target, args=arguments, name="webapp-reload", daemon=True).start()
     server.serve_forever()
     if changed.is_set():
         sys.exit(_RELOAD)
@@ -6862,8 +6862,6 @@ def _run(
 
 def _supervise() -> int:
     """Run this command again as a child, over and over while it asks for it; return the exit status."""
-    import signal
-
     for number in _stop_signals():
         signal.signal(number, signal.default_int_handler)
     child = None
@@ -6879,7 +6877,8 @@ def _supervise() -> int:
                 return min(status, 1)
             if status != _RELOAD:
                 _say("webapp: waiting for a file to change")
-                while not (changed := _changed(files, _modification_times())):
+                # A file that is new elsewhere is a module that this process has imported meanwhile.
+                while not (changed := [path for path in _changed(files) if path in files or _is_ours(path)]):
                     time.sleep(_POLL)
                 _settle(changed)
     except KeyboardInterrupt:
@@ -6904,9 +6903,14 @@ def _start_child() -> tuple[subprocess.Popen[bytes], int]:
         from msvcrt import get_osfhandle
 
         handle = get_osfhandle(reading)
+    original = getattr(sys, "orig_argv", None)  # since Python 3.10
+    if not original:
+        spec = sys.modules["__main__"].__spec__
+        program = ["-m", spec.name.removesuffix(".__main__")] if spec else [sys.argv[0]]
+        original = ["", *program, *sys.argv[1:]]
     try:
         environ = {**os.environ, _LIFELINE: f"{handle} {time.time()}"}
-        return subprocess.Popen(_command_line(), env=environ, close_fds=False), writing
+        return subprocess.Popen([sys.executable, *original[1:]], env=environ, close_fds=False), writing
     finally:
         os.close(reading)
 
@@ -6915,7 +6919,7 @@ def _start_child() -> tuple[subprocess.Popen[bytes], int]:
 def _lifeline() -> tuple[int, float] | None:
     """Return the pipe from the process that watches over this one, and when that started it; None without one."""
     handle, _, started = os.environ.pop(_LIFELINE, "").partition(" ")
-    try:
+    with contextlib.suppress(OSError, ValueError):
         descriptor = int(handle)
         if sys.platform == "win32":
             from msvcrt import open_osfhandle
@@ -6925,43 +6929,26 @@ def _lifeline() -> tuple[int, float] | None:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             os.set_inheritable(descriptor, False)
             return descriptor, float(started)
-    except (OSError, ValueError):
-        pass
     return None
-
-
-def _command_line() -> list[str]:
-    """Find the command that started this process."""
-    original = getattr(sys, "orig_argv", None)  # since Python 3.10
-    if original:
-        return [sys.executable, *original[1:]]
-    spec = sys.modules["__main__"].__spec__
-    program = ["-m", spec.name.removesuffix(".__main__")] if spec else [sys.argv[0]]
-    return [sys.executable, *program, *sys.argv[1:]]
 
 
 def _follow_parent(server: Server) -> None:
     """Stop the server when the parent process is gone, or closes its end of the pipe."""
-    lifeline = _lifeline()
-    assert lifeline is not None
     with contextlib.suppress(OSError):  # an application may close what it has not opened
-        os.read(lifeline[0], 1)
+        os.read(cast("tuple[int, float]", _lifeline())[0], 1)
         server.stop()
 
 
 def _watch(server: Server, changed: threading.Event) -> None:
     """Stop the server when a file has changed."""
-    lifeline = _lifeline()
-    assert lifeline is not None
-    files = _modification_times()
+    files, started = _modification_times(), cast("tuple[int, float]", _lifeline())[1]
     # What was changed while this process was starting may or may not be what it has loaded.
-    names = [path for path, when in files.items() if lifeline[1] < when <= time.time()]
+    names = [path for path, when in files.items() if started < when <= time.time()]
     while not names:
         time.sleep(_POLL)
-        now = _modification_times()
         # A module that was imported meanwhile is new here and no change.
-        names = [path for path in _changed(files, now) if path in files]
-        files = now
+        names = [path for path in _changed(files) if path in files]
+        files = {**_modification_times(), **files}
     _settle(names)
     changed.set()
     server.stop()
@@ -6971,15 +6958,20 @@ def _settle(changed: Sequence[str]) -> None:
     """Say what has changed, and wait until it is complete: editors write in steps, and a checkout file by file."""
     name = _printable(min(changed).removeprefix(os.path.join(_folder(), "")))
     _say(f"webapp: {name} has changed" + (f", and {len(changed) - 1} more" if len(changed) > 1 else ""))
-    before, now = None, _modification_times()
-    while before != now:
-        time.sleep(_SETTLING)
-        before, now = now, _modification_times()
+    files: dict[str, float] = {}
+    while _changed(files):
+        files = _modification_times()
+        time.sleep(0.1)
 
 
-def _changed(before: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
+def _changed(before: Mapping[str, float]) -> list[str]:
     """Return the files that are new, gone, or have another time."""
+    now = _modification_times()
     return [path for path in {**before, **now} if before.get(path) != now.get(path)]
+
+
+def _is_ours(path: str) -> bool:
+    return path.startswith(os.path.join(_folder(), ""))
 
 
 @functools.cache
@@ -7004,7 +6996,7 @@ def _modification_times() -> dict[str, float]:
     return times
 
 
-@_without_traceback
+@_without_traceback()
 def _main(argv: list[str] | None = None) -> int:
     """Run `python -m webapp`; return the exit status."""
     import argparse
@@ -7034,8 +7026,8 @@ def _main(argv: list[str] | None = None) -> int:
         return 1
     if options.routes:
         _say(_route_table(app), sys.stdout)
-        return 0
-    _run(app, options.host, options.port, quiet=options.quiet, reload=options.reload)
+    else:
+        _run(app, options.host, options.port, quiet=options.quiet, reload=options.reload)
     return 0
 
 
@@ -7057,29 +7049,20 @@ def _route_table(app: Any) -> str:
 
 
 def _version() -> str:
-    """Return the version, and the digest of this file where it is as it was released: in a folder or in an archive."""
+    """Return the version, and the digest of this file; in an archive, as a .pyz is one, its loader can read it."""
     import hashlib
 
-    source = _source()
-    digest = "unknown: this program holds no source of it" if source is None else hashlib.sha256(source).hexdigest()
+    digest = "unknown: this program holds no source of it"
+    with contextlib.suppress(OSError, AttributeError, KeyError):
+        file: str = globals()["__file__"]  # there is none where a program was frozen without it
+        if file.endswith(".py"):
+            loader = globals().get("__spec__") and globals()["__spec__"].loader or globals()["__loader__"]
+            digest = hashlib.sha256(loader.get_data(file)).hexdigest()
     return f"webapp {__version__}\nSHA-256 {digest}"
 
 
-def _source() -> bytes | None:
-    file: str = globals().get("__file__", "")  # there is none where a program was frozen without it
-    try:
-        if file.endswith(".py"):
-            with open(file, "rb") as opened:
-                return opened.read()
-    except OSError:
-        # In an archive, as a .pyz is one, only what has loaded the module can read it.
-        with contextlib.suppress(OSError, AttributeError, KeyError):
-            return cast(bytes, globals()["__spec__"].loader.get_data(file))
-    return None
-
-
 def _load(target: str) -> Any:
-    """Import the application that the command line names. What is none, is said with what to write instead."""
+    """Import the application that the command line names; if it is none, say what to write instead."""
     import importlib
 
     path, colon, name = target.rpartition(":")
@@ -7097,9 +7080,8 @@ def _load(target: str) -> Any:
         _loading = False
     if name not in namespace:
         others = [f"{path}:{other}" for other, value in namespace.items() if isinstance(value, WebApp)]
-        raise TypeError(
-            f"it has no {name!r}: name {' or '.join(others) or 'what the application is called, file.py:name'}"
-        )
+        others = others or ["what the application is called, file.py:name"]
+        raise TypeError(f"it has no {name!r}: name {' or '.join(others)}")
     mistake = _mistaken(namespace[name])
     if mistake.endswith("()"):
         new = "app" if name != "app" else "application"
@@ -7111,41 +7093,26 @@ def _load(target: str) -> Any:
 
 def _find(path: str) -> tuple[str, str]:
     """Return the folder that a module is imported from, and its name, for a path or the name of a module."""
-    folder, file = os.path.split(os.path.abspath(path))
     if path.endswith(".py"):
         if not os.path.exists(path):
             raise FileNotFoundError(f"there is no file {path}")
+        folder, file = os.path.split(os.path.abspath(path))
         return folder, file[:-3]
     if os.path.exists(path + ".py") and os.path.basename(path) != path:
         raise FileNotFoundError(f"a file is named with its ending: {path}.py")
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
-        raise IsADirectoryError(f"it is a directory: name the file that makes the application{_applications(path)}")
+        raise IsADirectoryError("it is a directory: name the file that makes the application, such as hello.py")
     return os.getcwd(), path
-
-
-def _applications(folder: str) -> str:
-    """Return the files in a folder that seem to make an application, for a person to choose from."""
-    found = []
-    for name in sorted(os.listdir(folder)):
-        with contextlib.suppress(OSError), open(os.path.join(folder, name), "rb") as file:
-            if name.endswith(".py") and b"WebApp" in (source := file.read()) and b"\nclass WebApp(" not in source:
-                found.append(os.path.normpath(os.path.join(folder, name)))
-    return ", " + " or ".join(found) if found else ", such as hello.py"
 
 
 def _one_line(error: BaseException) -> str:
     """Say on one line what went wrong, and where in the code that was to be loaded."""
-    text = " ".join(str(error).split())
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        between = trace.tb_frame.f_globals is globals() or file == contextlib.__file__
-        if not between and not file.startswith("<frozen"):
-            line = f" ({file}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    if isinstance(error, (SyntaxError, ImportError)) or line in text:
-        line = ""
-    return f"{type(error).__name__}: {text}{line}"
+    text, where, own = " ".join(str(error).split()), "", (_one_line.__code__.co_filename, contextlib.__file__)
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename not in own and not frame.filename.startswith("<frozen"):
+            where = f" ({frame.filename}:{frame.lineno})"
+    told = isinstance(error, (SyntaxError, ImportError)) or where in text
+    return f"{type(error).__name__}: {text}{'' if told else where}"
 
 
 if __name__ == "__main__":
