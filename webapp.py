@@ -91,7 +91,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
 from types import GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Optional, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Optional, TypeVar, Union, cast, overload
 from wsgiref.handlers import SimpleHandler
 from wsgiref.util import FileWrapper
 
@@ -5051,8 +5051,10 @@ class _Patience:
         self.left = min(self._most, self.left + self._limit * size / _PACE)
 
 
-class _Body:
+class _Body(io.RawIOBase):
     """The body of one request: a decoder of the bytes that arrive, and the bytes that it has decoded."""
+
+    receive: Callable[[_Body], None]  # waits for more bytes of it, or sets its failure
 
     def __init__(self, head: _Head, timeout: float) -> None:
         self.left = head.length  # bytes that are left of the body, or of the present chunk
@@ -5123,16 +5125,7 @@ class _Body:
         else:
             self.chunked = False
 
-
-class _BodyReader(io.RawIOBase):
-    """A body that the application reads while it arrives; io.BufferedReader makes wsgi.input of it.
-
-    `receive` waits for more bytes of it, or sets its failure.
-    """
-
-    def __init__(self, body: _Body, receive: Callable[[_Body], None]) -> None:
-        self._body = body
-        self._receive = receive
+    # A thread that reads the rest while the application asks for it; io.BufferedReader makes wsgi.input of this.
 
     def readable(self) -> bool:
         """Say that this is a stream to read from."""
@@ -5140,14 +5133,13 @@ class _BodyReader(io.RawIOBase):
 
     def readinto(self, target: Any) -> int:
         """Read some bytes into `target`; 0 at the end of the body, HttpException if it has failed."""
-        body = self._body
-        while not (body.kept or body.complete):
-            if body.failure is not None:
-                raise copy.copy(body.failure)
-            self._receive(body)
-        size = min(len(target), len(body.kept))
-        target[:size] = body.kept[:size]
-        del body.kept[:size]
+        while not (self.kept or self.complete):
+            if self.failure is not None:
+                raise copy.copy(self.failure)
+            self.receive(self)
+        size = min(len(target), len(self.kept))
+        target[:size] = self.kept[:size]
+        del self.kept[:size]
         return size
 
 
@@ -5219,17 +5211,6 @@ class _Connection:
         except OSError:
             self.lost = True
             raise
-
-    def poll(self, patience: _Patience) -> None:
-        """Wait for the event that the last operation could not wait for; TimeoutError if the client is too slow."""
-        started = time.monotonic()
-        with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
-            selector.register(self.socket, self.awaited)
-            ready = selector.select(max(patience.left, 0.001))
-        patience.left -= time.monotonic() - started
-        if not ready:
-            self.lost = True
-            raise TimeoutError("the client was too slow")
 
     def has_input(self) -> bool:
         """Tell whether bytes have arrived that nobody has read."""
@@ -5506,7 +5487,8 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             if connection.refusal is not None:
                 raise connection.refusal
             if body is not None and not body.complete:
-                self._input = io.BufferedReader(_BodyReader(body, self._receive), _RECEIVE)
+                body.receive = self._receive
+                self._input = io.BufferedReader(body, _RECEIVE)
             else:
                 self._input = io.BytesIO(b"" if body is None else body.kept)
             environ["REMOTE_ADDR"] = connection.address
@@ -5763,10 +5745,6 @@ class _Crew:
         self._resting = 0  # threads
         self._summoned = 0  # threads that are on their way
         self._watch_sleeps = False
-        self.make_locks()
-
-    def make_locks(self) -> None:
-        """Make the locks; again in a child process, where others may have held the old ones."""
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
         self._alarm = threading.Condition(self._lock)
@@ -5806,6 +5784,12 @@ class _Crew:
             self.ended = True
             self._change.notify_all()
             self._alarm.notify_all()
+
+    def forget(self) -> None:
+        """End in a child process, where another thread may have held the lock."""
+        self._lock = threading.Lock()
+        self.ended = True
+        self.threads.clear()
 
     def join(self, timeout: float) -> None:
         """Wait until the threads have ended, but for those that are stuck in an answer."""
@@ -6050,8 +6034,7 @@ class Server:
         self._finished = threading.Event()
         with contextlib.ExitStack() as opened:
             self._listener = opened.enter_context(_listen(host, port) if socket is None else _check_listener(socket))
-            self._prepare_listener(own=socket is None)
-            self._bell, self._ringer = map(opened.enter_context, _pair())
+            self._prepare_sockets(opened, own=socket is None)
             self._selector = opened.enter_context(selectors.DefaultSelector())
             self._selector.register(self._listener, _READ)
             self._selector.register(self._bell, _READ)
@@ -6073,7 +6056,10 @@ class Server:
             "wsgi.file_wrapper": FileWrapper,
         }
 
-    def _prepare_listener(self, own: bool) -> None:
+    def _prepare_sockets(self, opened: contextlib.ExitStack, own: bool) -> None:
+        self._bell, self._ringer = map(opened.enter_context, socket.socketpair())
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
         self._listener.setblocking(False)
         address = self._listener.getsockname()
         on_path = not isinstance(address, tuple)
@@ -6180,15 +6166,19 @@ class Server:
 
     def wait(self, run: _Run, place: int, patience: _Patience) -> None:
         """Wait for the client of an answer under way; TimeoutError if it is too slow, HttpException 503."""
-        connection = run.connection
+        connection, started = run.connection, time.monotonic()
         self.take_place(connection, place, leave=True)
-        connection.deadline = time.monotonic() + patience.left
+        connection.deadline = started + patience.left
         if place == _STREAMS:
             self._hold(connection, run.block)
-        try:
-            connection.poll(patience)
-        finally:
-            self._let_go(connection)
+        with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
+            selector.register(connection.socket, connection.awaited)
+            ready = selector.select(max(patience.left, 0.001))
+        self._let_go(connection)
+        patience.left -= time.monotonic() - started
+        if not ready:
+            connection.lost = True
+            raise TimeoutError("the client was too slow")
 
     def _hold(self, connection: _Connection, block: bytes) -> None:
         """Count a block in memory that a client does not take; disconnect the slowest reader if it is too much."""
@@ -6303,14 +6293,15 @@ class Server:
     # New connections.
 
     def _accept(self) -> None:
-        """Accept what is there, for one turn."""
-        until = time.monotonic() + _TURN
-        while time.monotonic() < until:
+        """Accept what is there for one turn, or one in the place of another, whose request is read before the next."""
+        until, full = time.monotonic() + _TURN, False
+        while time.monotonic() < until and not full:
             full = sum(map(len, self._stages.values())) >= self._most
             try:
-                if full and self._least_needed() is None:
-                    raise OSError("too many are open")
                 sock, address = self._listener.accept()
+                if full and not self._make_room():
+                    sock.close()
+                    raise OSError("too many are open")
             except (BlockingIOError, ConnectionError) as error:
                 self._knocked = isinstance(error, ConnectionError)  # of one that has left already
                 return
@@ -6323,26 +6314,18 @@ class Server:
                         self._warned = self._now
                         self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
                 return
-            if full:
-                self._make_room()
             connection = _Connection(sock, address[0] if address else "", self._would_block)
             self._stages[connection.stage][connection] = None
             connection.deadline = self._now + self.idle_timeout
             self._take_step(self._welcome, connection)
 
-    def _least_needed(self) -> _Connection | None:
-        """Return the connection to close when no more can be open (RFC 9112 section 9.5), None without one."""
+    def _make_room(self) -> bool:
+        """Close the connection that is needed least (RFC 9112 section 9.5); False if there is none."""
         for stage in (_LINGERING, _IDLE, _SHAKING, _HEAD, _BODY, _SENDING):
             for connection in self._stages[stage]:
-                return connection  # it has been in its stage for the longest time
-        return None
-
-    def _make_room(self) -> bool:
-        """Close the connection that is needed least; False if there is none."""
-        connection = self._least_needed()
-        if connection is not None:
-            self._drop(connection)
-        return connection is not None
+                self._drop(connection)  # it has been in its stage for the longest time
+                return True
+        return False
 
     def _welcome(self, connection: _Connection) -> None:
         connection.socket.setblocking(False)
@@ -6364,6 +6347,9 @@ class Server:
 
     def _receive(self, connection: _Connection) -> None:
         """Receive some of a request, or take a step of the handshake."""
+        if connection.body is not None and connection.body.paused:
+            self._decode(connection)
+            return
         try:
             data = connection.attempt(_READ, connection.socket.recv, _RECEIVE)
         except OSError as error:
@@ -6428,10 +6414,6 @@ class Server:
         connection.refusal = _untraced(refusal)
         self._hand_over(connection)
 
-    def _receive_body(self, connection: _Connection) -> None:
-        """Receive more of a body, or go on with what has been received."""
-        (self._decode if cast(_Body, connection.body).paused else self._receive)(connection)
-
     def _decode(self, connection: _Connection) -> None:
         """Decode what has arrived of a body; hand the request over when it is complete, or too much for memory."""
         body = cast(_Body, connection.body)
@@ -6453,10 +6435,6 @@ class Server:
             self._select(connection, 0)  # its thread reads
         self._enter(connection, _ANSWERING)
         self._crew.waiting.append(connection)
-
-    def _look_away(self, connection: _Connection) -> None:
-        """Do not look at a client that sends more while its request is answered."""
-        self._select(connection, 0)
 
     # What the thread does that answers, be it the leader or not.
 
@@ -6569,12 +6547,12 @@ class Server:
 
     # What follows from the stage of a connection, when its socket is ready and when its time is up.
 
-    _steps = {
+    _steps: ClassVar[dict[str, Callable[[Server, _Connection], None]]] = {
         _SHAKING: _receive,
         _IDLE: _receive,
         _HEAD: _receive,
-        _BODY: _receive_body,
-        _ANSWERING: _look_away,
+        _BODY: _receive,
+        _ANSWERING: lambda self, connection: self._select(connection, 0),  # a client that sends more must wait
         _SENDING: _send,
         _LINGERING: _throw_away,
     }
@@ -6671,9 +6649,7 @@ class Server:
         """End in a child process, and let go of the sockets: as long as it had them, no client would see an end."""
         self.alive = False
         self.clerk = _Clerk()
-        self._crew.make_locks()
-        self._crew.ended = True
-        self._crew.threads.clear()
+        self._crew.forget()
         for connection in itertools.chain(*self._stages.values()):
             connection.socket.close()
         self._held.close()
@@ -6740,13 +6716,6 @@ def _listen(host: str, port: int) -> socket.socket:
     return socket.create_server((str(address[0]), port), family=family, backlog=_BACKLOG)
 
 
-def _pair() -> tuple[socket.socket, socket.socket]:
-    pair = socket.socketpair()
-    for each in pair:
-        each.setblocking(False)
-    return pair
-
-
 def _most_connections() -> float:
     """Return how many may be open at a time: so many that the application can still open files, and import modules."""
     if sys.platform == "win32":
@@ -6758,16 +6727,14 @@ def _most_connections() -> float:
 def _own_address(host: str) -> str | None:
     """Return the address of this machine that others in the network see, None if that is not to be found out.
 
-    A datagram socket knows it once it is connected, which sends nothing: here to addresses that are nobody's (RFC 5737,
+    A datagram socket knows it once it is connected, which sends nothing: here to an address that is nobody's (RFC 5737,
     RFC 3849).
     """
-    for family, nobody in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        if host in ("", "0.0.0.0" if family == socket.AF_INET else "::"):
-            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((nobody, 9))
-                address: str = probe.getsockname()[0]
-                if not address.startswith("127.") and address not in ("0.0.0.0", "::", "::1"):
-                    return address
+    family, nobody = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((nobody, 9))
+        address: str = probe.getsockname()[0]
+        return None if address.startswith("127.") or address in ("0.0.0.0", "::", "::1") else address
     return None
 
 
