@@ -6462,6 +6462,10 @@ class Server:
                 run.sent += total
                 output = None if total == len(output) else _sending(connection, [output[total:]])
                 connection.output = output
+            elif output is not None and connection.stage == _ANSWERING:  # a large answer has to wait for its turn
+                self._wait_for_reader(connection, run, 0)
+                self._ready[_SENDING][connection] = None
+                return
             for moved in output or ():
                 run.sent += moved
                 total += moved
@@ -6486,6 +6490,7 @@ class Server:
         if connection.stage == _ANSWERING:
             self._enter(connection, _SENDING, run.patience.left)
             self._hold(connection, run.block)
+            connection.awaited = _WRITE
         run.patience.left = connection.deadline - self._now
         run.patience.moved(moved)
         connection.deadline = self._now + run.patience.left
