@@ -6015,7 +6015,8 @@ class Server:
         stages = (_SHAKING, _IDLE, _HEAD, _BODY, _ANSWERING, _SENDING, _LINGERING)
         self._stages: dict[str, dict[_Connection, None]] = {stage: {} for stage in stages}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in stages}
-        self._received: list[_Connection] = []  # bytes of a head have arrived and were not parsed
+        self._received: dict[_Connection, None] = {}  # bytes of a head have arrived and were not parsed
+        self._leaving: dict[_Connection, None] = {}  # their answers are to be sent
         self._unchecked: dict[_Connection, None] = {}  # their deadlines are to be looked at
         self._knocked = False  # there may be connections to accept
         self._warned = -_NEVER  # when it was said that no more can be accepted
@@ -6209,9 +6210,9 @@ class Server:
 
     def _round(self) -> None:
         """Send all that was answered, wait for something to happen, receive all that is ready, and parse it."""
-        answered = self._crew.answered
-        while answered:
-            self._take_step(self._send, answered.popleft())
+        while self._crew.answered:
+            self._leaving[self._crew.answered.popleft()] = None
+        self._take_steps(Server._send, self._leaving)
         if self.stopping and self._may_end():
             self._close()
             return
@@ -6226,46 +6227,38 @@ class Server:
                 self._woken = False
         self._now = time.monotonic()
         for stage, ready in self._ready.items():
-            if ready:
-                self._work_off(ready, functools.partial(self._steps[stage], self), stage)
+            self._take_steps(self._steps[stage], ready, stage)
         if self._knocked:
             self._accept()
-        received, self._received = self._received, []
-        for connection in received:
-            if connection.stage in (_IDLE, _HEAD):  # it was not closed meanwhile
-                self._take_step(self._parse, connection)
+        self._take_steps(Server._parse, self._received)
         if self._now - self._checked >= self._tick:
             self._begin_check()
-        if self._unchecked:
-            self._work_off(self._unchecked, self._check_time)
+        self._take_steps(Server._check_time, self._unchecked)
 
     def _timeout(self) -> float:
         """Return for how long there is nothing else to do."""
-        if self._received or self._knocked or any(self._ready.values()) or self._unchecked or self._crew.answers_next():
+        pending = any((self._received, self._leaving, self._unchecked, self._knocked, *self._ready.values()))
+        if pending or self._crew.answers_next():
             return 0
         if self._crew.waiting:
             return _PATIENCE  # for a place, or for another thread that takes it
         return min(self._tick, _GRACE / 4) if self.stopping else self._tick
 
-    def _work_off(
-        self, work: dict[_Connection, None], step: Callable[[_Connection], None], stage: str | None = None
+    def _take_steps(
+        self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None], stage: str = ""
     ) -> None:
         """Take a step with each connection that is still in its stage, the oldest first, for one turn."""
-        until = time.monotonic() + _TURN
+        until = time.monotonic() + _TURN if work else 0
         for connection in list(work):
             del work[connection]
-            if stage is None or connection.stage == stage:
-                self._take_step(step, connection)
-                if time.monotonic() >= until:
-                    break
-
-    def _take_step(self, step: Callable[[_Connection], None], connection: _Connection) -> None:
-        """Take a step with a connection; a fault of ours costs that connection, and not the server."""
-        try:
-            step(connection)
-        except Exception as error:
-            self._report_fault(connection, error)
-            self._drop(connection)
+            try:
+                if not stage or connection.stage == stage:
+                    step(self, connection)
+            except Exception as error:  # a fault of ours costs that connection, and not the server
+                self._report_fault(connection, error)
+                self._drop(connection)
+            if time.monotonic() >= until:
+                break
 
     def _report_fault(self, connection: _Connection, error: Exception) -> None:
         address, connection.lost = connection.address, True
@@ -6317,7 +6310,7 @@ class Server:
             connection = _Connection(sock, address[0] if address else "", self._would_block)
             self._stages[connection.stage][connection] = None
             connection.deadline = self._now + self.idle_timeout
-            self._take_step(self._welcome, connection)
+            self._take_steps(Server._welcome, {connection: None})
 
     def _make_room(self) -> bool:
         """Close the connection that is needed least (RFC 9112 section 9.5); False if there is none."""
@@ -6350,6 +6343,7 @@ class Server:
         if connection.body is not None and connection.body.paused:
             self._decode(connection)
             return
+        data: bytes | None
         try:
             data = connection.attempt(_READ, connection.socket.recv, _RECEIVE)
         except OSError as error:
@@ -6370,10 +6364,12 @@ class Server:
                 return
             if connection.stage == _SHAKING:
                 self._enter(connection, _IDLE, self.idle_timeout)
-            self._received.append(connection)
+            self._received[connection] = None
 
     def _parse(self, connection: _Connection) -> None:
         """Understand the head of a request, if it is complete, and go on with its body."""
+        if connection.stage not in (_IDLE, _HEAD):
+            return  # it was closed meanwhile
         try:
             data = connection.buffer
             empty = _EMPTY_LINES.match(data)
@@ -6514,7 +6510,7 @@ class Server:
         elif stays:
             self._enter(connection, _IDLE, self.idle_timeout)
             if connection.buffer:
-                self._received.append(connection)
+                self._received[connection] = None
             else:
                 self._select(connection, _READ)
         elif not complete or connection.buffer or connection.has_input():
@@ -6638,10 +6634,9 @@ class Server:
 
     def _close_rest(self) -> None:
         """Close what waits after the end, or is given back then."""
-        for connections in (self._crew.waiting, self._crew.answered):
-            with contextlib.suppress(IndexError):
-                while True:
-                    self._close_for_good(connections.popleft())
+        with contextlib.suppress(IndexError):
+            while True:
+                self._close_for_good((self._crew.waiting or self._crew.answered).popleft())
 
     def _close_for_good(self, connection: _Connection) -> None:
         if connection.run is not None:
