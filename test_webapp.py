@@ -7643,7 +7643,7 @@ def test_unsent_bytes_are_bounded_in_memory_and_beyond_that_the_slowest_reader_i
         assert comes_true(lambda: allocated() < 30 * 2**20)
         whole = 0
         for connection in connections:
-            with contextlib.suppress(ConnectionResetError, ValueError):
+            with contextlib.suppress(ConnectionResetError, ValueError, AssertionError):
                 whole += len(connection.response()[2]) == 5 * 2**20
         assert 3 <= whole <= 5
 
@@ -7679,16 +7679,50 @@ def test_a_slow_reader_that_is_faster_than_the_documented_pace_gets_everything()
     assert [got // 2**19 for got in sorted(taken)] == [5, 8, 16]
 
 
-def test_slow_answers_do_not_hold_up_quick_ones():
-    with serving() as server, contextlib.ExitStack() as stack:
-        slow = [stack.enter_context(Connection(server, get("/sleep") * 10)) for _ in range(30)]
-        with Connection(server) as quick:
+def answers_beside(server, stall, count=10):
+    """The times of quick requests, in seconds, while threads repeat what stalls."""
+    ended, times = threading.Event(), []
+
+    def disturb(number):
+        while not ended.is_set():
+            with contextlib.suppress(OSError):
+                stall(server)
+
+    threads = [threading.Thread(target=disturb, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    with Connection(server) as quick:
+        for _ in range(count):
             started = time.monotonic()
-            for _ in range(10):
-                quick.sock.sendall(get())
-                quick.response()
-            assert time.monotonic() - started < 5  # of 15
-        assert [connection.response()[0] for connection in slow for _ in range(10)] == [200] * 300
+            quick.sock.sendall(get())
+            assert quick.response()[0] == 200
+            times.append(time.monotonic() - started)
+    ended.set()
+    for thread in threads:
+        thread.join()
+    return sorted(times)
+
+
+TRAILERS = post("/sized", CHUNKED, body=b"0\r\n" + b"a: b\r\n" * 9000)
+GREEDY = {
+    "one-byte chunks": lambda server: ask(server, post("/sized", CHUNKED, body=b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n")),
+    "trailers on new connections": lambda server: Connection(server, TRAILERS).__exit__(),
+    "slow answers": lambda server: ask(server, get("/sleep")),
+    "large answers": lambda server: ask(server, get("/large")),
+}
+
+
+@pytest.mark.parametrize("stall", GREEDY.values(), ids=GREEDY)
+def test_what_takes_long_does_not_hold_up_quick_answers(stall):
+    with serving(body_timeout=60) as server, Log():
+        assert answers_beside(server, stall)[5] < 0.5
+
+
+def test_code_of_the_application_never_runs_where_no_other_thread_can_lead(monkeypatch):
+    """A slow log handler, for instance: it is told of clients that went away in the middle of a request."""
+    with serving() as server, Log() as log:
+        log.emit = lambda record: time.sleep(0.2)
+        assert answers_beside(server, lambda server: Connection(server, get()[:-2]).__exit__())[5] < 0.2
 
 
 def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
@@ -7974,6 +8008,7 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path):
         (get("/nowhere"), ""),
         (get("/forbidden"), "not for you\\x1b[31m"),
         (get("/", "Host: b"), "malformed Host"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "TLS/https spoken to a plain http port"),
         (get("/a b"), "malformed request line"),
         (b"GET / 200 11 0.1 ms\r\n\r\n", "malformed request line"),  # which cannot imitate an access line
         (post("/sign", CHUNKED, "Content-Length: 1"), "Transfer-Encoding beside Content-Length"),
@@ -7989,6 +8024,7 @@ def test_the_access_line_of_an_error_ends_with_the_reason(capsys, request_, reas
     line = capsys.readouterr().err
     assert re.fullmatch(r"\d\d:\d\d:\d\d 127\.0\.0\.1 \S+ \S+ 4\d\d \d+ \d+\.\d ms(  .*)?\n", line), line
     assert line.endswith(f" ms  {reason}\n") or not reason
+    assert "\\x16" not in line
     assert not reason or reason.encode() not in body
 
 
@@ -8531,6 +8567,38 @@ def test_a_change_in_several_steps_is_one_change(monkeypatch):
     webapp._watch(server, changed)
     assert changed.is_set()
     assert said == ["webapp: a.py has changed", states[-1]]
+
+
+def test_reload_of_a_program_that_fails_at_first_waits_for_a_change_of_its_files(tmp_path):
+    """What the parent imports meanwhile is no change."""
+    write_program(tmp_path / "site1.py", "1 / 0\n")
+    process = start("site1", "--port", "0", "--reload", cwd=tmp_path)
+    lines = messages(process)
+    assert "division by zero" in next(lines)
+    assert next(lines) == "webapp: waiting for a file to change\n"
+    time.sleep(1.2)  # it looks twice a second
+    write_program(tmp_path / "site1.py", PROGRAM)
+    assert next(lines) == "webapp: site1.py has changed\n"
+    assert "serving" in next(lines)
+
+
+@pytest.mark.parametrize(
+    "route, said",
+    [
+        ("", "webapp: the application has no routes: it answers 404 to everything\n"),
+        ("app.get('/a')\n", "the route GET /a has no handler ("),
+    ],
+)
+@pytest.mark.parametrize("run", [False, True])
+def test_an_application_that_can_answer_nothing_says_so_at_the_start(tmp_path, route, said, run):
+    end = "\nif __name__ == '__main__':\n    app.run(port=0)\n"
+    write_program(tmp_path / "bare.py", f"from webapp import WebApp\napp = WebApp()\n{route}{end}")
+    process = start(*([] if run else ["bare", "--port", "0"]), cwd=tmp_path, command=("bare.py",) if run else ("-m", "webapp"))
+    assert said in process.stderr.readline()
+    if route:
+        assert process.wait(30) == 1
+    else:
+        port_of(process)
 
 
 CROWDED = """

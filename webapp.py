@@ -6182,13 +6182,14 @@ class Server:
             raise TimeoutError("the client was too slow")
 
     def _hold(self, connection: _Connection, block: bytes) -> None:
-        """Count a block in memory that a client does not take; disconnect the slowest reader if it is too much."""
+        """Count a block in memory that a client takes slowly; disconnect the slowest reader if it is too much."""
         with self._unsent_lock:
-            self._unsent[connection] = block
+            self._uncount(connection)
+            self._unsent[connection] = block  # behind all that have taken some of theirs longer ago
             sharers = self._sharers[id(block)] = self._sharers.get(id(block), 0) + 1
             self._unsent_size += len(block) if sharers == 1 else 0
             while self._unsent_size > self.max_unsent:
-                slowest = min(self._unsent, key=lambda each: each.deadline)
+                slowest = next(iter(self._unsent))
                 slowest.shut_down(cut=True)
                 self._uncount(slowest)
 
@@ -6226,11 +6227,12 @@ class Server:
                 self._bell.recv(_RECEIVE)
                 self._woken = False
         self._now = time.monotonic()
-        for stage, ready in self._ready.items():
-            self._take_steps(self._steps[stage], ready, stage)
         if self._knocked:
             self._accept()
-        self._take_steps(Server._parse, self._received)
+        for stage, ready in self._ready.items():
+            if stage == _BODY:
+                self._take_steps(Server._parse, self._received)
+            self._take_steps(self._steps[stage], ready, stage)
         if self._now - self._checked >= self._tick:
             self._begin_check()
         self._take_steps(Server._check_time, self._unchecked)
@@ -6398,7 +6400,9 @@ class Server:
             with contextlib.suppress(OSError):
                 connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
         connection.body.expected = False
-        self._decode(connection)
+        connection.body.paused = True
+        connection.deadline = self._now + self.body_timeout
+        self._ready[_BODY][connection] = None
 
     def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
         """Have a request answered that is none."""
@@ -6487,6 +6491,8 @@ class Server:
             self._enter(connection, _SENDING, run.patience.left)
             self._hold(connection, run.block)
             connection.awaited = _WRITE
+        elif moved:
+            self._hold(connection, run.block)
         run.patience.left = connection.deadline - self._now
         run.patience.moved(moved)
         connection.deadline = self._now + run.patience.left
