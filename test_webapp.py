@@ -6,7 +6,6 @@ models written independently of the code.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import base64
 import collections
@@ -19,6 +18,7 @@ import decimal
 import email.utils
 import enum
 import errno
+import fnmatch
 import fractions
 import functools
 import gc
@@ -42,10 +42,7 @@ import pickle
 import posixpath
 import py_compile
 import re
-import runpy
 import secrets
-import shlex
-import shutil
 import signal
 import socket
 import ssl
@@ -54,7 +51,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import textwrap
 import threading
 import time
 import types
@@ -63,9 +59,8 @@ import urllib.parse
 import urllib.request
 import uuid
 import warnings
-import weakref
-import wsgiref.util
 import wsgiref.simple_server
+import wsgiref.util
 import zipfile
 from email.message import Message
 from email.policy import compat32
@@ -76,7 +71,7 @@ from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import webapp
@@ -93,7 +88,6 @@ from webapp import (
     TestClient,
     ValidationExecutor,
     WebApp,
-    _parse_head,
     same_origin,
 )
 
@@ -154,13 +148,13 @@ def begin_request(app, path="/", **environ):
     return (*started, body)
 
 
-def does(expression):
+def does(expression, **names):
     """Make a handler or hook of one expression. `response.code(405)` returns the response; `... and None` does not."""
     code = compile(expression, "<does>", "eval")
 
     def do(context, *rest):
-        names = {"context": context, "request": context.request, "response": context.response}
-        return eval(code, globals(), {**names, **dict(zip(("cause", "status"), rest))})
+        given = {"context": context, "request": context.request, "response": context.response, **names}
+        return eval(code, globals(), {**given, **dict(zip(("cause", "status"), rest))})
 
     return do
 
@@ -184,7 +178,7 @@ def acting(action):
 def failing_app(error):
     """Return an application whose one route, GET /, raises `error`."""
     app = WebApp()
-    app.get("/")(raiser(error))
+    app.get("/", raiser(error))
     return app
 
 
@@ -240,7 +234,7 @@ def log_to(monkeypatch, *handlers):
 
 
 class Traced(WebApp):
-    """Has the routes /route and /in/route, and writes down the stages of a request. Each of `actions` is for a stage."""
+    """Has the routes /route and /in/route, and notes the stages of a request. Each of `actions` is for a stage."""
 
     def __init__(self, **actions):
         super().__init__(secret_key=KEY)
@@ -269,8 +263,8 @@ class Traced(WebApp):
 def see(path, headers=(), **what_the_stages_do):
     """Ask a `Traced` application for a path; a method may stand before it.
 
-    The result has the `response`; `answer`, its status and body as in "404 404 Not Found"; `calls`, the stages that ran;
-    `log`, a line for each of its `records`.
+    The result has the `response`; `answer`, its status and body as in "404 404 Not Found"; `calls`, the stages that
+    ran; `log`, a line for each of its `records`.
     """
     *method, path = path.split()
     app = Traced(**what_the_stages_do)
@@ -426,7 +420,7 @@ NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pip
 
 # ---- contract 1 and 2: three paths and their shapes ------------------------------------------------------------------
 #
-# The contract is the text on error handling that the framework follows. A test of rule 7.4 is named test_7_4_..., so that
+# The contract is the text on error handling that the framework follows. A test of rule 7.4 is named test_7_4_...:
 # `pytest -k test_7` runs a chapter. Sections 3, 5, 8 and 9 of the contract ask for nothing.
 
 
@@ -447,7 +441,7 @@ def test_1_three_paths_lead_to_an_error_response(asked, handler, status, ran):
 def test_2_1_hook_gets_context_cause_and_resolved_status_which_the_response_has_until_a_hook_overrides_it(code):
     """Also 7.2 rule 1 and 7.8; the default body is that of the status that stands at the end (design 4)."""
     found, cause = [], HttpException(409, "two at once")
-    hook = lambda context, *rest: found.append((*rest, context.response.status)) or context.response.code(code)  # noqa: E731
+    hook = does(f"found.append((cause, status, response.status)) or response.code({code})", found=found)
     seen = see("/in/route", inner_handler=cause, inner_error=hook, outer_error=hook)
     assert seen.answer == ("204" if code == 204 else f"{code} {code} {phrase(code)}")
     assert found == [(cause, 409, 409), (cause, 409, code)]
@@ -518,7 +512,7 @@ SAYING = {
 
 
 @given(
-    secret=st.text("ßЖ漢…§¤🦊", min_size=1, max_size=20),  # no default body has any of these letters, escaped or not
+    secret=st.text("ßЖ漢…§¤🦊", min_size=1, max_size=20),  # no default body has any of these letters
     kind=st.sampled_from(sorted(SAYING)),
     headers=st.sampled_from([{}, ACCEPT_JSON]),
     stage=st.sampled_from(["on_request", "inner_before", "inner_handler", "inner_error", "inner_after"]),
@@ -535,14 +529,12 @@ def test_2_2_and_7_5_default_body_never_contains_any_part_of_an_exception(secret
 INPUT = {
     "fields": ({"form": {"age": "x", "tag": ["a", "b"]}}, {"age": "x", "tag": ["a", "b"]}),
     "JSON": ({"json": {"age": None, "deep": [{"er": 2.5}]}}, {"age": None, "deep": [{"er": 2.5}]}),
-    "JSON that is no object": ({"json": ["no", "object"]}, {}),
     "a file": ({"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
     "odd names": ({"form": {"": "no name", "ключ": "<b>'\"\\"}}, {"": "no name", "ключ": "<b>'\"\\"}),
     "broken JSON": ((b"{", JSON), {}),
-    "a lone surrogate": ((b'{"a": "\\ud800"}', JSON), {"a": "\ud800"}),
     "a member named validation": ((b'{"validation": "none"}', JSON), {}),
+    "JSON that is cut short": ({"json": {}, "environ": {"CONTENT_LENGTH": "9"}}, {}),
     "fields that are not UTF-8": ((b"a=%ff", URLENCODED), {}),
-    "too many fields": ((b"a=1&" * 2_000, URLENCODED), {}),
     "a broken multipart form": ((b"--x\r\nnonsense", MULTIPART), {}),
 }
 
@@ -557,19 +549,14 @@ def test_2_4_validation_body_has_the_messages_by_field_and_every_input_that_can_
     assert response.json == {"kept": "yes", **echo, "validation": ERRORS}
 
 
-@pytest.mark.parametrize("environ", [{"CONTENT_LENGTH": "9"}, {"CONTENT_LENGTH": "seven"}, {"QUERY_STRING": "%ff=1"}])
-def test_2_4_validation_body_of_a_request_that_is_cut_short_or_malformed_echoes_nothing(environ):
-    response = answer(Answer422, "POST", json={}, environ=environ, unchecked="it refuses such a Content-Length")
-    assert (response.status, response.json) == (422, {"validation": ERRORS})
-
-
 # ---- contract 4: routing and responses that are fixed ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/in", "/in/nowhere", "/%ff"])
 def test_4_1_unmatched_route_calls_only_the_hooks_of_the_outermost_scope(path):
     """Also 7.3 rule 3; a path that is not UTF-8 is a 400 (design 3.2)."""
-    seen = see(path, outer_error="response.header('X-Seen', f'{type(cause).__name__} {context.route} {context.params}')")
+    look = "response.header('X-Seen', f'{type(cause).__name__} {context.route} {context.params}')"
+    seen = see(path, outer_error=look)
     cause, status = ("HttpException", 400) if path == "/%ff" else ("NotFoundException", 404)
     assert (seen.answer, seen.calls) == (
         f"{status} {status} {phrase(status)}",
@@ -580,12 +567,7 @@ def test_4_1_unmatched_route_calls_only_the_hooks_of_the_outermost_scope(path):
 
 @pytest.mark.parametrize(
     "asked, allow",
-    [
-        ("POST /in/3", "GET, HEAD, PUT"),
-        ("PATCH /in/word/", "PUT"),
-        ("PROPFIND /in/3", "GET, HEAD, PUT"),
-        ("get /in/3", "GET, HEAD, PUT"),
-    ],
+    [("POST /in/3", "GET, HEAD, PUT"), ("PATCH /in/word/", "PUT"), ("get /in/3", "GET, HEAD, PUT")],
 )
 def test_4_2_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_permitted_method(asked, allow):
     """The methods of all fitting patterns; the hooks are those of the outermost scope (design 3.2 and 4)."""
@@ -617,27 +599,20 @@ def test_4_2_and_7_8_every_405_has_an_allow_header(path, stages, allow):
     assert see(path, **stages).response.headers.getall("Allow") == [allow]
 
 
-# Beside the rows of README's table, and the grammar below ("header values: Accept").
 NAMES_JSON = [
-    "Application/JSON", "text/html,application/json;q=0.001", "text/javascript; charset=utf-8; q=1.000",
-    "application/json;q=0, text/javascript", "application/json;q=0, application/json",
-    "application/json;q=0, application/json;q=0.1", "application/json, application/json;q=0", "application/json;q=2",
-    "application/json;q=-1", "application/json;q=0.0000", "application/json;q=", "application/json;q=high",
-    "application/json;q=nan", "application/json;q=\xb2", 'application/json;a=";q=0"', 'application/json;a="\\";q=0"',
-    'text/html;a="x", application/json', ",,application/json,,", " \t,\tapplication/json\t, ",
+    "application/json", "Application/JSON", "text/javascript; charset=utf-8; q=1.000",
+    "text/html,application/json;q=0.001", "application/json;q=0, text/javascript",
+    "application/json;q=0, application/json", 'application/json;a=";q=0"', ",,application/json,,",
 ]  # fmt: skip
 NAMES_NO_JSON = [
-    "", "*/*", "application/*", ";application/json", "application/json ; Q=0", "application/json ; q=0.000",
-    "application/json;\tq=0.", "application/json;v=1;q=0", "application/json;q=0;v=1",
-    "application/json;q=0.000, text/javascript;Q=0", 'application/json;a="\\\\";q=0', 'text/html;a=", application/json"',
-    'text/html;a=", application/json,"', 'text/html;a="\\", application/json"', "application/jsonp", "xapplication/json",
-    "application/json/x", "application / json", "json", "text/html;application/json", "application/problem+json",
-    "application/javascript, text/json",
+    "", "*/*", "application/*", "application/json ; Q=0.000", "application/json;v=1;q=0", "application/jsonp", "json",
+    'text/html;a=", application/json"', "application/problem+json", "application/javascript, text/json",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("as_json, accept", [*((True, a) for a in NAMES_JSON), *((False, a) for a in NAMES_NO_JSON)])
 def test_4_3_accept_json_and_the_default_body_follow_the_types_that_accept_names(as_json, accept):
+    """For the grammar see "header values: Accept"."""
     asked = []
     app = WebApp()
     app.error(lambda context, cause, status: asked.append(context.request.accept_json()))
@@ -812,19 +787,6 @@ def test_7_1_http_exception_that_no_response_could_answer_is_refused_when_it_is_
         HttpException(status)
 
 
-def test_7_1_methods_of_an_allow_header_are_sorted_plain_text():
-    methods = enum.Enum("Methods", {"MOVE": "MOVE", "LOCK": "LOCK"}, type=str)
-    for allow in ([methods.MOVE, methods.LOCK], ["MOVE", "LOCK", "MOVE"], iter("LOCK MOVE".split()), "MOVE, LOCK"):
-        error = MethodNotAllowedException(allow)
-        assert (error.allow, error.headers["Allow"]) == (("LOCK", "MOVE"), "LOCK, MOVE")
-        assert {*map(type, error.allow)} == {str}
-
-
-def test_7_1_message_that_is_no_text_is_still_shown():
-    """`NotFoundException(404)` is soon written; a traceback must not fail at it."""
-    assert [str(NotFoundException(404)), str(HttpException(404, b"text"))] == ["404", "b'text'"]
-
-
 # ---- contract 7.2: the order in which the error response is built ----------------------------------------------------
 
 
@@ -851,14 +813,14 @@ def test_7_1_message_that_is_no_text_is_still_shown():
         ("response.stream([])", "None", "500", "inner_error outer_error"),
         # A hook that raises had no effect (7.4), unless it had sent.
         ("1 / 0", "None", "500 500 Internal Server Error", "inner_error outer_error"),
-        ("response.code(503).text('lost') and 1 / 0", "None", "500 500 Internal Server Error", "inner_error outer_error"),
+        ("response.code(503).text('a') and 1 / 0", "None", "500 500 Internal Server Error", "inner_error outer_error"),
         ("response.text('inner') and None", "response.text('lost') and 1 / 0", "500 inner", "inner_error outer_error"),
         ("response.send('inner') and 1 / 0", "None", "500 inner", "inner_error"),
     ],
 )  # fmt: skip
 def test_7_2_and_7_3_hooks_build_the_response_from_the_inner_scope_outward_until_one_sends(inner, outer, sent, ran):
     seen = see("/in/route", inner_handler=ValueError(), inner_error=inner, outer_error=outer)
-    failed = [f"ERROR error {hook}" for hook, does in (("inner_error", inner), ("outer_error", outer)) if "1 / 0" in does]
+    failed = [f"ERROR error {hook}" for hook, deed in zip(ran.split(), (inner, outer)) if "1 / 0" in deed]
     assert (seen.answer, seen.calls) == (sent, FAILED_STAGES.replace("inner_error outer_error", ran))
     assert seen.log == ["ERROR 'GET' '/in/route': 500", *failed]
 
@@ -990,16 +952,16 @@ def plain(*arguments):
     [
         ("error hook", plain, "plain"),
         ("after hook", functools.wraps(plain)(lambda *arguments: plain()), "plain"),
-        ("on_close callback", functools.partial(plain, 1), "a partial of plain"),
+        ("on_close hook", functools.partial(plain, 1), "a partial of plain"),
         ("error hook", Named().method, "Named.method"),
-        ("on_close callback", Named(), "an object of Named"),
+        ("on_close hook", Named(), "an object of Named"),
     ],
 )
 def test_7_4_log_says_in_its_second_line_which_hook_failed_and_where_it_stands_and_on_which_request(stage, hook, name):
     """The line is part of the stack trace, because the message is fixed."""
     app = WebApp()
-    app.get("/it's")(lambda context: context.on_close(hook) if stage == "on_close callback" else 1 / 0)
-    if stage != "on_close callback":
+    app.get("/it's")(lambda context: context.on_close(hook) if stage == "on_close hook" else 1 / 0)
+    if stage != "on_close hook":
         getattr(app, stage.partition(" ")[0])(hook)
     with Log() as log:
         client(app).get("/it's")
@@ -1026,27 +988,16 @@ def test_7_5_second_line_of_the_log_names_the_handler_if_no_frame_of_it_is_left(
 
 @pytest.mark.parametrize("status", [200, 404, 499, 500, 599])
 def test_7_5_5xx_is_logged_as_an_error_with_the_stack_trace_and_everything_else_for_debugging(status):
+    """The level follows the resolved status; a hook that sets another one hides nothing (design 4)."""
     cause = HttpException(status, "what happened")
-    with Log() as log:
-        answer(raiser(cause))
-    [record] = log.records
+    [record] = see("/route", outer_handler=cause, outer_error=f"response.code({404 if status >= 500 else 503})").records
     assert (record.name, record.levelname) == ("webapp", "ERROR" if status >= 500 else "DEBUG")
     if status >= 500:
         assert record.exc_info[1] is cause
         assert "in fail" in logging.Formatter().format(record)
     else:
-        assert record.exc_info is None
-        assert repr(cause) in record.getMessage()
-
-
-@pytest.mark.parametrize(
-    "path, cause, later, level",
-    [("/route", ValueError(), 200, "ERROR"), ("/route", HttpException(404), 503, "DEBUG"), ("/nowhere", None, 500, "DEBUG")],
-)  # fmt: skip
-def test_7_5_log_level_follows_the_resolved_status_and_no_hook_changes_it(path, cause, later, level):
-    """Design 4."""
-    seen = see(path, outer_handler=cause or "None", outer_error=f"response.code({later})")
-    assert (seen.response.status, [record.levelname for record in seen.records]) == (later, [level])
+        assert (record.exc_info, record.getMessage()) == (None, f"'GET' '/route': {status} {cause!r}")
+    assert [line[:5] for line in see("/nowhere", outer_error="response.code(500)").log] == ["DEBUG"]
 
 
 @given(
@@ -1096,7 +1047,7 @@ def test_7_5_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
         error.__cause__ = cause
     with Log() as log:
         answer(raiser(error))
-    assert f"ValueError: {number}" in log.records[0].exc_text
+    assert f"ValueError({number})" in log.records[0].exc_text or f"ValueError: {number}" in log.records[0].exc_text
 
 
 def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
@@ -1123,14 +1074,10 @@ def watched(app, observer):
 # What answers a request, the reason that the server is told, and the request if it is no GET of "/".
 REASONS = {
     "missing field": ("request.query['name']", "Missing field 'name'", {}),
-    "message": (HttpException(403, "wrong password"), "wrong password", {}),
     "forged": (HttpException(400, "a\r\nFORGED\x1b"), r"a\\r\\nFORGED\\x1b", {}),
     "long": (HttpException(400, "x" * 10**6), r"x{197}(\.\.\.|xxx)", {}),
-    "silent exception": (LookupError(), r"LookupError raised at test_webapp.py:\d+", {}),
     "no route": (nothing, "no such route", {"path": "/nowhere/at/all"}),
-    "no path": (nothing, "the path is not UTF-8", {"path": "/%ff"}),
     "no method": (nothing, "only for GET, HEAD, POST", {"method": "DELETE"}),
-    "body": ("request.body", "a body of 5 bytes, where 4 are taken", {"body": b"12345"}),
     "invalid": (Answer422, "Answer422 found errors in title, age", {}),
     "canceled": (canceling("Cancels"), "Cancels canceled the rest", {}),
     "cancel raises": (canceling("A", on_cancel=raiser(LookupError("in it"))), "LookupError: in it", {}),
@@ -1154,22 +1101,10 @@ def test_7_5_server_that_asks_for_it_is_told_the_reason_of_an_answer_and_no_clie
     assert reasons[-1].isprintable() and len(reasons[-1]) <= 200
 
 
-def test_7_5_mounted_application_tells_its_reason_and_a_stream_that_breaks_is_logged_once():
-    inner, app, reasons = WebApp(), WebApp(), Reasons()
-    inner.get("/")(lambda context: Feed("a", ValueError("late")))
-    app.mount("/stream", inner)
-    app.mount("/inner", failing_app(HttpException(403, "wrong password")))
-    with Log() as log:
-        with pytest.raises(ValueError):
-            client(app).get("/stream")
-        assert client(watched(app, reasons)).get("/inner").status == 403
-    assert (log.levels(), reasons) == (["ERROR", "DEBUG"], ["wrong password"])
-
-
 @pytest.mark.parametrize(
     "method, handler, is_said",
     [("GET", "None", 1), ("HEAD", "None", 1), ("GET", "response.header('X-A', 'b')", 1), ("POST", "None", 0),
-     ("GET", "response.code(204) and None", 0), ("GET", "response.text('') and None", 0), ("GET", "response.send()", 0)],
+     ("GET", "response.code(204) and None", 0), ("GET", "response.text('') and None", 0)],
 )  # fmt: skip
 def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(method, handler, is_said):
     """Nearly always a return was forgotten."""
@@ -1192,7 +1127,8 @@ def validated(members, **request):
     app.after(lambda context: calls.append("after"))
     app.post("/", type("Check", (Answer422,), members))(lambda context: calls.append("handler") or "handled")
     with Log() as log:
-        return client(app).post("/", **request), " ".join(calls), log.lines()
+        response = client(app, unchecked="it refuses a Content-Length that is not true").post("/", **request)
+    return response, " ".join(calls), log.lines()
 
 
 def test_7_6_validation_executor_cancels_itself_and_discards_the_executors_behind_it():
@@ -1275,7 +1211,7 @@ def test_7_6_errors_of_one_request_are_not_seen_by_the_next():
     check = lambda self, context: self.add_errors(dict.fromkeys(context.request.query, "is unknown"))  # noqa: E731
     app.get("/", new_class(ValidationExecutor, validate=check))(lambda context: "ok")
     asked = [client(app).get(f"/{query}").text for query in ("?a=1", "?b=1", "")]
-    assert asked == ['{"a": "1", "validation": {"a": ["is unknown"]}}', '{"b": "1", "validation": {"b": ["is unknown"]}}', "ok"]
+    assert asked == [*(f'{{"{n}": "1", "validation": {{"{n}": ["is unknown"]}}}}' for n in "ab"), "ok"]
 
 
 # ---- contract 7.7: content written by hooks --------------------------------------------------------------------------
@@ -1290,148 +1226,135 @@ def test_7_7_exception_given_to_json_sends_its_type_message_and_stack_trace_with
 
 
 # ---- header values: Accept -------------------------------------------------------------------------------------------
+#
+# A property in three parts: a grammar that writes headers, a reference that reads them, one assertion. The reference
+# never parses: the strategy hands it each element as the parts of which the text was made.
 
 CHROMIUM = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8"
 RFC = "text/*;q=0.3, text/plain;q=0.7, text/plain;format=flowed, text/plain;format=fixed;q=0.4, */*;q=0.5"
-
-BEST = [
-    (None, ["text/html", "text/plain"], "text/html"),
-    ("", ["text/html", "text/plain"], "text/html"),
-    ("image/png", [], None),
-    (CHROMIUM, ["application/json", "text/html"], "text/html"),
-    (CHROMIUM, ["application/json", "text/csv"], JSON),
-    ("text/html;LEVEL=1", ["text/html;level=2", "text/html; Level=1"], "text/html; Level=1"),
-    (RFC, ["text/plain;format=fixed", "text/plain"], "text/plain"),
-    (RFC, ["text/plain", "text/plain;format=flowed"], "text/plain;format=flowed"),
-    (RFC, ["text/csv", "text/plain;format=fixed"], "text/plain;format=fixed"),
+ACCEPTED = [
+    # Accept, the types that the application offers, the best of them, and whether the header names JSON
+    (None, ["text/html", "text/plain"], "text/html", False),
+    ("", ["text/html", "text/plain"], "text/html", False),
+    ("image/png", [], None, False),
+    (CHROMIUM, ["application/json", "text/csv"], JSON, False),
+    (RFC, ["text/plain", "text/plain;format=flowed"], "text/plain;format=flowed", False),
+    ("text/html;LEVEL=1", ["text/html;level=2", "text/html; Level=1"], "text/html; Level=1", False),
+    ('application/json;v=";q=0;"', [JSON], None, True),
+    ('application/json;v=";q=1";q=0', [JSON], None, False),
+    ('application/json;";q=0;"', [JSON], JSON, True),  # a stray quoted string is skipped
+    ('application/json;q="0"', [JSON], JSON, True),  # a weight is no quoted string, so this one counts as absent
+    ("application/json;q=0, text/javascript;q=0.001", [JSON], None, True),
+    ("application/*, */*", [JSON], JSON, False),
 ]
 
 
-@pytest.mark.parametrize("accept, offers, expected", BEST)
-def test_accepts_gives_the_best_of_the_offered_types_by_the_most_specific_range(accept, offers, expected):
+def accepted(accept, offers):
     environ = {} if accept is None else {"HTTP_ACCEPT": accept}
-    assert read(lambda request: request.accepts(*offers), environ=environ) == expected
+    return read(lambda request: (request.accepts(*offers), request.accept_json()), environ=environ)
 
 
-# RFC 9110 sections 5.6 and 12.5.1, without any leniency.
-TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-QUOTED_STRING = r'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
-PARAMETERS = rf"(?:[ \t]*;(?:[ \t]*{TOKEN}=(?:{TOKEN}|{QUOTED_STRING}))?)*"
-ELEMENT = rf"({TOKEN}/{TOKEN})({PARAMETERS})"
+@pytest.mark.parametrize("accept, offers, best, names_json", ACCEPTED)
+def test_accept_header_decides_on_the_best_type_and_on_json(accept, offers, best, names_json):
+    assert accepted(accept, offers) == (best, names_json)
 
 
-def elements_of(header):
-    """The elements of a well-formed header as (type, parameters), these as (name, value, is_quoted)."""
-    found = []
-    for name, rest in re.findall(ELEMENT, header):
-        parameters = re.findall(rf"({TOKEN})=(?:({TOKEN})|({QUOTED_STRING}))", rest)
-        unquoted = [re.sub(r"\\(.)", r"\1", quoted[1:-1]) or value for _, value, quoted in parameters]
-        found.append((name.lower(), [(p[0].lower(), value, bool(p[2])) for p, value in zip(parameters, unquoted)]))
-    return found
+# The grammar of RFC 9110 section 12.5.1. An element is (text, range, parameters, weight in thousandths).
+OWS = st.sampled_from(["", "", " ", "\t"])
+TRICKY_VALUES = ["1", "2", ";q=0", ";q=0;", ";q=1", ",", '"', "\\", ', application/json;q=1, "']
+ACCEPT_RANGES = ["text/html"] * 3 + ["text/*", "*/*"] * 2 + ["text/plain", JSON, "application/*", "text/javascript"]
+PARAMETERS = [{}, {}, {"v": "1"}, {"v": "1"}, {"l": "2", "v": "1"}]
+WEIGHTS = {"": 1000, "1": 1000, "1.000": 1000, "0.5": 500, "0.50": 500, "0.499": 499, "0.001": 1, "0": 0, "0.000": 0}
 
 
-def weight_of(parameters):
-    """A weight in thousandths; 1000 where it is absent or unreadable. q is never quoted."""
-    for name, value, quoted in parameters:
-        if name == "q":
-            readable = not quoted and re.fullmatch(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?", value, re.ASCII)
-            return round(float(value) * 1000) if readable else 1000
-    return 1000
+@st.composite
+def accept_elements(draw):
+    media_range = draw(st.sampled_from(ACCEPT_RANGES))
+    tricky = st.dictionaries(st.sampled_from("vl"), st.sampled_from(TRICKY_VALUES), max_size=2)
+    parameters = draw(st.sampled_from(PARAMETERS) | tricky)
+    weight = draw(st.sampled_from(sorted(WEIGHTS)))
+    text = draw(st.sampled_from([str, str.upper, str.title]))(media_range)
+    for name, value in parameters.items():
+        bare = value.isalnum() and draw(st.booleans())
+        quoted = re.sub(r'["\\1]', r"\\\g<0>", value)  # the backslash before a 1 means nothing, and is allowed
+        text += f";{draw(OWS)}{name}=" + (value if bare else f'"{quoted}"')
+    if weight:
+        text += f"{draw(OWS)};{draw(OWS)}{draw(st.sampled_from('qQ'))}={weight}"
+    return text, media_range, parameters, WEIGHTS[weight]
 
 
-OWS = st.sampled_from(["", "", " ", "\t", "  "])
-QUOTED = st.text('abq0,;="\\ \té', max_size=6).map(lambda text: '"' + re.sub(r'(["\\])', r"\\\1", text) + '"')
-PARAMETER_VALUES = st.sampled_from(["1", "2", '"1"', '"\\2"']) | QUOTED
-WEIGHTS = st.sampled_from("0 1 0. 1. 0.0 0.5 0.25 0.999 1.0 1.000 0.001 2 0.1234 1.1".split())
-TYPES = st.sampled_from(
-    "text/html Text/HTML text/plain text/* */* application/json application/* text/javascript".split()
-)
-EMPTY_PARAMETERS = st.sampled_from(["", "", ";", "\t; "])
-PARAMETER = st.builds("{};{}{}={}".format, OWS, OWS, st.sampled_from(["v", "V", "level"]), PARAMETER_VALUES)
-WEIGHT = st.builds("{};{}{}={}".format, OWS, OWS, st.sampled_from("qQ"), WEIGHTS)
-RANGE = st.builds("{}{}{}{}".format, TYPES, EMPTY_PARAMETERS, st.just("") | PARAMETER, st.just("") | WEIGHT)
-ACCEPT = st.lists(st.builds("{}{}{}".format, OWS, RANGE | RANGE | st.just(""), OWS), min_size=1, max_size=6).map(
-    ",".join
-)
-OFFERS = ["text/html", "text/html;v=1", "text/html;level=2;v=1", "text/plain", "application/json", "image/png"]
+OFFERS = {
+    "text/html": {}, "text/html;v=1": {"v": "1"}, "text/html;l=2;v=1": {"v": "1", "l": "2"}, "text/plain": {},
+    'text/html;v=";q=0"': {"v": ";q=0"}, JSON: {}, "text/javascript": {},
+}  # fmt: skip
 
 
-def best_offer(header, offers):
-    """RFC 9110 section 12.5.1, spelled out."""
-    elements = elements_of(header)
-    if not elements:
-        return offers[0]
-    best, best_weight = None, 0
-    for offer in offers:
-        ((name, offered),) = elements_of(offer)
-        offered = {(key, value) for key, value, _ in offered}
-        levels = {"*/*": 1, name.split("/")[0] + "/*": 2, name: 3}
-        candidates = []
-        for media_range, parameters in elements:
-            wanted = {(key, value) for key, value, _ in parameters if key != "q"}
-            if media_range in levels and wanted <= offered:
-                candidates.append((levels[media_range], len(wanted), weight_of(parameters)))
-        weight = max(candidates)[2] if candidates else 0
-        if weight > best_weight:
-            best, best_weight = offer, weight
-    return best
+def weight_of(offer, found):
+    """Ask every range about an offer; the most specific one has the say, and of equals the highest weight."""
+    name, best = offer.partition(";")[0], (0, 0, 0)
+    for _, media_range, parameters, weight in found:
+        if fnmatch.fnmatchcase(name, media_range) and parameters.items() <= OFFERS[offer].items():
+            best = max(best, (3 - media_range.count("*"), len(parameters), weight))
+    return best[2]
 
 
-@given(ACCEPT, st.permutations(OFFERS), st.integers(1, len(OFFERS)))
-def test_accept_json_and_accepts_agree_with_the_grammar_on_every_well_formed_header(header, offers, count):
-    look = lambda request: (request.accept_json(), request.accepts(*offers[:count]))  # noqa: E731
-    names_json = any(weight_of(rest) for name, rest in elements_of(header) if name in (JSON, "text/javascript"))
-    assert read(look, environ={"HTTP_ACCEPT": header}) == (names_json, best_offer(header, offers[:count]))
+def meant(found, offers):
+    """The best of one offer, of two, of three ..., and whether JSON is named."""
+    best = [max(offers[:count], key=lambda offer: weight_of(offer, found)) for count in range(1, len(offers) + 1)]
+    names_json = any(weight for _, media_range, _, weight in found if media_range in (JSON, "text/javascript"))
+    return [offer if weight_of(offer, found) else None for offer in best], names_json
+
+
+@settings(max_examples=5 * settings().max_examples)
+@given(st.lists(accept_elements(), min_size=1, max_size=5), st.permutations(list(OFFERS)))
+def test_every_well_formed_accept_header_means_what_its_parts_mean(found, offers):
+    environ = {"HTTP_ACCEPT": ", ,".join(text for text, *_ in found)}
+    counts = range(1, len(offers) + 1)
+    look = lambda request: ([request.accepts(*offers[:count]) for count in counts], request.accept_json())  # noqa: E731
+    assert read(look, environ=environ) == meant(found, offers)
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=40))
 def test_any_accept_header_is_answered(header):
-    found = read(lambda request: (request.accept_json(), request.accepts("a/b")), environ={"HTTP_ACCEPT": header})
-    assert found[0] in (True, False) and found[1] in ("a/b", None)
+    best, names_json = accepted(header, ["a/b"])
+    assert best in ("a/b", None) and names_json in (True, False)
 
 
 # ---- header values: dates --------------------------------------------------------------------------------------------
 
-# Every second that an IMF-fixdate can tell, and some that are close to the ends of what systems can.
+# Every second that an IMF-fixdate can tell, and some that are close to the ends of the clocks of systems.
 EDGES = [edge + offset for edge in (-(2**31), 0, 2**31, 2**32, 32_535_215_999) for offset in range(-2, 3)]
 TIMES = st.integers(-62_135_596_800, 253_402_300_799) | st.sampled_from(EDGES)
 
 
-GMTIME = time.gmtime
+def expiry(moment):
+    """A time as a response writes it."""
+    response = answer(lambda context: context.response.cookie("a", "b", expires=moment), raise_errors=True)
+    return re.search("Expires=([^;]*)", response.headers["Set-Cookie"])[1]
 
 
-def windows_gmtime(seconds):
-    """What time.gmtime does there, whatever else a test runs on."""
-    if not 0 <= seconds < 32_536_850_400:
-        raise OSError(22, "Invalid argument")
-    return GMTIME(seconds)
-
-
-def short_gmtime(seconds):
-    """What it does where time stamps have 32 bits."""
-    if not -(2**31) <= seconds < 2**31:
-        raise OverflowError("timestamp out of range for platform time_t")
-    return GMTIME(seconds)
-
-
-def date_of(seconds):
-    """A time stamp as a response writes it."""
-    set_cookie = answer(lambda context: context.response.cookie("a", "b", expires=seconds)).headers["Set-Cookie"]
-    return re.search("Expires=([^;]*)", set_cookie)[1]
-
-
-@given(TIMES, st.sampled_from([0, 0.25, 0.999]), st.sampled_from([GMTIME, windows_gmtime, short_gmtime]))
-def test_a_date_is_written_as_imf_fixdate_whenever_it_is(seconds, fraction, gmtime):
+@given(TIMES, st.sampled_from([0, 250_000, 999_000]))
+def test_a_date_is_written_as_imf_fixdate_whenever_it_is(seconds, microseconds):
     """RFC 9110 section 5.6.7; the model is the standard library's, which needs a year of four digits."""
     moment = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
-    with mock.patch("time.gmtime", gmtime):
-        assert date_of(seconds) == date_of(seconds + fraction) == email.utils.format_datetime(moment, usegmt=True)
+    assert expiry(moment.replace(microsecond=microseconds)) == email.utils.format_datetime(moment, usegmt=True)
 
 
 @pytest.mark.parametrize("seconds", [-1e300, -62_135_596_801, -math.inf, 253_402_300_800, 10**30, math.inf])
 def test_a_date_that_no_date_can_tell_is_the_first_or_the_last(seconds):
     last = "Fri, 31 Dec 9999 23:59:59 GMT"
-    assert date_of(seconds) == ("Mon, 01 Jan 0001 00:00:00 GMT" if seconds < 0 else last)
+    assert expiry(seconds) == ("Mon, 01 Jan 0001 00:00:00 GMT" if seconds < 0 else last)
+
+
+@pytest.mark.parametrize("seconds", [1, 3600, 86400.5, 14 * 86400, 20 * 366 * 86400])
+def test_cookie_that_expires_a_few_seconds_after_1970_is_a_value_error_that_names_max_age(seconds):
+    with pytest.raises(ValueError, match=re.escape(f"max_age={seconds} is seconds from now")):
+        expiry(seconds)
+
+
+def test_cookie_that_expires_in_1970_or_now_is_deleted_or_kept():
+    assert expiry(0) == "Thu, 01 Jan 1970 00:00:00 GMT" and expiry(-1) == "Wed, 31 Dec 1969 23:59:59 GMT"
+    assert expiry(1_000_000_000) == "Sun, 09 Sep 2001 01:46:40 GMT"
 
 
 # ---- fields and uploads: Fields --------------------------------------------------------------------------------------
@@ -1439,17 +1362,11 @@ def test_a_date_that_no_date_can_tell_is_the_first_or_the_last(seconds):
 PAIRS = [("b", "1"), ("a", "2"), ("b", "3"), ("", "")]
 
 
-def test_fields_give_the_first_value_by_name_and_all_values_in_order():
+def test_fields_give_the_first_value_by_name_and_all_values_in_order_and_cannot_be_changed():
     fields = Fields(PAIRS)
-    assert fields["b"] == "1" and fields.get("b") == "1" and fields.getall("b") == ["1", "3"]
+    assert fields["b"] == fields.get("b") == "1" and fields.getall("b") == ["1", "3"] and fields.getall("c") == []
     assert fields[""] == "" and fields.get("c") is None and fields.get("c", "x") == "x"
-    assert fields.getall("c") == []
-
-
-def test_fields_iterate_over_distinct_names_in_order_of_first_appearance_and_cannot_be_changed():
-    fields = Fields(PAIRS)
-    assert list(fields) == ["b", "a", ""] and len(fields) == 3
-    assert dict(fields) == {"b": "1", "a": "2", "": ""}
+    assert list(fields) == ["b", "a", ""] and len(fields) == 3 and dict(fields) == {"b": "1", "a": "2", "": ""}
     assert "a" in fields and "c" not in fields and None not in fields
     assert repr(Fields(PAIRS[:3])) == "Fields([('b', '1'), ('b', '3'), ('a', '2')])"
     fields.getall("b").append("x")
@@ -1460,22 +1377,45 @@ def test_fields_iterate_over_distinct_names_in_order_of_first_appearance_and_can
         fields.other = "x"
 
 
-def test_missing_field_is_a_key_error_and_a_400_that_names_it():
-    with pytest.raises(HttpException) as caught:
-        Fields(PAIRS)["it's"]
-    assert isinstance(caught.value, KeyError) and caught.value.status_code == 400
-    assert str(caught.value) == 'Missing field "it\'s"'
+ONE_OF_EACH = {"path": "/?a=1", "headers": {"Cookie": "a=1; a=2", "A": "1"}, "form": {"a": "1"}}
 
 
-def limited(text):
+NOUNS = {"query": "field", "form": "field", "headers": "header", "cookies": "cookie"}
+
+
+@pytest.mark.parametrize("of, noun", NOUNS.items())
+def test_a_missing_value_is_a_key_error_and_a_400_that_names_it_wherever_it_is_missing(of, noun):
+    fields = read(lambda request: getattr(request, of), **ONE_OF_EACH)
+    for look in (lambda: fields["it's"], lambda: fields.parse("it's", int)):
+        with pytest.raises(KeyError) as caught:
+            look()
+        error = caught.value
+        assert isinstance(error, HttpException) and isinstance(error, ValueError)
+        assert (error.status_code, error.field, str(error)) == (400, "it's", f'Missing {noun} "it\'s"')
+    with pytest.raises(TypeError, match=f"a {noun} can be read only"):
+        fields["a"] = "2"
+    assert fields.getall("a") == (["1", "2"] if noun == "cookie" else ["1"]) and fields.getall("it's") == []
+    assert fields.parse("a", int) == 1 and fields.parse("it's", int, 7) == 7
+
+
+def test_header_of_a_response_that_was_never_set_is_no_fault_of_the_client():
+    def handler(context):
+        with pytest.raises(KeyError) as caught:
+            context.response.headers["X-Mine"]
+        return str(isinstance(caught.value, HttpException))
+
+    assert answer(handler).text == "False"
+
+
+def checked_size(text):
     number = int(text)
     if number > 100:
-        raise ValueError("at most 100")
+        raise ValueError("size is 1 to 100")
     return number
 
 
 CONVERTERS = [
-    str, int, float, limited, uuid.UUID, datetime.date.fromisoformat, Colour, Colour.__getitem__, Markup.escape,
+    str, int, float, checked_size, uuid.UUID, datetime.date.fromisoformat, Colour, Colour.__getitem__, Markup.escape,
     decimal.Decimal, fractions.Fraction, lambda text: int(float(text)),  # raise three kinds of ArithmeticError
     {"a": 1}.__getitem__, lambda text: text.split(",")[1],
 ]  # fmt: skip
@@ -1484,44 +1424,50 @@ FIELD_TEXTS = [
 ]  # fmt: skip
 
 
-def check_parse(text, convert):
-    """Compare with what the converter itself does; what it refuses is a 400 that names it, and the field."""
-    fields = Fields([("b", "x"), ("it's", text), ("it's", "second")])
+@given(st.sampled_from(FIELD_TEXTS) | ANY_TEXT | st.from_regex(r"[-+0-9._eE ]*"), st.sampled_from(CONVERTERS))
+def test_whatever_a_client_sends_parse_converts_it_or_is_a_400_that_names_the_field(text, convert):
+    fields, words = Fields([("b", "x"), ("it's", text), ("it's", "second")]), None
     try:
-        expected = repr(convert(text))  # NaN is not equal to itself
-    except Exception:
-        expected = 400
+        wanted = repr(convert(text))  # NaN is not equal to itself
+    except Exception as error:
+        wanted, words = 400, str(error)
     for default in ((), ("default",)):
         try:
             found = repr(fields.parse("it's", convert, *default))
         except HttpException as error:
             found = error.status_code
-            assert isinstance(error, ValueError) and not isinstance(error, KeyError)
-            assert error.field == "it's" and error.message.startswith('Field "it\'s": ')
-            assert getattr(convert, "__qualname__", "") in error.message and len(error.message) < 200
-        assert found == ("'default'" if default and text == "" and expected == 400 else expected)
+            assert isinstance(error, ValueError) and not isinstance(error, KeyError) and error.field == "it's"
+            assert error.message.startswith('Field "it\'s": ') and len(error.message) < 400
+            assert error.message.endswith(words) or len(words) > 80
+        assert found == ("'default'" if default and text == "" and wanted == 400 else wanted)
 
 
-def test_parse_gives_the_first_value_converted_or_is_a_400():
-    for text, convert in itertools.product(FIELD_TEXTS, CONVERTERS):
-        check_parse(text, convert)
+REFUSALS = [
+    ("200", checked_size, "Field 'size': size is 1 to 100"),
+    ("x", int, "Field 'size': int does not take 'x': invalid literal for int() with base 10: 'x'"),
+    ("x", Colour, "Field 'size': Colour does not take 'x': 'x' is not a valid Colour"),
+    ("x", {}.__getitem__, "Field 'size': dict.__getitem__ does not take 'x': 'x'"),
+]
 
 
-def test_missing_field_is_the_default_of_parse_or_the_error_that_it_is_without():
-    """So is one left empty, unless empty text converts: browsers send every input, also what nobody has filled in."""
+@pytest.mark.parametrize("text, convert, message", REFUSALS)
+def test_a_refusal_of_parse_ends_with_the_words_of_the_converter_and_can_be_copied(text, convert, message):
+    with pytest.raises(ValueError) as caught:
+        Fields([("size", text)]).parse("size", convert)
+    for same in (caught.value, copy.copy(caught.value), pickle.loads(pickle.dumps(caught.value))):
+        assert (same.field, str(same), same.status_code) == ("size", message, 400)
+
+
+def test_an_empty_field_is_the_default_of_parse_unless_empty_text_converts():
+    """Browsers send every input, also those that nobody has filled in."""
     fields = Fields([("page", "")])
-    assert fields.parse("c", int, default=None) is None and fields.parse("c", int, 7) == 7
     assert [fields.parse("page", *rest) for rest in ((int, 1), (str, "x"), (len, 7))] == [1, "", 0]
-    with pytest.raises(KeyError) as caught:
-        fields.parse("c", int)
-    error = caught.value
-    assert isinstance(error, HttpException) and isinstance(error, ValueError)
-    assert (error.status_code, error.field, str(error)) == (400, "c", "Missing field 'c'")
 
 
-@given(ANY_TEXT | st.from_regex(r"[-+0-9._eE ]*"), st.sampled_from(CONVERTERS))
-def test_whatever_a_client_sends_parse_converts_it_or_is_a_400(text, convert):
-    check_parse(text, convert)
+@pytest.mark.parametrize("name", ["flag", "missing"])
+def test_bool_is_no_converter_because_it_takes_any_text(name):
+    with pytest.raises(TypeError, match=r"bool\('false'\) is True; .*\{'true': True, 'false': False\}.__getitem__"):
+        Fields([("flag", "false")]).parse(name, bool, False)
 
 
 @pytest.mark.parametrize(
@@ -1531,13 +1477,6 @@ def test_what_else_a_converter_raises_passes(error):
     with pytest.raises(type(error)) as caught:
         Fields([("a", "1")]).parse("a", raiser(error), 7)
     assert caught.value is error
-
-
-def test_failure_to_parse_can_be_copied_and_pickled():
-    with pytest.raises(ValueError) as caught:
-        Fields([("a", "x")]).parse("a", int)
-    for same in (copy.copy(caught.value), pickle.loads(pickle.dumps(caught.value))):
-        assert (same.field, same.message, same.status_code) == ("a", caught.value.message, 400)
 
 
 # ---- fields and uploads: urlencoded forms ----------------------------------------------------------------------------
@@ -1558,40 +1497,29 @@ def urlencoded(text):
 URLENCODED_TEXTS = [
     "", "&&a=1&&", "a", "a=", "=", "=b", "a=b=c", "a=1;b=2", "a+b=c+d%2B", "a=1&b=2&a=3", "%61%3D=%26", "a%3db&c=d%26e",
     "%2526=%253D", "a=%2526&b=%26", "a=%&b=%zz&c=%4&d=100%", "a=%C3%BC&b=\xc3\xbc&c=\xc3%BC", "%EF%BB%BFa=1", "a=%00",
-    "a=%FF", "%C3=1", "a=\xff", "a=%ED%A0%80", "a=%C0%AF",  # not UTF-8
+    "a=%FF", "%C3=1", "a=\xff", "a=%ED%A0%80", "a=%C0%AF", "a=%+1%\t1%1_&% 1=",  # not UTF-8; no escapes
 ]  # fmt: skip
 
 
-def parsed_by_the_standard_library(text):
+@given(
+    st.sampled_from(URLENCODED_TEXTS)
+    | st.lists(st.tuples(st.text(), st.text())).map(urllib.parse.urlencode)
+    | st.text("a%&=+;41cC3bBfFxuN{}\\\\\t\r\n \0é", max_size=40).map(lambda text: text.encode().decode("latin-1"))
+)
+def test_any_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
     try:
         pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, encoding="latin-1")
-        return pairs_of(Fields([[part.encode("latin-1").decode("utf-8") for part in pair] for pair in pairs]))
+        wanted = pairs_of(Fields([[part.encode("latin-1").decode("utf-8") for part in pair] for pair in pairs]))
     except UnicodeDecodeError:
-        return 400
-
-
-@pytest.mark.parametrize("text", URLENCODED_TEXTS)
-def test_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
-    assert urlencoded(text) == parsed_by_the_standard_library(text)
+        wanted = 400
+    assert urlencoded(text) == wanted
 
 
 def test_empty_pieces_of_a_form_or_query_are_not_counted():
-    """What is beyond the limit is in README's rows."""
+    """The limits are in README's rows."""
     text = "&a&&b&&&&&c&"
     sent = {"path": f"/?{text}", "body": text, "headers": {"Content-Type": URLENCODED}, "options": {"max_fields": 3}}
     assert read(lambda request: (len(request.query), len(request.form)), **sent) == (3, 3)
-
-
-@given(st.lists(st.tuples(st.text(), st.text())))
-def test_fields_encoded_by_the_standard_library_come_back(pairs):
-    assert urlencoded(urllib.parse.urlencode(pairs)) == pairs_of(Fields(pairs))
-
-
-@example("a=%+1%\t1%1_&% 1=")
-@given(st.text("a%&=+;41cC3bBfFxuN{}\\\\\t\r\n \0é", max_size=40))
-def test_any_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
-    text = text.encode("utf-8").decode("latin-1")
-    assert urlencoded(text) == parsed_by_the_standard_library(text)
 
 
 # ---- fields and uploads: multipart forms -----------------------------------------------------------------------------
@@ -1642,11 +1570,11 @@ PARTS_OF_FIELDS = {
     "an unquoted name": (field(" ; name = a b.c ;"), "a b.c", "x"),
     "a name as browsers escape it": (field('name="a%22b%0D%0Ac%20%3B"'), 'a"b\r\nc%20%3B', "x"),
     "a name as curl escapes it": (field(r'name="a\"b\\c;d=e"; f=g'), r'a"b\c;d=e', "x"),
-    "a name with bare backslashes": (field(r'name="C:\b\\x\"y"'), r'C:\b\\x"y', "x"),
+    "a name with bare backslashes": (field(r'name="C:\b\x\"y"'), r'C:\b\x"y', "x"),
     "a name whose quote is not closed": (field('name="a; c=d'), "a; c=d", "x"),
     "a name that ends with a backslash": (field('name="\\'), "", "x"),
     "a name with something behind its quotes": (field('name="a"rubbish; d=e'), "a", "x"),
-    "a name behind what is no parameter": (field('=x; "; b; ;; name=a'), "a", "x"),
+    "a name behind what is no parameter": (field('=x; ";"; b; ;; name=a'), "a", "x"),
     "two names": (field("name=a; NAME=b"), "a", "x"),
     "an extended name": (field("name=bad; name*=utf-8'de'n%C3%A4me"), "näme", "x"),
     "an extended name that is none": (field("name=good; name*=what"), "good", "x"),
@@ -1790,20 +1718,30 @@ def test_boundary_may_hold_whatever_can_be_printed():
     assert parse(FORM.replace(b"frontier", boundary.encode()), boundary=boundary) == PARSED
 
 
-def test_parts_beyond_the_limit_and_fields_longer_together_than_theirs_are_a_413_and_files_do_not_count():
+def test_limits_of_a_form_are_a_413_that_names_them_and_files_do_not_count():
     body = form(field("name=ab", "x" * 8), field("name=f; filename=x", "y" * 99), field("name=cd", "z" * 8))
     assert len(parse(body, max_fields=3, max_form_memory=20)[0]) == 2
-    assert parse(body, max_fields=2) == parse(body, max_form_memory=19) == 413
+
+    def told(context):
+        with pytest.raises(HttpException) as caught:
+            context.request.form  # noqa: B018
+        return f"{caught.value.status_code} {caught.value}"
+
+    for limit, words in (
+        ({"max_fields": 2}, "413 More than 2 parts in the form (max_fields)"),
+        ({"max_form_memory": 19}, "413 Field 'cd' is too long for the 19 bytes of all fields (max_form_memory)"),
+    ):
+        request = {"headers": {"Content-Type": "multipart/form-data; boundary=frontier"}, "body": body}
+        assert answer(told, "POST", options=limit, raise_errors=True, **request).text == words
 
 
 def test_header_of_a_part_that_does_not_end_is_refused_as_soon_as_it_is_too_long():
-    """The limits of a form are README's rows."""
     assert parse(b"--frontier\r\n" + b"x" * 50_000) == 413
     assert parse(b"--frontier\r\n" + b"x" * 8000) == 400
 
 
 def test_boundary_that_occurs_again_and_again_without_being_one_is_a_400_also_in_front_of_the_form():
-    preamble = b"\r\n--frontierx" * 2**16 + b"\r\n"
+    preamble = b"\r\n--frontierx" * 2**12 + b"\r\n"
     assert parse(preamble + FORM) == PARSED
     assert parse(preamble + form(field("name=f; filename=x", "\r\n--frontierx"))) == 400
 
@@ -1829,10 +1767,10 @@ def test_uploaded_file_arrives_whole_in_memory_or_on_disk(size):
     assert with_upload(lambda upload: (upload.file.tell(), upload.file.read()), content) == (0, content)
 
 
-class Reluctant(io.FileIO):
-    """A file on a disk that takes only a piece of what it is given, and has room for so much."""
+class Small(io.FileIO):
+    """A file on a disk that takes a piece at a time, and has room for so many bytes."""
 
-    def __init__(self, path, room=10**9):
+    def __init__(self, path, room):
         super().__init__(path, "w+")
         self.room = room
 
@@ -1844,35 +1782,14 @@ class Reluctant(io.FileIO):
         return written
 
 
-@pytest.mark.parametrize("size", [700_000, 2_000_000])
-@pytest.mark.parametrize("writev", [None, lambda number, pieces: os.write(number, b"".join(pieces)[:100_000])])
-def test_upload_arrives_whole_where_the_disk_takes_it_in_pieces(monkeypatch, tmp_path, writev, size):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Reluctant(tmp_path / "kept")))
-    monkeypatch.setattr(os, "writev", writev, raising=False)
-    content = os.urandom(size)
-    assert with_upload(lambda upload: upload.file.read(), content) == content
-
-
-def refused_upload(size):
-    app = WebApp()
-    app.post("/")(lambda context: str(context.request.files["f"].size))
-    with Log() as log:
-        status = client(app).post("/", files={"f": bytes(size)}).status
-    return status, log.levels()
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no disk is full here")
-@pytest.mark.parametrize("excess", [1, 100_000])
-def test_upload_that_the_disk_has_no_room_for_is_a_503(monkeypatch, excess):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: open("/dev/full", "w+b"))  # noqa: SIM115
-    assert refused_upload(256 * 1024 + excess) == (503, ["ERROR"])
-
-
-@pytest.mark.parametrize("room", [0, 1, 600_000, 1_100_000, 1_199_999])
-def test_upload_for_which_the_room_on_the_disk_ends_on_the_way_is_a_503(monkeypatch, tmp_path, room):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Reluctant(tmp_path / "kept", room)))
-    monkeypatch.setattr(os, "writev", None, raising=False)
-    assert refused_upload(1_200_000) == (503, ["ERROR"])
+@pytest.mark.parametrize("room", [0, 1, 600_000, 1_199_999, 1_200_000])
+def test_upload_for_which_the_disk_has_no_room_is_a_503_and_one_that_it_takes_in_pieces_arrives(
+    monkeypatch, tmp_path, room
+):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Small(tmp_path / "kept", room)))
+    content = os.urandom(1_200_000)
+    found = with_upload(lambda upload: (upload.size, upload.file.read()), content)
+    assert found == ((len(content), content) if room == len(content) else 503)
 
 
 @pytest.mark.parametrize("size", [10, 300_000])
@@ -2021,30 +1938,6 @@ def test_json_of_another_content_type_is_a_415(content_type):
     assert read_json(b'{"a": 1}', content_type) == (({"a": 1},) if content_type in JSON_TYPES else 415)
 
 
-@pytest.fixture(params=["C", "Python"], scope="module")
-def json_parser(request):
-    """Reads JSON with a copy of the file, by either parser of the standard library: in C, where there is one, and in
-    Python, which is all that PyPy has.
-    """
-    name = f"webapp_with_json_in_{request.param}"
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "Python":
-            patch.setattr(json.scanner, "c_make_scanner", None)
-            patch.setattr(json.scanner, "make_scanner", json.scanner.py_make_scanner)
-            patch.setattr(json.decoder, "scanstring", json.decoder.py_scanstring)
-        app = load_copy(name).WebApp()
-    documents = []
-    app.post("/")(lambda context: documents.append(context.request.json))
-
-    def parse(body):
-        documents.clear()
-        response = client(app).post("/", body=body, headers={"Content-Type": JSON})
-        return tuple(documents) or response.status
-
-    yield parse
-    del sys.modules[name]
-
-
 DOCUMENTS = [
     b"{}", b" \t\r\n[1, 2.5, -0, true, false, null] \n", b"null", b'"x"', '{"ü": "日本"}'.encode(),
     b'\xef\xbb\xbf{"a": 1}', b'"\\u00fc\\ud83d\\ude00"', b'{"a": 1, "a": 2}', b"1" * 4300, b"-" + b"1" * 4300,
@@ -2065,52 +1958,17 @@ NO_DOCUMENTS = [
 ]  # fmt: skip
 
 
-def test_json_document_is_parsed(json_parser):
+PYPY = sys.implementation.name == "pypy"  # its own parser leaves it to int() what a digit is
+
+
+def test_json_document_is_parsed():
     for body in DOCUMENTS:
-        assert json_parser(body) == (json.loads(body.decode("utf-8-sig")),), body[:40]
+        assert read_json(body) == (json.loads(body.decode("utf-8-sig")),), body[:40]
 
 
-def test_what_is_no_json_is_a_400_and_never_a_500(json_parser):
+def test_what_is_no_json_is_a_400_and_never_a_500():
     for body in NO_DOCUMENTS:
-        assert json_parser(body) == 400, body[:40]
-
-
-JSON_STRING = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
-JSON_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-JSON_TOKEN = re.compile(rf"[ \t\r\n]*(?:({JSON_STRING})|({JSON_NUMBER}|true|false|null)|([][{{}}:,]))")
-
-
-def is_json(text):
-    """RFC 8259: s for a string, v for another value, and what is built of them becomes a v until nothing changes."""
-    tokens, position, text = "", 0, text.rstrip(" \t\r\n")
-    while position < len(text):
-        token = JSON_TOKEN.match(text, position)
-        if token is None:
-            return False
-        tokens += "s" if token[1] is not None else "v" if token[2] is not None else token[3]
-        position = token.end()
-    before = None
-    while tokens != before:
-        before = tokens
-        tokens = re.sub(r"\[(?:[sv](?:,[sv])*)?\]|\{(?:s:[sv](?:,s:[sv])*)?\}", "v", tokens)
-    return tokens in ("s", "v")
-
-
-JSON_PIECES = [
-    *r'" \ \" \/ \u 0 1 2 -1 1.5 1e5 1E+5 + - _ . e x a F 0x1 \u0020 \u00e9 \ud834\udd1e \u+123 \u1_23 \x41'.split(),
-    *'[ ] { } : , "": "a":1 [1] {} true null nul NaN Infinity ٣ ３ é 😀 // #'.split(),
-    *[" ", "\t", "\n", "\0", "\x0b", "\u00a0", "\\u 123", "\\u12\t0"],
-]
-
-
-@given(st.lists(st.sampled_from(JSON_PIECES), max_size=6).map("".join), st.sampled_from(["{}", '"{}"', '[{{"a":{}}}]']))
-@example("1٣", "{}")
-@example("1.5e٣", "{}")
-@example(r"\u 123", '"{}"')
-def test_exactly_what_rfc_8259_calls_json_is_read_by_either_parser(json_parser, text, shape):
-    text = shape.format(text)
-    assume(not re.search(r"[eE][+-]?\d{3}", text))  # too large for a float: refused, and JSON nevertheless
-    assert (json_parser(text.encode()) != 400) is is_json(text)
+        assert read_json(body) == 400 or PYPY and re.search(rb"\\u|[^ -~]", body), body[:40]
 
 
 @pytest.mark.parametrize("left, right", [("[", "]"), ('{"a":', "}"), ('[{"a":1},', "]")])
@@ -2121,48 +1979,7 @@ def test_json_may_nest_200_deep_and_what_is_taken_can_be_sent_back(left, right, 
     assert answer(lambda context: context.request.json, "POST", **request).status == status
 
 
-@given(st.binary(max_size=60))
-def test_json_of_any_bytes_is_a_document_or_a_400(body):
-    found = read_json(body)
-    assert found == 400 or found[0] == json.loads(body.decode("utf-8-sig")) or found[0] != found[0]
-
-
-LONG_NUMBERS = st.builds(
-    "{}{}{}{}".format,
-    st.sampled_from(["", "-"]),
-    st.integers(1, 9),
-    st.sampled_from([298, 299, 300, 307, 308, 309, 4298, 4299, 4300]).map("7".__mul__),
-    st.sampled_from(["", ".0", "e0", "E-99", ".5e+1"]),
-)
-NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", fullmatch=True) | LONG_NUMBERS
-
-
-@given(
-    st.text('0123456789.eE+-[]", ', max_size=40)
-    | st.builds("[{}]".format, st.lists(NUMBERS, min_size=1, max_size=4).map(" ,\n".join))
-)
-def test_json_numbers_are_ints_of_up_to_4300_digits_and_finite_floats(text):
-    """Most documents are decoded without a callback for each number; none may slip through that one would refuse."""
-
-    def refuse(name):
-        raise ValueError(name)
-
-    def whole(digits):
-        return refuse(digits) if len(digits.lstrip("-")) > 4300 else int(digits)
-
-    def real(digits):
-        return refuse(digits) if math.isinf(float(digits)) else float(digits)
-
-    try:
-        expected = (json.loads(text, parse_constant=refuse, parse_int=whole, parse_float=real),)
-    except ValueError:
-        expected = 400
-    assert read_json(text) == expected
-
-
 def test_missing_member_is_a_key_error_for_who_looks_and_pythons_own_in_an_inner_object():
-    """To make that a 400 too would cost a document of many small objects a fifth of its time."""
-
     def handle(context):
         with pytest.raises(KeyError) as inner:
             context.request.json["user"]["name"]
@@ -2200,20 +2017,10 @@ def count_values(document):
     return 1 + sum(map(count_values, inside))
 
 
-@given(
-    PLAIN_DOCUMENTS,
-    st.sampled_from([None, 0, 1, "\t\r\n "]),
-    st.booleans(),
-    st.integers(65_480, 65_540),
-    st.sampled_from('x"\\'),
-)
-def test_json_values_are_counted_before_they_are_made_and_what_stands_in_a_text_is_none(
-    document, indent, ensure_ascii, size, character
-):
-    # Texts are looked for in blocks of 64 KiB: a long one puts the boundary somewhere into the document.
-    long = character * (size // len(json.dumps(character)[1:-1]))
-    body = json.dumps([long, document, document], indent=indent, ensure_ascii=ensure_ascii)[:-1]
-    left = 2**17 - count_values([long, document, document])
+@given(PLAIN_DOCUMENTS, st.sampled_from([None, 0, 1, "\t\r\n "]), st.booleans())
+def test_json_values_are_counted_before_they_are_made_and_text_is_not_counted(document, indent, ensure_ascii):
+    body = json.dumps([document, document], indent=indent, ensure_ascii=ensure_ascii)[:-1]
+    left = 2**17 - count_values([document, document])
     # No JSON, which is seen when the values were counted: in front of each value but the first stands a comma.
     assert read_json(f"!{body}{',' * left}]") == 400
     assert read_json(f"!{body}{',' * (left + 1)}]") == 413
@@ -2309,6 +2116,30 @@ def test_plain_things_encode_sensibly(value, encoded):
     assert answer(lambda context: context.response.json([value])).body == f"[{encoded}]".encode()
 
 
+class Record:
+    """A row of some database module: names and values, but no Mapping."""
+
+    def __init__(self, **columns):
+        self.columns = columns
+
+    def keys(self):
+        return list(self.columns)
+
+    def __getitem__(self, name):
+        return self.columns[name]
+
+
+def test_rows_of_a_database_are_written_as_objects():
+    assert answer(lambda context: [Record(id=1, name="Ada")]).json == [{"id": 1, "name": "Ada"}]
+    database = pytest.importorskip("sqlite3")
+    connection = database.connect(":memory:")
+    connection.row_factory = database.Row
+    with contextlib.closing(connection):
+        rows = connection.execute("SELECT 1 AS id, 'Ada' AS name UNION SELECT 2, NULL ORDER BY id").fetchall()
+    expected = [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]
+    assert answer(lambda context: rows).json == answer(lambda context: {"all": rows}).json["all"] == expected
+
+
 def test_document_too_deep_to_be_written_is_an_ordinary_failure():
     """What else JSON cannot hold is in "mistakes"."""
     document = functools.reduce(lambda document, _: [document], range(99_999), [])
@@ -2358,13 +2189,6 @@ def test_every_json_document_is_valid_json_and_utf_8(document):
     response = answer(lambda context: context.response.json(document), raise_errors=True)
     assert response.headers["Content-Type"] == JSON
     assert json.loads(response.body.decode("utf-8"), parse_constant=refuse) == json_model(document)
-
-
-@given(PLAIN_DOCUMENTS)
-def test_json_is_encoded_as_the_standard_encoder_does_it(document):
-    """The encoder that is made once and kept gives what a new JSONEncoder gives for each document."""
-    expected = json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
-    assert answer(lambda context: context.response.json(document)).body == expected
 
 
 # ---- HTML: Markup ----------------------------------------------------------------------------------------------------
@@ -2514,10 +2338,10 @@ class Price(float):
 
 FILLED = [
     # template, values, and what it is on a page
-    ("<p>{x}</p>", {"x": "<script>\"'&"}, "<p>&lt;script&gt;&quot;&#x27;&amp;</p>"),
+    ("<p>{x}</p>", {"x": "<script>\"'&"}, "<p>&lt;script&gt;&#34;&#39;&amp;</p>"),
     ("{x} {x!s}", {"x": Markup("<b>&amp;</b>")}, "<b>&amp;</b> &lt;b&gt;&amp;amp;&lt;/b&gt;"),
-    ("{x!r} {x:>5}", {"x": Markup("<b>")}, "Markup(&#x27;&lt;b&gt;&#x27;)   <b>"),
-    ("{x!r} {x!s} {x:>3}", {"x": "<"}, "&#x27;&lt;&#x27; &lt;   &lt;"),
+    ("{x!r} {x:>5}", {"x": Markup("<b>")}, "Markup(&#39;&lt;b&gt;&#39;)   <b>"),
+    ("{x!r} {x!s} {x:>3}", {"x": "<"}, "&#39;&lt;&#39; &lt;   &lt;"),
     ("{price:.2f} {n:>4}", {"price": 1.005, "n": 7}, "1.00    7"),
     ("{x:<<3}", {"x": "a"}, "a&lt;&lt;"),
     ("{x:{width}}|", {"x": "<", "width": 3}, "&lt;  |"),
@@ -2532,8 +2356,6 @@ FILLED = [
 def test_every_formatted_field_of_a_template_is_escaped_but_markup(template, values, expected):
     response = answer(lambda context: context.response.html(template, **values), raise_errors=True)
     assert (response.headers["Content-Type"], response.text) == (HTML, expected)
-    of_quotes = {"&quot;": "&#34;", "&#x27;": "&#39;"}  # a Markup writes them as markupsafe does
-    expected = re.sub("|".join(of_quotes), lambda match: of_quotes[match[0]], expected)
     assert Markup(template).format_map(values) == expected
     assert "self" in values or Markup(template).format(**values) == expected
 
@@ -2568,6 +2390,29 @@ def test_template_that_cannot_be_filled_says_which_field_and_what_is_there(templ
         assert error is not KeyError or BRACES in str(caught.value)
 
 
+IGNORED = [
+    # template, values, and the words that its author reads
+    ("{{ title }}", {"title": "x"}, "ignore its values (title): the template has no field such as {title}"),
+    ("<h1>title</h1>", {"title": "x", "n": 1}, "html() would ignore its values (title, n)"),
+    ("", {"title": "x"}, "html() would ignore its values (title)"),
+    ("index.html", {"title": "x"}, "html() takes the text of a page, not the name of a file"),
+    ("templates/my page.jinja2", {}, "html() takes the text of a page, not the name of a file"),
+    ("C:\\site\\index.htm", {}, "html() takes the text of a page, not the name of a file"),
+]
+
+
+@pytest.mark.parametrize("template, values, words", IGNORED)
+def test_template_that_would_ignore_its_values_or_is_the_name_of_a_file_is_a_value_error(template, values, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        answer(lambda context: context.response.html(template, **values), raise_errors=True)
+
+
+def test_template_may_use_some_of_its_values_and_have_braces_without_values():
+    page = lambda template, **values: answer(lambda context: context.response.html(template, **values)).text  # noqa: E731
+    assert page("{{a}} {title}", title="x", other=1) == "{a} x" and page("{{ title }}") == "{{ title }}"
+    assert page("<p>see index.html") == "<p>see index.html" and Markup("{{}}").format(1) == "{}"
+
+
 def test_template_that_is_filled_from_a_form_is_a_400_for_a_field_that_is_missing():
     app = WebApp()
     app.post("/format_map")(lambda context: Markup("<p>{name}").format_map(context.request.form))
@@ -2589,17 +2434,17 @@ def test_html_lets_no_markup_of_a_value_through(values):
     template = "".join(f"[{{{name}}}|{{{name}!r}}|{{{name}!s:>7}}]" for name in values)
     text = answer(lambda context: context.response.html(template, **values), raise_errors=True).text
     assert not set("<>\"'") & set(text)
-    assert re.fullmatch(r"(?:[^&]|&(?:amp|lt|gt|quot|#x27);)*", text, re.DOTALL)
+    assert re.fullmatch(r"(?:[^&]|&(?:amp|lt|gt|#34|#39);)*", text, re.DOTALL)
     assert html.unescape(text) == template.format(**values)
 
 
 TEMPLATE_STRINGS = {
     # Source of a template string, and what it is on a page. `name` is <b>"'&
-    't"<li>{name}</li>"': "<li>&lt;b&gt;&quot;&#x27;&amp;</li>",
-    't"{name!s} {name!r}"': "&lt;b&gt;&quot;&#x27;&amp; &#x27;&lt;b&gt;&quot;\\&#x27;&amp;&#x27;",
-    "t\"{'<é'!a}\"": "&#x27;&lt;\\xe9&#x27;",
+    't"<li>{name}</li>"': "<li>&lt;b&gt;&#34;&#39;&amp;</li>",
+    't"{name!s} {name!r}"': "&lt;b&gt;&#34;&#39;&amp; &#39;&lt;b&gt;&#34;\\&#39;&amp;&#39;",
+    "t\"{'<é'!a}\"": "&#39;&lt;\\xe9&#39;",
     't"{1 / 8:.2f}|{7:{fill}>{width}}|{name:.3}"': "0.12|***7|&lt;b&gt;",
-    't"{fill=}"': "fill=&#x27;*&#x27;",
+    't"{fill=}"': "fill=&#39;*&#39;",
     't"{{{1}}}"': "{1}",
     't""': "",
     't"<a>" t"{1}"': "<a>1",
@@ -2611,9 +2456,9 @@ TEMPLATE_STRINGS = {
     "t\"{ {'a': t'<p>{name[0]}'}.values() }\"": "<p>&lt;",
     "t\"{[[t'<b>', [name[0]]], Markup('<i>')]}\"": "<b>&lt;<i>",
     "t\"{t'{t'{name[0]}'}'}\"": "&lt;",
-    "t\"{ {'a': 1} } {None} {b'<'}\"": "{&#x27;a&#x27;: 1} None b&#x27;&lt;&#x27;",
+    "t\"{ {'a': 1} } {None} {b'<'}\"": "{&#39;a&#39;: 1} None b&#39;&lt;&#39;",
     't"{network}"': "10.0.0.0/8",  # can be iterated over, and has a text of its own
-    't"{Point(name[0], 1)}"': "Point(x=&#x27;&lt;&#x27;, y=1)",
+    't"{Point(name[0], 1)}"': "Point(x=&#39;&lt;&#39;, y=1)",
 }
 INTERPOLATED = {"name": "<b>\"'&", "fill": "*", "width": 4, "network": ipaddress.ip_network("10.0.0.0/8")}
 
@@ -2742,34 +2587,25 @@ def test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted
     assert read(look, options={"trusted_proxies": proxies}, headers=headers) == expected
 
 
-def may_be_a_host(text):
-    """Whether a Host field may be so: RFC 9110 section 7.2, RFC 3986 section 3.2.2."""
-    name = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+"
-    return re.fullmatch(rf"(?:{name}|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?", text) is not None
+# A text that can be no host, address or scheme counts as not sent, by a client, a proxy or a server.
+NO_HOSTS = ['a"><script>', "a/b", "a b", "a@b", "\xe4", "%4", "[:1", "[::1]x", ":80", "a:123456", "a:b", "http://a"]
+HOSTS = ["a", "a:", "a:65535", "A.b-c_d~", "%C3%A4", "!$&'()*+,;=", "[::1]", "[2001:db8::7]:81"]
 
 
-HOSTS = st.text("ab.:[]1%2\"'<>&/@,; \t\\\xe4", max_size=8) | st.sampled_from(["", "a.example:81", "[::1]"])
-
-
-@given(HOSTS, HOSTS, HOSTS, HOSTS, HOSTS, st.sampled_from([0, 1, 2]))
-@example("", "", "", "[:1", "", 0)
-@example('a"><script>', "[2001:db8::7]:81", "https://", "", "<script>", 1)
-def test_whatever_client_proxy_and_server_say_host_url_and_address_hold_only_what_these_can_be(
-    sent, forwarded, protocol, own, address, proxies
-):
-    def look(request):
-        return request.host, request.url, request.scheme, request.remote_address
-
-    environ = {"HTTP_HOST": sent, "HTTP_X_FORWARDED_HOST": forwarded, "HTTP_X_FORWARDED_PROTO": protocol}
-    environ.update(HTTP_X_FORWARDED_FOR=address, SERVER_NAME=own, SERVER_PORT="80", REMOTE_ADDR="192.0.2.1")
-    host, url, scheme, found = read(
-        look, environ=environ, options={"trusted_proxies": proxies}, unchecked="it refuses such an environment"
-    )
-    assert may_be_a_host(host) and scheme == "http" and url == f"http://{host}/"
-    said = [forwarded.split(",")[-proxies:][0].strip(" \t")] * bool(proxies) + [sent]
-    known = f"[{own}]" if ":" in own else own
-    assert host == next(filter(may_be_a_host, [*said, known, "localhost"]))
-    assert found == "192.0.2.1" or (proxies and not set("\"'<>&/@; \t\\\xe4") & set(found))
+@pytest.mark.parametrize("sent, valid", [(host, True) for host in HOSTS] + [(host, False) for host in NO_HOSTS])
+def test_host_url_and_address_hold_only_what_can_be_one_whoever_says_it(sent, valid):
+    """RFC 9110 section 7.2, RFC 3986 section 3.2.2."""
+    for sender in ("HTTP_HOST", "HTTP_X_FORWARDED_HOST", "SERVER_NAME"):
+        environ = {"HTTP_HOST": "", "SERVER_NAME": "own", "SERVER_PORT": "80", "REMOTE_ADDR": "192.0.2.1", sender: sent}
+        environ.update(HTTP_X_FORWARDED_FOR=f"<{sent}", HTTP_X_FORWARDED_PROTO=sent)
+        host, url, address = read(
+            lambda request: (request.host, request.url, request.remote_address),
+            environ=environ, options={"trusted_proxies": 1}, unchecked="it refuses such an environment",
+        )  # fmt: skip
+        if sender != "SERVER_NAME":
+            last = sent.split(",")[-1] if sender != "HTTP_HOST" else sent  # a proxy joins hosts with commas
+            assert host == (last if valid else "own")
+        assert (url, address) == (f"http://{host}/", "192.0.2.1") and not set(host) & set('"<>/@ \t\xe4')
 
 
 def test_headers_are_a_case_insensitive_read_only_mapping_with_names_as_sent():
@@ -3072,7 +2908,7 @@ REQUEST_PUBLIC = (
 
 
 @given(ENVIRONMENTS, st.sampled_from(["GET", "POST"]), st.permutations(REQUEST_PUBLIC), st.sampled_from([0, 2]))
-def test_no_attribute_of_a_request_raises_anything_but_an_http_exception_of_4xx(environ, method, names, proxies):
+def test_no_attribute_of_a_request_raises_anything_but_a_4xx_and_no_request_is_a_500(environ, method, names, proxies):
     # A stream takes the body, which is a RuntimeError of the application; read last it takes what is left.
     names = sorted(names, key="stream".__eq__)
 
@@ -3089,13 +2925,9 @@ def test_no_attribute_of_a_request_raises_anything_but_an_http_exception_of_4xx(
 
     options, odd = {"trusted_proxies": proxies}, "it refuses such an environment"
     read(look, method=method, environ=environ, options=options, unchecked=odd)
-
-
-@given(ENVIRONMENTS)
-def test_no_request_is_a_500_because_of_what_the_client_sent(environ):
     app = WebApp()
-    app.post("/{rest:path}")(lambda context: [context.params, context.request.body_all(), context.request.url])
-    response = client(app, unchecked="it refuses such an environment", raise_errors=True).post("/", environ=environ)
+    app.any("/{rest:path}")(lambda context: [context.params, context.request.body_all(), context.request.url])
+    response = client(app, unchecked=odd, raise_errors=True).request(method, "/", environ=environ)
     assert response.status in (200, 400, 404, 408, 413)
 
 
@@ -3155,15 +2987,12 @@ WORST = {
     JSON: {
         "arrays within arrays": lambda: chains(b"[", b"]"), "objects within objects": lambda: chains(b'{"":', b"}"),
         "empty arrays": lambda: array_of(b"[]"), "empty objects": lambda: array_of(b"{}"),
-        "objects of one member": lambda: array_of(b'{"":0}', MOST_VALUES // 2 - 1),
         "objects of different members": lambda: b"[" + different(MOST_VALUES // 2 - 1, b'{"%b":0}') + b"]",
         "one object": lambda: b"{" + different(85_000, b'"%b":""') + b"}", "texts": lambda: array_of(b'"ab"'),
-        "wide texts": lambda: array_of(b'"' + EMOJI + b'"'),
         "texts that look like values": lambda: filled(b'"[[[[[[",', b"[", b"0]"),
         "numbers with exponents": lambda: array_of(b"1e0000"), "numbers": lambda: array_of(b"300.5"),
         "long integers": lambda: array_of(b"9" * 4300), "one long integer 400": lambda: b"9" * MEBIBYTE,
         "one long fraction": lambda: filled(b"9", b"0."), "one long exponent": lambda: filled(b"9", b"1e-"),
-        "escapes": lambda: filled(b"\\n", b'"', b'"'),
         "escaped surrogates": lambda: filled(b"\\ud83d\\ude00", b'"', b'"'),
         "a text that widens at its end": lambda: filled(b"x", b'"', EMOJI + b'"'),
         "brackets 400": lambda: b"[" * MOST_VALUES, "too many brackets 413": lambda: b"[" * MEBIBYTE,
@@ -3175,25 +3004,23 @@ WORST = {
         "escaped separators": lambda: filled(b"%26"), "escapes and UTF-8": lambda: filled(b"%26%41" + ACCENT),
         "signs of percent": lambda: filled(b"%"), "escapes cut short": lambda: filled(b"%4"),
         "backslashes": lambda: filled(b"\\", b"%41"), "separators": lambda: filled(b"&", b"%26"),
-        "long fields": lambda: filled(b"%41" * 349 + b"=&"), "too many fields 413": lambda: filled(b"a=&b=&"),
+        "too many fields 413": lambda: filled(b"a=&b=&"),
     },
     MULTIPART: {
         "parts": lambda: SMALL_PART * 1000 + b"--x--", "files": lambda: file_of(b"x" * 17_000 + FILE_PART),
         "fields of a header": lambda: parts(b"\r\na:"), "folds": lambda: parts(b"\r\n "),
-        "parameters": lambda: parts(b";a=b"), "parameters without a value": lambda: parts(b"; a"),
+        "parameters": lambda: parts(b";a=b"),
         "backslashes": lambda: parts(b"\\\\", b'; filename="'),
         "escaped quotes": lambda: parts(b'\\"', b'; filename="'),
-        "bare backslashes": lambda: parts(b"\\a", b'; filename="'),
         "escapes": lambda: parts(b"%41", b"; filename*=utf-8''"),
         "control characters": lambda: parts(b"\1", b"; filename="),
-        "lines like a boundary": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
-        "lines like the last boundary": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
+        "lines like a boundary 400": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
+        "lines like the last boundary 400": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
         "too many lines like a boundary 400": lambda: file_of(b"\r\n--xy"),
         "a preamble of such lines 400": lambda: filled(b"\r\n--xy", size=16 * MEBIBYTE),
         "beginnings of a boundary": lambda: file_of(b"\r\n--"), "line ends": lambda: file_of(b"\r\n"),
         "ISO-2022-JP": lambda: field_in("iso-2022-jp", b"\x1b$B!!\x1b(B"),
         "GB 18030": lambda: field_in("gb18030", EMOJI.decode().encode("gb18030")),
-        "UTF-16": lambda: field_in("utf-16", b"aa"),
     },
     "HTTP_ACCEPT": {
         "types": lambda: head_of(b"a/b;q=0.1,"), "parameters": lambda: head_of(b";c=d", b"a/b"),
@@ -3298,12 +3125,12 @@ def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule_everywhere(
             assert (response.headers["Content-Type"], response.body) == (content_type, body)
 
 
-@pytest.mark.parametrize("giver, who", [("on_request", "on_request"), ("inner_before", "run"), ("outer_error", "run")])
-def test_type_error_about_a_value_names_who_returned_it(giver, who):
+@pytest.mark.parametrize("giver", ["on_request", "inner_before", "outer_error"])
+def test_type_error_about_a_value_names_who_returned_it(giver):
     failing = {"inner_handler": raiser(ValueError())} if giver == "outer_error" else {}
     with Log() as log:
         client(Traced(**{giver: lambda context, *_: (1, 2), **failing})).get("/in/route")
-    assert re.search(rf"{who} \(.*{HERE}\) gave tuple as a response", str(log.records[-1].exc_info[1]))
+    assert re.search(rf"{giver} \(.*{HERE}\) gave tuple as a response", str(log.records[-1].exc_info[1]))
 
 
 CONTENT = bytes(range(256)) * 4
@@ -3796,26 +3623,6 @@ def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
     assert "error hook" not in app.seen
 
 
-class Feed:
-    """An iterator that notes whether it was asked again after it had ended or failed: a queue would wait for ever."""
-
-    def __init__(self, *chunks):
-        self.chunks, self.over, self.asked_again, self.closed = list(chunks), False, 0, 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        self.asked_again += self.over
-        self.over = not self.chunks or isinstance(self.chunks[0], BaseException)
-        if self.over:
-            raise self.chunks[0] if self.chunks else StopIteration
-        return self.chunks.pop(0)
-
-    def close(self):
-        self.closed += 1
-
-
 WAYS_TO_STREAM = {
     "return": lambda context, feed: feed,
     "send": lambda context, feed: context.response.send(feed),
@@ -4020,7 +3827,7 @@ def test_executor_that_is_added_behind_the_route_or_after_a_failure_comes_too_la
 
 
 def test_handler_that_answers_drops_the_queue_and_one_that_builds_does_not():
-    for handler, sent in {"'mine'": "mine", "response.text('mine')": "mine", "response.text('a') and None": "late"}.items():
+    for handler, sent in (("'mine'", "mine"), ("response.text('a')", "a"), ("response.text('a') and None", "late")):
         app = WebApp()
         app.before(lambda context: context.add_executor(lambda context: "late"))
         app.get("/", does(handler))
@@ -4388,6 +4195,7 @@ def written(pattern):
 @example([("GET", (NAME,)), ("HEAD", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("HEAD", (NAME,)), ("GET", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("GET", (A, B)), ("GET", (NAME,)), ("POST", (A, NAME))], [("POST", ["a/b"], ONE), ("POST", ["a", "b"], ONE)])
+@example([("GET", (A, NAME)), ("GET", (A, REST))], [("GET", ["a", "x"], ONE)])
 @example(  # of each kind of segment the first and the last choice, and the ways back
     [("GET", pattern) for pattern in [(SEVEN,), (INT,), (NAME,), (REST,), (A, REST), (SEVEN, NAME), (INT, REST)]]
     + [("GET", pattern) for pattern in [(INT, B), (INT, B, B), (NAME, NAME, B), (NAME, NAME)]],
@@ -4427,21 +4235,13 @@ def test_router_chooses_the_route_that_trying_all_patterns_one_by_one_would_choo
 # `on_request`, a `before` hook or an executor that has answered ends the request (design 3.1). These are the ways to
 # answer, with the status and the body that are sent, and what a guard may do without answering.
 
-ANSWERS = {
-    "'no'": "200 no",
-    "''": "200",
-    "[]": "200 []",
-    "iter('no')": "200 no",
-    "response.send('no')": "200 no",
-    "response.send('no') and None": "200 no",
-    "response.text('no')": "200 no",
-    "response.text('')": "200",
+WAYS_TO_END = {
+    **dict.fromkeys(["'no'", "iter('no')", "response.send('no')", "response.send('no') and None"], "200 no"),
+    **{"''": "200", "[]": "200 []", "response.text('no')": "200 no", "response.text('')": "200"},
     "response.json('a', 1)": '200 {"a": 1}',
     "response.code(201)": "201",
-    "response.code(204)": "204",
     "response.code(300) and None": "300",
     "response.code(403)": "403",
-    "response.code(403) and None": "403",
     "response.code(503).header('Retry-After', '9') and None": "503",
     "response.code(403).text('no') and None": "403 no",
     "response.redirect('/login')": "303 303 See Other",
@@ -4486,7 +4286,7 @@ def with_guards(guards):
     return app, calls
 
 
-DOES = st.sampled_from([*ANSWERS, HttpException(403)]) | st.sampled_from(PASSES)
+DOES = st.sampled_from([*WAYS_TO_END, HttpException(403)]) | st.sampled_from(PASSES)
 GUARDS = st.tuples(st.sampled_from(PLACES[1:]), DOES)
 
 
@@ -4503,7 +4303,7 @@ def test_nothing_runs_behind_a_guard_that_has_answered_but_after_hooks_and_on_co
     assert calls == [*ran, *([] if ended else ["after"]), "on_complete"]
 
 
-@pytest.mark.parametrize("expression, sent", ANSWERS.items())
+@pytest.mark.parametrize("expression, sent", WAYS_TO_END.items())
 def test_answer_of_a_guard_is_sent_and_no_error_hook_runs(expression, sent):
     for place in PLACES:
         app, calls = with_guards([(place, expression)])
@@ -4549,14 +4349,14 @@ def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, sent
     assert f"{response.status} {response.text}".rstrip() == sent
 
 
-def test_guard_stops_the_request_on_our_server_and_on_wsgiref():
+def test_guard_stops_the_request_on_our_server_and_on_wsgiref(capfd):
     """Flask users return the redirect; Bottle users do not."""
     deleted = []
     for guard in ("response.redirect('/login')", "response.redirect('/login') and None"):
         app = WebApp()
         app.before(does(guard))
         app.post("/")(lambda context: deleted.append("data") or "secret")
-        listener = wsgiref.simple_server.make_server("", 0, app, handler_class=QuietHandler)
+        listener = wsgiref.simple_server.make_server("", 0, app)
         thread = threading.Thread(target=listener.handle_request)
         thread.start()
         with Server(app) as server:
@@ -4570,11 +4370,6 @@ def test_guard_stops_the_request_on_our_server_and_on_wsgiref():
         thread.join()
         listener.server_close()
     assert deleted == []
-
-
-class QuietHandler(wsgiref.simple_server.WSGIRequestHandler):
-    def log_message(self, *_):
-        pass
 
 
 # ---- the application: the order of hooks -----------------------------------------------------------------------------
@@ -4708,62 +4503,50 @@ def test_requests_share_nothing_of_their_contexts():
 
 # ---- the application: a complete response, and nothing left behind ---------------------------------------------------
 
-# Made anew for every example, because an iterator can be drawn once and a document be changed. A chunk that no stream
-# can hold is the first of its iterator: after the first chunk a response is cut off, and not complete.
-ODD_VALUES = [
-    lambda: None, lambda: "", lambda: "text", lambda: "\ud800\r\n\0", lambda: b"\xff", lambda: -1, lambda: True,
-    lambda: 204, lambda: 304, lambda: 405, lambda: 600, lambda: {}, lambda: {(): 1}, lambda: {"a": object()},
-    lambda: [float("nan")], looped, lambda: iter(()), lambda: iter(["", "a", "\u20ac"]), lambda: iter([5]),
-    lambda: Feed(KeyError()), lambda: Markup("<p>{x}"), lambda: ValueError("x"), lambda: WebApp,
-    lambda: "application/json\r\nX: y", lambda: "Content-Length", lambda: "Set-Cookie", lambda: "Vary",
-]  # fmt: skip
-ODD_CAUSES = [
-    ValueError, lambda: ValueError("a\r\nb"), Unprintable, StopIteration, MemoryError, Teapot,
-    lambda: having(Teapot(), status_code=99), lambda: having(Teapot(), status_code="404"),
-    lambda: HttpException(204), lambda: HttpException(205), lambda: HttpException(304), lambda: HttpException(405),
-    lambda: HttpException(401, headers={"Content-Type": "", "Vary": "*"}), lambda: MethodNotAllowedException([]),
-]  # fmt: skip
-VALUE_MAKERS = st.sampled_from(ODD_VALUES)
-METHODS_OF_RESPONSE = "code header add_header cookie json text html body redirect file stream events put_form send"
-LIKELY_CALLS = [
-    ("code", [lambda: 205]), ("code", [lambda: 405]), ("json", [lambda: "name", lambda: {"a": [1]}]),
-    ("header", [lambda: "X-Name", lambda: "value"]), ("text", [lambda: "text"]), ("redirect", [lambda: "/\r\n\u20ac"]),
-    ("cookie", [lambda: "name", lambda: "\u20ac"]), ("stream", [lambda: iter(["a", "b"])]), ("file", [lambda: __file__]),
-]  # fmt: skip
-SOME_CALLS = st.tuples(st.sampled_from(METHODS_OF_RESPONSE.split()), st.lists(VALUE_MAKERS, max_size=2))
-DOINGS = st.tuples(
-    st.lists(st.sampled_from(LIKELY_CALLS) | SOME_CALLS | st.tuples(st.just("session"), VALUE_MAKERS), max_size=4),
-    st.booleans(),  # whether the exception of a call is caught, so that the rest of the calls are made
-    st.sampled_from(ODD_CAUSES) | st.none(),
-    VALUE_MAKERS | st.just(lambda: None),
-)
+# What a handler or hook may do, sensible or not. A chunk that no stream can hold is the first of its iterator, because
+# after the first chunk a response is cut off and not complete.
+DOINGS = """
+response.code(204) | response.code(205) | response.code(304) | response.code(405) | response.code(600) | response.send()
+response.header('Content-Length', '7') | response.header('X-A', '\\r\\n') | response.header('Vary', '*')
+response.header('Content-Type', '') | response.add_header('Set-Cookie', 'a') | response.cookie('n', '\u20ac')
+response.json('a', [1]) | response.json({(): 1}) | response.json(looped()) | response.json([float('nan')])
+response.json(ValueError('x')) | response.text('\\ud800') | response.html('{0.__class__}', a=1)
+response.redirect('/\\r\\n') | response.file(__file__) | response.file('nowhere') | response.put_form({'a': object()})
+response.stream(['', 'a']) | response.stream(Feed(KeyError())) | response.events(iter([5])) | response.send('\u20ac')
+context.session.update(a=1) | context.session.update(a=object()) | context.on_close(plain) | request.json | request.body
+'text' | b'' | {} | [object()] | iter(()) | iter(['', 'a']) | iter([5]) | Markup('<p>') | ValueError('x') | WebApp | 5
+ValueError('a\\r\\n') | Unprintable() | StopIteration() | MemoryError() | Teapot() | having(Teapot(), status_code=99)
+having(Teapot(), status_code='404') | HttpException(204) | HttpException(205) | HttpException(304) | HttpException(405)
+HttpException(401, headers={'Content-Type': '', 'Vary': '*'}) | MethodNotAllowedException([]) | CodeException(1)
+"""
+DOING = st.sampled_from([each.strip() for each in re.split(r"[|\n]", DOINGS) if each.strip()])
 
 
-def doer(calls, catching, make_cause, make_value):
-    """Return a handler or hook that makes those calls on the response, then raises or returns something."""
+def doer(doings, is_catching):
+    """Return a handler or hook that does all of that; it raises or returns the last one if it does not catch."""
 
     def do(context, *_):
-        for method, arguments in calls:
-            with contextlib.suppress(*[Exception] if catching else []):
-                if method == "session":
-                    context.session["value"] = arguments()
-                else:
-                    getattr(context.response, method)(*(make() for make in arguments))
-        if make_cause is not None:
-            raise make_cause()
-        return make_value()
+        value = None
+        for doing in doings:
+            with contextlib.suppress(*[Exception] if is_catching else []):
+                value = does(doing)(context)
+        if isinstance(value, Exception):
+            raise value
+        return value
 
     return do
 
 
 @given(
-    stages=st.dictionaries(st.sampled_from(FAILED_STAGES.split()[:-1]), DOINGS, min_size=1, max_size=4),
-    method=st.sampled_from(["GET", "GET", "HEAD", "POST"]),
-    path=st.sampled_from(["/in/route", "/in/route", "/in/route", "/nothing", "/%ff"]),
-    headers=st.sampled_from([{}, ACCEPT_JSON]),
+    st.dictionaries(
+        st.sampled_from(FAILED_STAGES.split()[:-1]), st.tuples(st.lists(DOING, max_size=4), st.booleans()), min_size=1
+    ),
+    st.sampled_from(["GET", "GET", "HEAD", "POST"]),
+    st.sampled_from(["/in/route", "/in/route", "/in/route", "/nothing", "/%ff"]),
+    st.sampled_from([{}, ACCEPT_JSON]),
 )
-@example({"on_request": ([("code", [lambda: 405])], True, None, lambda: b"")}, "GET", "/%ff", {})
-@example({"outer_error": ([("session", object)], True, None, lambda: None)}, "GET", "/nothing", {})
+@example({"on_request": (["response.code(405)", "b''"], True)}, "GET", "/%ff", {})
+@example({"outer_error": (["context.session.update(a=object())"], True)}, "GET", "/nothing", {})
 def test_response_is_complete_and_valid_for_anything_that_handlers_and_hooks_do(stages, method, path, headers):
     app = Traced(**{stage: doer(*doing) for stage, doing in stages.items()})
     sized, in_memory = [], []
@@ -4808,9 +4591,8 @@ def test_step_that_fails_leaves_no_header_and_all_others_keep_theirs(failing):
 def test_on_close_callbacks_run_before_on_complete_the_last_registered_first_and_failures_are_logged():
     closed = []
     app = Traced(on_complete=lambda context: closed.append("on_complete"))
-    app.actions["inner_handler"] = lambda context: [
-        context.on_close(callback) for callback in (lambda: closed.append("first"), plain, lambda: closed.append("last"))
-    ]
+    callbacks = (lambda: closed.append("first"), plain, lambda: closed.append("last"))
+    app.actions["inner_handler"] = lambda context: [context.on_close(callback) for callback in callbacks]
     with Log() as log:
         assert client(app).get("/in/route").text == "[null, null, null]"
     assert (closed, log.lines()) == (["last", "first", "on_complete"], ["ERROR on_close plain"])
@@ -4846,12 +4628,11 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, tm
     log_to(monkeypatch, logging.StreamHandler(io.StringIO()))  # others would keep the records
     as_json, as_form = {"Content-Type": JSON}, {"Content-Type": MULTIPART}
     asked = [
-        *((path, {}) for path in (*handlers, "/missing")),
-        *((path, {"body": b"{", "headers": as_json}) for path in ("/valid", "/json", "/form")),
-        ("/json", {"json": {"a": [1]}}),
+        *((path, {}) for path in (*handlers, "/missing")), ("/json", {"json": {"a": [1]}}),
         ("/form", {"form": {"a": "1"}}),
+        *((path, {"body": b"{", "headers": as_json}) for path in ("/valid", "/json", "/form")),
         *(("/form", {"body": MULTIPART_BODY[:end], "headers": as_form}) for end in (None, -8)),
-    ]
+    ]  # fmt: skip
 
     def ask_all():
         browser = client(app, unchecked="its own objects refer to each other")
@@ -4864,13 +4645,12 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, tm
     assert garbage_of(ask_all) == []
 
 
-def test_no_table_keeps_more_than_1_mib_of_the_text_that_clients_send(tmp_path):
+def test_no_memo_keeps_more_than_1_mib_of_the_text_that_clients_send():
     """A memo has a bound on the number and on the length of what it remembers."""
     tracemalloc = pytest.importorskip("tracemalloc")
     app = WebApp(secret_key=KEY, trusted_proxies=1)
-    app.static("/static", tmp_path)
 
-    @app.any("/echo/{name}")
+    @app.any("/{name}")
     def use_everything(context, name):
         for attribute in dir(webapp.Request):
             with contextlib.suppress(HttpException, RuntimeError):
@@ -4882,12 +4662,10 @@ def test_no_table_keeps_more_than_1_mib_of_the_text_that_clients_send(tmp_path):
     def send_everywhere(text):
         names = "Accept Cookie Host If-Modified-Since If-None-Match Origin Range User-Agent X-Forwarded-Host".split()
         headers = {**dict.fromkeys(names, text), text: "1", "Accept": f"text/{text}"}
-        browser = client(app, unchecked="it refuses some of that")
-        browser.get(f"/static/a.{text}", headers=headers)
         for content_type in (text, f"text/plain; charset={text}", f"multipart/form-data; boundary={text[:70]}", JSON):
             headers["Content-Type"] = content_type
-            browser.post(f"/echo/{text}?{text}", body=f'"{text}"', headers=headers)
-        browser.request(text, "/echo/a")
+            client(app, unchecked="it refuses that").post(f"/{text}?{text}", body=f'"{text}"', headers=headers)
+        client(app, unchecked="it refuses that").request(text, "/a")
 
     send_everywhere("first")
     gc.collect()
@@ -4946,15 +4724,6 @@ def test_file_has_a_strong_etag_last_modified_and_its_length(a_file, method, env
     assert response.headers["Content-Length"] == "1024"
     assert re.fullmatch('"[!#-~]+"', response.headers["ETag"])
     assert not is_open(a_file)
-
-
-def test_etag_changes_with_size_and_time(a_file):
-    tags = [get_file(a_file).headers["ETag"] for _ in range(2)]
-    for content, when in ((CONTENT, IN_2001 + 1), (CONTENT[1:], IN_2001 + 1)):
-        a_file.write_bytes(content)
-        os.utime(a_file, (IN_2001, when))
-        tags.append(get_file(a_file).headers["ETag"])
-    assert tags[0] == tags[1] and len(set(tags)) == 3
 
 
 SAME, EARLIER, LATER = (f"Sun, 09 Sep 2001 01:46:{second} GMT" for second in (40, 39, 41))
@@ -5452,12 +5221,15 @@ def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, 
         thread.join()
 
 
-def test_client_that_has_a_file_gets_a_304_until_the_file_changes(site):
-    browser = serve(site)
-    etag = {"If-None-Match": browser.get("/s/a.txt").headers["ETag"]}
-    assert [browser.get("/s/a.txt", headers=etag).status for _ in range(2)] == [304, 304]
-    (site / "a.txt").write_text("another")
-    assert browser.get("/s/a.txt", headers=etag).text == "another"
+def test_client_that_has_a_file_gets_a_304_until_its_size_or_time_changes(site):
+    browser, etag = serve(site), "-"
+    for text, when in (("a.txt", IN_2001), ("a.txt", IN_2001 + 1), ("another", IN_2001 + 1)):
+        (site / "a.txt").write_text(text)
+        os.utime(site / "a.txt", (when, when))
+        answers = [browser.get("/s/a.txt", headers={"If-None-Match": tag}) for tag in ("-", etag)]
+        etag = answers[0].headers["ETag"]
+        assert [answer.text for answer in answers] == [text, text]
+        assert browser.get("/s/a.txt", headers={"If-None-Match": etag}).status == 304
 
 
 @NEEDS_LINKS
@@ -6491,10 +6263,10 @@ def test_jar_is_sent_and_a_cookie_header_wins():
         assert seen[0][0]["HTTP_COOKIE"] == expected
 
 
-@given(st.binary().filter(lambda value: b";" not in value).map(lambda value: value.strip(b" \t")))
-def test_every_cookie_value_is_sent_back_byte_for_byte(value):
+def test_every_cookie_value_is_sent_back_byte_for_byte():
+    value = bytes(byte for byte in range(0x21, 0x100) if byte not in b"\x7f;")
     app, seen = recorder(headers=[("Set-Cookie", f"a={value.decode('latin-1')}; Path=/")])
-    browser = client(app, unchecked="it refuses control characters")
+    browser = client(app)
     browser.get("/")
     browser.get("/")
     assert seen[1][0]["HTTP_COOKIE"].encode("latin-1") == b"a=" + value
@@ -6559,12 +6331,6 @@ def test_redirect_carries_cookies_headers_and_environ_but_nothing_the_applicatio
     second = seen[1][0]
     assert (second["HTTP_COOKIE"], second["HTTP_X"], second["REMOTE_ADDR"]) == ("b=2; a=1", "y", "::1")
     assert second["SCRIPT_NAME"] == "" and "CONTENT_TYPE" not in second and "CONTENT_LENGTH" not in second
-
-
-def test_stream_without_length_is_sent_again_by_a_307():
-    app, seen = recorder(pages={"/": ("307 Temporary Redirect", [("Location", "/b")], b"")})
-    client(app).post("/", body=iter([b"a", b"b"]), follow_redirects=True)
-    assert [(body, environ["wsgi.input_terminated"]) for environ, body in seen] == [(b"ab", True)] * 2
 
 
 # ---- server: applications to be served -------------------------------------------------------------------------------
@@ -8677,6 +8443,11 @@ def shop():
     return app
 
 
+def empty_block(app):
+    with app.path("/admin"):
+        app.get("/users")(lost)
+
+
 def user(context, id):
     return {"id": id}
 
@@ -8707,26 +8478,23 @@ DECLARED = [
     (lambda app: app.route("/x"), TypeError, "route('GET', '/path'), not '/x'"),
     (lambda app: app.get(lost), TypeError, "a pattern is a str, not lost: a decorator is written with it, @app.get("),
     (lambda app: app.error(ValueError), TypeError, "(context, cause, status_code), not ValueError: it sees every fail"),
-    (lambda app: app.error(404), TypeError, "(context, cause, status_code), not 404: it sees every failure, and asks"),
-    (lambda app: app.before(dict), TypeError, "before() takes a function (context), not dict"),
     (lambda app: app.mount("/in", WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
     (lambda app: app.mount("/in", shop), TypeError, "shop takes no arguments: give the application that it makes, sho"),
     (lambda app: app.mount("/in", arrive), TypeError, "arrive is async, an ASGI application, and this takes WSGI"),
     (lambda app: app.mount("/in", "shop:app"), TypeError, "'shop:app' is no WSGI application"),
     (lambda app: checking(validate=lambda self: None), TypeError, "NewItem.validate must take (self, context)"),
-    (lambda app: checking(on_cancel=lambda self: None), TypeError, "NewItem.on_cancel must take (self, context)"),
     (lambda app: checking(secret_fields="password"), TypeError, "NewItem.secret_fields is a tuple: ('password',)"),
     (lambda app: app.get("/", checking()()), TypeError, "an instance of NewItem would carry one request's state"),
-    (lambda app: app.get("/<name>"), ValueError, "a parameter is written {name}, not <name>"),
     (lambda app: app.get("/users/:id"), ValueError, "a parameter is written {name}, not :id"),
     (lambda app: app.get("/files/*"), ValueError, "a parameter is written {name:path}, not *"),
     (lambda app: app.mount("/in", app), TypeError, "an application cannot be mounted in itself"),
     (lambda app: checking(secret_fields=None), TypeError, "NewItem.secret_fields is a tuple: names of fields, not Non"),
-    (lambda app: overriding(on_request=lambda self: None), TypeError, "must be a method that takes (self, context)"),
+    (lambda app: overriding(on_request=lambda self: None), TypeError, "Site.on_request must take (self, context)"),
     (lambda app: overriding(on_request=arrive_with), TypeError, "arrive_with is async, and WSGI is not"),
-    (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "must be a method that takes (self, cause)"),
+    (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
     (lambda app: app.get("/")(lambda: ""), TypeError, "must take (context)"),
     (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
+    (empty_block, RuntimeError, "nothing was declared in the block '/admin': write "),
     (lambda app: app.static("/static", "nowhere"), ValueError, f"'nowhere' is no directory in {os.getcwd()}"),
 ]
 
@@ -8734,18 +8502,13 @@ AT_THE_START = [
     (lambda app: app.run(port="8000"), TypeError, "port is a number, not '8000'"),
     (lambda app: app.run(8000), TypeError, "host is a str, not 8000; for a port write port=8000"),
     (lambda app: app.run(debug=True), TypeError, "run() takes no debug; it takes host, port, reload, quiet, threads"),
-    (lambda app: app.run(port=0, threads=0), ValueError, "threads is 1 or more"),
     (lambda app: Server(app, header_timeout="10"), TypeError, "header_timeout is a number, not '10'"),
-    (lambda app: Server(app, body_timeout=math.nan), ValueError, "body_timeout is a number from 0 up, not nan"),
     (lambda app: Server(app, threads=1.5), TypeError, "threads is a whole number, not 1.5"),
-    (lambda app: Server(app, port=-1), OverflowError, "a port is a number from 0 to 65535"),
     (lambda app: Server(app, ssl_context="adhoc"), TypeError, "ssl_context is an ssl.SSLContext, not 'adhoc': make it"),
     (lambda app: Server(app, ssl_context=ssl.create_default_context()), ValueError, "is one for clients: make it by "),
     (lambda app: Server(app, socket="/run/x"), TypeError, "socket is a listening socket.socket, not '/run/x'"),
     (lambda app: WebApp(session_cookie=None), TypeError, "session_cookie is a str, not None"),
     (lambda app: WebApp(secret_key=5), ValueError, "secret_key is a str or bytes, or a list of them"),
-    (lambda app: Server("shop:app"), TypeError, "'shop:app' is no WSGI application"),
-    (lambda app: TestClient(WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
     (lambda app: HttpException("Not Found"), ValueError, "a status is an int from 200 to 599, not 'Not Found'"),
 ]
 
@@ -8782,7 +8545,6 @@ GAVE = "give str, bytes, dict, list, Markup or an iterator, or use context.respo
 ASKED = [
     # A handler, the exception, and the words of it.
     (lambda c: c.response.html("a { b: c } {x}", x=1), KeyError, "{ b}, only for x: in a template a brace"),
-    (lambda c: c.response.html("{title} {x}", x=1), KeyError, "no value for {title}, only for x"),
     (lambda c: c.response.html("a } {x}", x=1), ValueError, "a brace that is to stay is written twice, {{ or }}"),
     (lambda c: c.response.html("{x:.2f}", x=None), TypeError, "the value for {x}: unsupported format string"),
     (lambda c: c.response.html(None), TypeError, "html() takes a str, or a template string without values, not None"),
@@ -8790,52 +8552,40 @@ ASKED = [
     (lambda c: {"user": {"joined": object}}, TypeError, f'document["user"]["joined"] {OF_LAMBDA}'),
     (lambda c: [{"a": math.nan}], ValueError, f'document[0]["a"] {OF_LAMBDA}'),
     (lambda c: {"a": {(1, 2): 3}}, TypeError, f'document["a"] {OF_LAMBDA}'),
-    (lambda c: {"a": looped()}, (RecursionError, ValueError), f'document["a"][0] {OF_LAMBDA}'),
-    (lambda c: c.response.put_form({"a\n": 1j}), TypeError, f'document["a\\n"] {OF_LAMBDA}'),
+    (lambda c: {"a": looped()}, (RecursionError, ValueError), 'document["a"][0]'),
     (session_of(since=TODAY), TypeError, 'session["since"] of session_of.<locals>.<lambda> (' + __file__),
     (session_of(since=TODAY), TypeError, "date would not come back as what it is; a session keeps str, int, float"),
     (session_of(cart=[{"price": decimal.Decimal(1)}]), TypeError, 'session["cart"][0]["price"] of '),
-    (session_of(a=math.inf), ValueError, 'session["a"] of '),
     (lambda c: c.response.cookie("a", 1), TypeError, "the value of cookie 'a' is a str, not 1"),
-    (lambda c: c.response.cookie(1, "a"), TypeError, "the name of a cookie is a str, not 1"),
     (lambda c: c.response.cookie("a", "b", max_age=datetime.timedelta(1)), TypeError, "max_age is a number of seconds"),
     (lambda c: c.response.cookie("a", "b", expires="soon"), TypeError, "a time stamp or a datetime, not 'soon'"),
     (lambda c: c.response.redirect(lost), TypeError, "is a str, not lost: context.url(handler) gives the path"),
     (lambda c: c.response.header("X-A", 1), ValueError, "are str, not 'X-A' and 1"),
     (lambda c: c.response.events({"data": "a"}), TypeError, "an iterable of its chunks or events, not {'data': 'a'}"),
-    (lambda c: c.url(user), LookupError, "url(user) was given nothing: /users/{id:int} needs id"),
     (lambda c: c.url(user, uid=7), LookupError, "url(user) was given uid: /users/{id:int} needs id"),
-    (lambda c: c.url("user"), LookupError, "no route has the handler 'user': url() takes the function of a route"),
     (lambda c: c.url(lost), LookupError, "no route has the handler lost"),
     (lambda c: ("text", 404), TypeError, f"gave tuple as a response; {GAVE}"),
     (lambda c: 404, TypeError, f"gave int as a response; {GAVE}"),
     (lambda c: c.response.send(404), TypeError, f"Response.send gave int as a response; {GAVE}"),
     (lambda c: c.add_executor(checking), TypeError, "(context)"),
     (lambda c: HttpException(404), TypeError, "an exception is raised: raise HttpException(...)"),
-    (lambda c: c.response.json, TypeError, "gave method as a response; give str, bytes"),
     (lambda c: letters, TypeError, "for any other document); or call it: letters()"),
     (lambda c: c.response.stream(letters), TypeError, "an iterable of its chunks or events, not letters: call it"),
-    (lambda c: c.response.events("now"), TypeError, "an iterable of its chunks or events, not 'now'"),
     (lambda c: iter([1]), TypeError, "a chunk of a stream is str or bytes, not int"),
     (lambda c: setattr(c.response, "status", 404), AttributeError, "can be read only: code(404) sets it"),
     (lambda c: c.request.cookies.__setitem__("a", "b"), TypeError, "response.cookie('a', ...) sets one"),
     (lambda c: c.response.cookie("a", "b", max_age=math.inf), OverflowError, "max_age is a number of seconds, not inf"),
     (lambda c: c.response.file(__file__, filename=True), TypeError, "the filename of a download is a str, not True"),
-    (lambda c: c.response.file(None), TypeError, "expected str, bytes or os.PathLike object, not NoneType"),
     (lambda c: c.request.query.parse(int, "page"), TypeError, "parse(int, 'page'): a name, then a function that con"),
     (lambda c: c.request.query.parse("page", "int"), TypeError, "parse('page', 'int'): a name, then a function"),
     (lambda c: c.add_executor(type("Check", (Executor,), {"run": lost})), NotImplementedError, "Check has no execute("),
     (adding("age", ValueError("x")), TypeError, "'age') is a str, not ValueError('x'): str(message) is its t"),
-    (adding("age", ["x"]), TypeError, "the message of add_error('age') is a str, not ['x']"),
-    (adding(None, "x"), TypeError, "the field of add_error() is a str, not None"),
     (lambda c: ValidationExecutor().add_errors([("a", "b")]), TypeError, "a mapping of field to messages, not [('a',"),
-    (lambda c: ValidationExecutor().add_errors({"a": None}), TypeError, "of add_error('a') is a str, not None"),
     (lambda c: c.request.accepts(["text/html"]), TypeError, "that accepts() offers is a str, not ['text/html']"),
 ]
 SINCE_3_10 = [
     (lambda c: c.request.args, AttributeError, "'args'; it has accept_json, accepts, body, body_all, "),
     (lambda c: c.response.set_cookie("a", "b"), AttributeError, "'set_cookie'; it has add_header, body, code, cookie"),
-    (lambda c: c.form, AttributeError, "'form'; it has add_executor, app, on_close, params, request, response, "),
     (lambda c: c.request.form.args, AttributeError, "'args'; it has get, getall, items, keys, parse, values"),
 ]
 ASKED += SINCE_3_10 if sys.version_info >= (3, 10) else []
@@ -8916,533 +8666,6 @@ def test_failure_while_a_document_is_written_keeps_the_exception_of_the_applicat
         answer(lambda context: {"rows": Feed(1, SoldOut("as it was"))}, raise_errors=True)
 
 
-# ---- examples: curl commands in docstrings ---------------------------------------------------------------------------
-
-
-def example_path(name):
-    if name == "login" and not hasattr(hashlib, "scrypt"):
-        pytest.skip("hashlib has no scrypt here")
-    return ROOT / "examples" / f"{name}.py"
-
-
-def load_example(name):
-    """Import a program of examples/ under a name of its own, as new each time."""
-    path = example_path(name)
-    spec = importlib.util.spec_from_file_location(f"example_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def run_python(folder, *arguments, text=True, **environ):
-    """Run a program to its end, with webapp.py at hand."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environ, capture_output=True, text=text, timeout=60
-    )
-
-
-def curl_commands(docstring):
-    """Yield the arguments of each `$ curl` line and the answer shown below it (indented as far, up to the next `$`)."""
-    arguments, shown, indentation = None, [], 0
-    for line in [*docstring.replace("\\\n", " ").splitlines(), "$"]:
-        text = line.strip()
-        if text[:1] == "$" or (text and len(line) - len(line.lstrip()) < indentation):
-            if arguments:
-                yield arguments, "\n".join(shown).rstrip()
-            arguments, shown, indentation = None, [], len(line) - len(line.lstrip())
-            if text.startswith("$ curl "):
-                unquoted = re.sub(r"""'[^']*'|"[^"]*\"""", "", text)
-                assert not re.search(r"[?*&;|<>]", unquoted), f"a shell needs quotes in: {text}"
-                arguments = shlex.split(text)[2:]
-        else:
-            shown.append(line[indentation:])
-
-
-def quote_value(field):
-    name, _, value = field.partition("=")
-    return f"{name}={urllib.parse.quote(value, safe='')}"
-
-
-CURL = argparse.ArgumentParser("curl", add_help=False, allow_abbrev=False)
-CURL.add_argument("url")
-
-for _name in ("-i --include", "-I --head", "-s --silent", "-N --no-buffer", "-L --location", "-G --get"):
-    CURL.add_argument(*_name.split(), action="store_true")
-
-for _name in ("-H --header", "-d --data", "-F --form"):
-    CURL.add_argument(*_name.split(), action="append", default=[])
-
-CURL.add_argument("--data-urlencode", action="append", dest="data", type=quote_value)
-
-for _name in ("-X --request", "-b --cookie", "-c --cookie-jar", "-u --user", "-r --range", "-o --output", "--json"):
-    CURL.add_argument(*_name.split())
-
-
-class Curl:
-    """As much of curl as the examples use, on a TestClient: `run(arguments)` gives what curl would print."""
-
-    def __init__(self, client, directory, whole_pages=True):
-        self.client = client
-        self.directory = pathlib.Path(directory)
-        self.whole_pages = whole_pages
-        self.jars = {}
-
-    def run(self, arguments):
-        given = CURL.parse_args(arguments)
-        assert re.match(r"http://(127\.0\.0\.1|localhost):8000/", given.url), given.url
-        headers = {"User-Agent": "curl", "Accept": "*/*"}
-        content = self.content(given, headers)
-        headers.update(re.split(r":\s*", header, maxsplit=1) for header in given.header)
-        if given.range:
-            headers["Range"] = f"bytes={given.range}"
-        if given.user:
-            headers["Authorization"] = "Basic " + base64.b64encode(given.user.encode()).decode()
-        if "=" in (given.cookie or ""):
-            headers["Cookie"] = given.cookie
-        self.client.cookies = dict(self.jars.get(given.cookie, {}))
-        method = given.request or ("HEAD" if given.head else "POST" if content else "GET")
-        response = self.client.request(method, given.url, headers=headers, follow_redirects=given.location, **content)
-        self.jars[given.cookie_jar] = self.client.cookies
-        if self.whole_pages and response.headers.get("Content-Type", "").startswith("text/html") and response.body:
-            check_page(response.text)
-        return self.printed(response, given)
-
-    def content(self, given, headers):
-        if given.form:
-            fields = [field.split("=", 1) for field in given.form]
-            form = [(name, value) for name, value in fields if value[:1] != "@"]
-            return {"form": form, "files": [(n, self.upload(value[1:])) for n, value in fields if value[:1] == "@"]}
-        if given.json:
-            headers.update({"Content-Type": JSON, "Accept": JSON})
-            return {"body": given.json}
-        if given.data and given.get:
-            given.url += "?" + "&".join(given.data)
-        elif given.data:
-            headers["Content-Type"] = URLENCODED
-            return {"body": "&".join(given.data)}
-        return {}
-
-    def upload(self, value):
-        name, *options = value.split(";")
-        options = dict(option.split("=", 1) for option in options)
-        content_type = {".txt": "text/plain", ".html": "text/html", ".png": "image/png"}.get(pathlib.Path(name).suffix)
-        content_type = options.get("type", content_type or OCTETS)
-        return options.get("filename", pathlib.Path(name).name), (self.directory / name).read_bytes(), content_type
-
-    def printed(self, response, given):
-        head = [f"HTTP/1.1 {response.status} {response.reason}"]
-        head += [f"{name}: {value}" for name in response.headers for value in response.headers.getall(name)]
-        if given.output:
-            (self.directory / given.output).write_bytes(response.body)
-            return ""
-        return "\n".join([*head, "", response.text]) if given.include or given.head else response.text
-
-
-def check_page(page):
-    """Check what every page owes to screen readers and telephones."""
-    tags = []
-    parser = html.parser.HTMLParser()
-    parser.handle_starttag = lambda tag, attributes: tags.append((tag, dict(attributes)))
-    parser.feed(page)
-    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
-    labelled = {attributes.get("for") for tag, attributes in tags if tag == "label"}
-    inputs = [attributes for tag, attributes in tags if tag in ("input", "select", "textarea", "progress")]
-    assert page.startswith("<!DOCTYPE html>\n<html lang=")
-    assert re.search(r"<title>[^<]+</title>", page)
-    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in tags
-    assert len(ids) == len(set(ids))
-    assert {attributes.get("id") for attributes in inputs if attributes.get("type") != "hidden"} <= labelled
-    for attributes in inputs:
-        described_by = attributes.get("aria-describedby", "").split()
-        assert set(described_by) <= set(ids)
-        assert described_by or "aria-invalid" not in attributes
-
-
-def answers(shown, printed):
-    """Tell whether curl printed what a docstring shows, where `...` is anything and header fields may be left out."""
-
-    def like(pattern, text):
-        return re.fullmatch(re.escape(pattern.strip()).replace(r"\.\.\.", ".*"), text.strip(), re.DOTALL)
-
-    if not shown.startswith("HTTP/"):
-        return like(shown, printed)
-    (head, _, body), (printed_head, _, printed_body) = shown.partition("\n\n"), printed.partition("\n\n")
-    (status, *fields), (printed_status, *printed_fields) = head.splitlines(), printed_head.splitlines()
-    found = all(any(like(field, other) for other in printed_fields) for field in fields)
-    return like(status, printed_status) and found and like(body, printed_body)
-
-
-def replay(docstring, client, directory=".", whole_pages=True):
-    """Run the curl commands of a docstring and check the answers shown below them."""
-    curl = Curl(client, directory, whole_pages)
-    commands = list(curl_commands(docstring))
-    assert commands
-    for arguments, shown in commands:
-        printed = curl.run(arguments)
-        assert answers(shown, printed), f"curl {shlex.join(arguments)}\n--- shown\n{shown}\n--- came\n{printed}"
-
-
-# ---- examples: programs ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def in_tmp_path(tmp_path, monkeypatch):
-    """What an example writes goes there, as do the files that its docstring uploads."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes.txt").write_bytes(b"hello world\n")
-    (tmp_path / "large.bin").write_bytes(bytes(2**20 + 1))
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    "name", "hello routes errors guestbook upload testing todo_api files cors login deploying".split()
-)
-def test_curl_commands_of_an_example_answer_what_its_docstring_shows(name, in_tmp_path):
-    module = load_example(name)
-    replay(module.__doc__, client(module.app), in_tmp_path)
-
-
-PROGRAMS = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_example_tells_how_to_start_it_and_needs_no_installation(name, tmp_path):
-    path = example_path(name)
-    assert f"python3 examples/{name}.py" in path.read_text(encoding="utf-8")
-    # Without site-packages, without the directory of the program or the current one on sys.path.
-    program = "import runpy, sys; runpy.run_path(sys.argv[1])"
-    done = run_python(tmp_path, "-I", "-S", "-W", "error", "-c", program, str(path))
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - {"benchmark", "embed", "stalling", "testing"}))
-def test_example_serves_on_port_8000_when_it_is_started(name, in_tmp_path, monkeypatch):
-    path, before, started = str(example_path(name)), set(threading.enumerate()), []
-
-    def run(app, **options):
-        beside = [thread.daemon for thread in set(threading.enumerate()) - before]
-        started.append((options, beside))
-
-    monkeypatch.setattr(sys, "argv", [path])
-    monkeypatch.setattr(WebApp, "run", run)
-    names = runpy.run_path(path, run_name="__main__")
-    assert started == [({"port": 8000}, [True] * (name == "live"))]  # which searches while it serves
-    if name == "live":
-        names["search"].exponents.clear()  # that ends it
-
-
-def test_benchmark_measures_everything_and_names_every_goal():
-    path = example_path("benchmark")
-    done = subprocess.run([sys.executable, str(path), "--quick"], capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stderr) == (0, "")
-    told = dict(block.split("\n", 1) for block in done.stdout.split("\n\n")[1:])
-    for thing, (title, lines) in zip(load_example("benchmark").things().values(), told.items()):
-        assert title.startswith(thing.title)
-        assert re.search(r"^  (webapp|quiet) .*[1-9]", lines, re.MULTILINE), title
-        for goal in thing.goals:
-            figure, name = goal.split(" < ")[0].split(" > ")[0].split(" / ")[0].split(": ")
-            assert re.search(rf"^  {figure}: {name} .* [<>] [\d.,]+", lines, re.MULTILINE), goal
-    assert len(told) == len(load_example("benchmark").things())
-
-
-def test_lessons_are_listed_in_their_order_with_the_command_that_starts_each():
-    text = (ROOT / "examples" / "README.rst").read_text(encoding="utf-8")
-    listed = re.findall(r"^``(\w+)\.py``", text, re.MULTILINE)
-    assert sorted(listed) == sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
-    assert listed == re.findall(r"``python3 examples/(\w+)\.py``", text)
-
-
-def test_guestbook_shows_each_invalid_field_and_loses_nothing_that_was_typed(in_tmp_path):
-    browser = client(load_example("guestbook").app)
-    page = browser.post("/", form={"name": '"><b>' + "x" * 50, "message": "\r\nHello & </textarea>"}).text
-    check_page(page)
-    assert 'value="&quot;&gt;&lt;b&gt;' in page and 'aria-describedby="name-error"' in page
-    assert ">\n\r\nHello &amp; &lt;/textarea&gt;</textarea>" in page  # HTML drops the first line end
-    assert "message-error" not in page
-    assert "Nobody yet" in browser.get("/").text
-
-
-def test_guestbook_thanks_once_and_keeps_name_and_entries(in_tmp_path):
-    browser = client(load_example("guestbook").app)
-    form = {"name": "Ada", "message": "One\r\ntwo"}
-    assert "Thank you, Ada." in browser.post("/", form=form, follow_redirects=True).text
-    page = browser.get("/").text
-    assert "Thank you" not in page and 'value="Ada"' in page
-    restarted = client(load_example("guestbook").app)  # with another key: the session ends, the entries stay
-    restarted.cookies = browser.cookies
-    page = restarted.get("/").text
-    assert 'value=""' in page and "<li><b>Ada</b>: One\r\ntwo</li>" in page
-
-
-def test_upload_keeps_the_file_under_its_digest_whatever_its_name_is(in_tmp_path):
-    browser = client(load_example("upload").app)
-    for filename in ("../../notes.txt", "..", "/etc/passwd", "C:\\x", "x" * 300, "\u65e5\u672c.txt"):
-        response = browser.post("/", files={"file": (filename, b"hello world\n")})
-        (digest,) = re.findall("<td>([0-9a-f]{64})</td>", response.text)
-        assert {path.name: path.read_bytes() for path in (in_tmp_path / "uploads").iterdir()} == {
-            digest: b"hello world\n"
-        }
-        assert sorted(path.name for path in in_tmp_path.iterdir()) == ["large.bin", "notes.txt", "uploads"]
-
-
-def test_embed_shows_how_far_the_script_has_come_and_can_end_it(capsys):
-    module = load_example("embed")
-    search = module.Search(limit=30)
-    replay(module.__doc__, client(module.make_app(search)))  # the last command ends it
-    search.run()
-    assert search.primes == [2]
-
-    class Watched(module.Search):
-        def run(self):
-            browser = client(module.make_app(self))
-            url = re.search("http://[0-9.:]+", capsys.readouterr().out)[0]
-            assert json.loads(fetch(f"{url}/status")) == {"tried": 2, "found": 1, "largest": 2}
-            super().run()
-            assert browser.get("/status").json == {"tried": 29, "found": 10, "largest": 29}
-            check_page(browser.get("/").text)
-
-    module.Search = Watched
-    module.main(limit=30, port=0)
-    assert capsys.readouterr().out == "10 primes up to 29\n"
-
-
-@pytest.mark.parametrize("start", [["-m", "pytest", "-q", "-p", "no:cacheprovider"], []], ids=["pytest", "python"])
-def test_tests_of_the_testing_example_pass_from_any_directory(start, tmp_path):
-    done = run_python(tmp_path, *start, str(ROOT / "examples" / "testing.py"))
-    assert (done.returncode, "5 passed" in done.stdout or "5 tests passed" in done.stdout) == (0, True), done.stdout
-
-
-@pytest.fixture
-def todos(tmp_path, monkeypatch):
-    monkeypatch.setenv("TODOS", str(tmp_path / "todos.sqlite3"))
-    return client(load_example("todo_api").app)
-
-
-def test_todo_api_answers_every_error_with_a_problem_detail(todos):
-    as_json = {"headers": {"Content-Type": JSON}}
-    for method, path, content, status, title in [
-        ("PUT", "/todos/1", {"json": {}}, 405, "Method Not Allowed"),
-        ("GET", "/todos/1", {}, 404, "Not Found"),
-        ("DELETE", "/todos/999999999999999999", {}, 404, "Not Found"),
-        ("POST", "/todos/1/done", {}, 404, "Not Found"),
-        ("POST", "/todos", {"form": {"title": "x"}}, 415, "Unsupported Media Type"),
-        ("POST", "/todos", {"body": "[" * 100_000, **as_json}, 400, "Bad Request"),
-        ("POST", "/todos", {"body": rb'{"title": "\ud800"}', **as_json}, 422, HTTPStatus(422).phrase),
-        *(
-            ("POST", "/todos", {"json": document}, 422, "Not valid")
-            for document in (["x"], {}, {"title": 1}, {"title": " \n"}, {"title": "x" * 201})
-        ),
-    ]:
-        response = todos.request(method, path, **content)
-        found = (response.status, response.headers["Content-Type"], response.json["title"], response.json["status"])
-        assert found == (status, "application/problem+json", title, status)
-        assert ("Allow" in response.headers) == (status == 405)
-        assert ("detail" in response.json) == (status == 404)
-    assert todos.get("/todos").json == {"todos": []}
-
-
-def test_todo_api_keeps_todos_and_lists_those_that_are_done_last_and_hides_failures(todos, tmp_path):
-    places = [todos.post("/todos", json={"title": title}).headers["Location"] for title in (" Tea ", "\u00e4\u65e5")]
-    assert [todos.get(place).json["title"] for place in places] == ["Tea", "\u00e4\u65e5"]
-    todos.post(places[0] + "/done")
-    assert [todo["done"] for todo in todos.get("/todos").json["todos"]] == [False, True]
-    assert todos.delete(places[1]).status == 204
-    assert [todo["title"] for todo in todos.get("/todos").json["todos"]] == ["Tea"]
-    (tmp_path / "todos.sqlite3").rename(tmp_path / "kept")
-    (tmp_path / "todos.sqlite3").mkdir()
-    assert todos.get("/todos").json == {"type": "about:blank", "title": "Internal Server Error", "status": 500}
-
-
-def test_live_answers_the_curl_command_of_its_docstring():
-    module = load_example("live")
-
-    class LastStep(module.Search):
-        def state(self):
-            state = super().state()
-            self.tested = len(self.exponents)
-            return state
-
-    module.search = LastStep(limit=3000)
-    module.search.tested, module.search.found = 428, [3, 5, 7, 13, 17, 19, 31, 61]
-    replay(module.__doc__, client(module.app))
-
-
-def test_live_streams_every_state_of_the_search_until_its_end():
-    module = load_example("live")
-    module.search = module.Search(limit=100)
-    browser = client(module.app)
-    page = browser.get("/").text
-    check_page(page)
-    assert '<span id="tested">0</span> of 24' in page
-    assert '<noscript><meta http-equiv="refresh"' in page
-    work = threading.Thread(target=module.search.run)
-    work.start()
-    response = browser.get("/events")
-    work.join()
-    assert response.headers["Content-Type"] == "text/event-stream"
-    tested = [int(number) for number in re.findall(r'data: {"tested": (\d+), "total": 24', response.text)]
-    assert tested == sorted(set(tested))
-    assert response.text.endswith('"found": [3, 5, 7, 13, 17, 19, 31, 61, 89], "done": true}\n\n')
-    assert len(browser.get("/events").text.split("\n\n")) == 2  # who comes late hears the end at once
-    page = browser.get("/").text
-    assert "3, 5, 7, 13, 17, 19, 31, 61, 89" in page
-    assert "Done." in page
-    assert "noscript" not in page
-
-
-def test_live_page_and_script_name_the_same_elements_and_a_comment_is_sent_while_nothing_happens(monkeypatch):
-    module = load_example("live")
-    browser = client(module.app)
-    response = browser.get("/live.js")
-    assert response.headers["Content-Type"] == "text/javascript; charset=UTF-8"
-    named = set(re.findall(r'(?:show|getElementById)\("(\w+)"', response.text))
-    assert named == set(re.findall(r'id="(\w+)"', browser.get("/").text))
-    monkeypatch.setattr(module.search.changed, "wait_for", lambda predicate, timeout: False)
-    assert next(module.progress()) == {"comment": "still there"}
-
-
-def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys):
-    module = load_example("stalling")
-    count = len(module.list_kinds())
-    options = f"--kinds mix --connections {count} --seconds 0.5 --noise 60000 --max-threads 1000 --max-memory 9999"
-    assert module.main(options.split()) == 0
-    _, headings, kept, new = capsys.readouterr().out.splitlines()
-    assert headings.split()[:6] == ["kind", "connections", "opened", "client", "n", "failed"]
-    name, connections, opened, *figures = kept.split()
-    assert (name, int(connections), int(opened) >= count) == ("mix", count, True)
-    assert (figures[:3], new.split()[:3]) == (["kept", "100", "0"], ["new", "100", "0"])
-
-
-@pytest.mark.parametrize(
-    ("times", "most", "goals"),
-    [
-        ([1.0, 2.9, 99.0], (72, 9, 9000), []),
-        ([1.0, 3.1, 3.2], (72, 9, 9000), ["median"]),
-        ([1.0, 1.0, math.inf], (73, 9, 9000), ["failed", "threads"]),
-        ([1.0, 1.0, 1.0], (1, 9, 99_000), ["memory"]),
-        ([1.0, 1.0, 1.0], None, []),  # where there is no /proc
-    ],
-)
-def test_stalling_names_the_goals_that_a_server_misses(times, most, goals):
-    module = load_example("stalling")
-    before = most and (2, 5, 8000)
-    run = module.Run("silent", 1, 10, 10, {"kept": [1.0], "new": times}, {"kept": [1.0], "new": [1.0]}, before, most)
-    assert module.missed(run, module.read_arguments(["--max-threads", "72"])) == goals
-    assert module.lines_of(run, goals)[0].partition("missed: ")[2] == ", ".join(goals)
-
-
-def test_files_lists_what_it_serves_and_every_link_leads_there(tmp_path):
-    names = ["a b#%41&+.txt", "'\u65e5.txt", "index.txt", *([] if WINDOWS else ["?<b>.txt"])]
-    for name in names:
-        (tmp_path / name).write_text(name, encoding="utf-8")
-    (tmp_path / ".secret").write_text("x")
-    (tmp_path / "folder").mkdir()
-    if CAN_LINK:
-        (tmp_path / "link").symlink_to(ROOT / "webapp.py")
-    browser = client(load_example("files").make_app(tmp_path))
-    page = browser.get("/").text
-    check_page(page)
-    assert "<b>" not in page
-    links = re.findall('href="([^"]+)"', page)
-    assert len(links) == 2 * len(names)
-    assert {browser.get("/" + link).text for link in links} == set(names)
-
-
-def test_files_serves_nothing_that_it_does_not_list_but_the_index_page_of_a_folder(tmp_path):
-    folder = tmp_path / "served"
-    (folder / "site").mkdir(parents=True)
-    (folder / "site" / "index.html").write_text("<p>Hi")
-    (folder / ".secret").write_text("x")
-    (tmp_path / "outside.txt").write_text("x")
-    if CAN_LINK:
-        (folder / "link").symlink_to(tmp_path / "outside.txt")
-    browser = client(load_example("files").make_app(folder))
-    names = ("..%2Foutside.txt", ".secret", "link", "%00", "..", "a%5C..%5C.secret")
-    for path in ("/download/site", *(prefix + name for name in names for prefix in ("/download/", "/files/"))):
-        response = browser.get(path, follow_redirects=True)
-        assert (path, response.status, response.text) == (path, 404, "404 Not Found")
-    response = browser.get("/files/site", follow_redirects=True)
-    assert (response.text, response.headers["Content-Type"]) == ("<p>Hi", HTML)
-    assert response.headers["X-Content-Type-Options"] == "nosniff"
-
-
-def test_cors_allows_nothing_to_an_origin_that_is_not_listed():
-    browser = client(load_example("cors").app)
-    for origin in ([], "null", "", "https://shop.example.evil", "http://shop.example", "*"):
-        for method in ("GET", "OPTIONS"):
-            headers = {"Origin": origin, "Access-Control-Request-Method": "GET"}
-            response = browser.request(method, "/api/prices", headers=headers)
-            assert response.headers["Vary"] == "Origin"
-            assert not [name for name in response.headers if name.lower().startswith("access-control")]
-
-
-def test_cors_lets_a_listed_origin_change_something():
-    browser = client(load_example("cors").app)
-    response = browser.put("/api/prices/tea", json=5, headers={"Origin": "http://localhost:3000"})
-    assert response.headers["Access-Control-Allow-Origin"] == "http://localhost:3000"
-    assert response.json == {"tea": 5, "cake": 4}
-
-
-def test_cors_leaves_credentials_out_and_preflights_untouched_by_the_hooks_of_a_block():
-    app = WebApp()
-    preflight, allow_origin = load_example("cors").cors("https://a.example")
-    app.options("/api/{rest:path}", preflight)
-    with app.path("/api") as api:
-        api.after(allow_origin)
-
-        @api.before
-        def refuse(context):
-            raise HttpException(401, headers={"WWW-Authenticate": "Bearer"})
-
-        api.get("/x", lambda context: "never")
-    for method, status in (("OPTIONS", 204), ("GET", 401)):
-        response = client(app).request(method, "/api/x", headers={"Origin": "https://a.example"})
-        assert response.status == status
-        assert response.headers["Access-Control-Allow-Origin"] == "https://a.example"
-        assert "Access-Control-Allow-Credentials" not in response.headers
-
-
-def test_login_gives_the_form_back_and_does_not_tell_who_is_a_user():
-    browser = client(load_example("login").app)
-    for user in ("ada", "bob", '"><b>'):
-        response = browser.post("/login", form={"user": user, "password": "secret words"})
-        check_page(response.text)
-        assert (response.status, "Set-Cookie" in response.headers) == (422, False)
-        assert "There is nobody of that name with that password." in response.text
-        assert not {"secret words", "<b>"} & set(re.findall("secret words|<b>", response.text))
-    for form in ({}, {"user": "ada"}, {"password": "notes on the engine"}):
-        assert browser.post("/login", form=form).status == 400
-
-
-def test_login_keeps_no_password_and_ends_the_session_of_a_user_who_is_gone():
-    module = load_example("login")
-    module.add_user("bob", "the same")
-    module.add_user("eve", "the same")
-    assert "the same" not in repr(module.users)
-    assert module.users["bob"][1] != module.users["eve"][1]
-    browser = client(module.app)
-    browser.post("/login", form={"user": "bob", "password": "the same"})
-    assert browser.get("/api/me").json == {"user": "bob"}
-    del module.users["bob"]
-    assert browser.get("/api/me").status == 401
-
-
-@pytest.mark.parametrize(
-    ("proxies", "address", "scheme", "host"),
-    [("0", "127.0.0.1", "http", "inner:8000"), ("1", "203.0.113.7", "https", "www.example")],
-)
-def test_deploying_believes_as_many_proxies_as_it_is_told(proxies, address, scheme, host, monkeypatch):
-    monkeypatch.setenv("TRUSTED_PROXIES", proxies)
-    module = load_example("deploying")
-    assert module.application is module.app
-    told = {"Proto": "https", "For": "6.6.6.6, 203.0.113.7", "Host": "www.example"}
-    headers = {"Host": "inner:8000", **{f"X-Forwarded-{name}": value for name, value in told.items()}}
-    response = client(module.app).get("/whoami", headers=headers, environ={"REMOTE_ADDR": "127.0.0.1"})
-    url = f"{scheme}://{host}/whoami"
-    assert response.json == {"remote_address": address, "scheme": scheme, "host": host, "url": url}
-
-
 # ---- the file itself: from top to bottom -----------------------------------------------------------------------------
 
 SOURCE = (ROOT / "webapp.py").read_text(encoding="utf-8")
@@ -9493,20 +8716,27 @@ def test_table_of_contents_names_the_sections_in_their_order():
     assert contents[0] == titles[0] and set(titles[: titles.index("the test client") + 1]) <= set(contents)
 
 
-def test_budgets_of_the_file():
-    """Each number is a promise to the reader of the file: so much, and no more."""
-    lines = SOURCE.splitlines()
-    at = {line.strip("# -"): number for number, line in enumerate(lines, 1) if line.startswith("# ---- ")}
-    assert (len(lines) <= 5800, len(SOURCE.encode()) <= 275 * 1024) == (True, True)
-    assert at["header values"] < 220 and at["the head of a request"] <= 4000
-    assert next(number for number, line in enumerate(lines, 1) if "def __call__(self, environ" in line) < 3500
-    assert len(re.findall("lru_cache|functools.cache", SOURCE)) <= 7
-    assert {*re.findall(r'"(webapp\.\w+)"', SOURCE)} <= {"webapp.server", "webapp.access"}  # a key, and a logger
-    assert re.findall(r"#.*?(?:\d+ (?:µs|ms)\b|\b\d+ times\b|\bof a second\b)", SOURCE) == []
-    openings = [
-        len([*itertools.takewhile(lambda line: line.startswith("#"), lines[number:])]) for number in at.values()
-    ]
-    assert max(openings) <= 13  # a blank line and twelve more
+LINES = SOURCE.splitlines()
+BEGINS = {line.strip("# -"): number for number, line in enumerate(LINES, 1) if line.startswith("# ---- ")}
+# So much, and no more: what is counted, its number now, and the most that a reader is promised.
+BUDGETS = [
+    ("lines", len(LINES), 5800),
+    ("bytes", len(SOURCE.encode()), 275 * 1024),
+    ("lines of the framework", BEGINS["the head of a request"], 4000),
+    ("the first section about HTTP", BEGINS["header values"], 220),
+    ("WebApp.__call__", SOURCE.partition("def __call__(self, environ")[0].count("\n") + 1, 3500),
+    ("memos", len(re.findall(r"lru_cache\(|functools.cache", SOURCE)), 7),
+    ("keys in the environ", len({*re.findall(r'"(webapp\.\w+)"', SOURCE)} - {"webapp.access"}), 2),  # that is a logger
+    ("comments with a measured time", len(re.findall(r"#.*?(?:\d (?:µs|ms)\b|\b\d+ times as)", SOURCE)), 0),
+    ("comment lines that open a section", max(
+        len([*itertools.takewhile(lambda line: line.startswith("#"), LINES[begin:])]) for begin in BEGINS.values()
+    ) - 1, 12),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("what, now, most", BUDGETS, ids=[row[0] for row in BUDGETS])
+def test_budget_of_the_file(what, now, most):
+    assert now <= most, what
 
 
 def test_licence_beside_the_installed_file_is_that_of_its_header_and_each_python_is_named():
@@ -9547,240 +8777,7 @@ def test_two_copies_in_one_process_both_work_and_know_only_their_own_exceptions(
         del sys.modules["another_copy_of_webapp"]
 
 
-def test_application_that_was_served_before_a_reload_answers_after_it(tmp_path, monkeypatch):
-    (tmp_path / "webapp_to_reload.py").write_bytes((ROOT / "webapp.py").read_bytes())
-    monkeypatch.syspath_prepend(tmp_path)
-    module = importlib.import_module("webapp_to_reload")
-    app = new_class(module.WebApp, on_complete=lambda self, context: None)()
-    app.get("/")(lambda context: "answer")
-    app.get("/stream")(lambda context: iter("ab"))
-    asked = {path: client(app).get(path).text for path in ("/", "/stream", "/nowhere")}
-    importlib.reload(module)
-    assert {path: client(app).get(path).text for path in asked} == asked
-    del sys.modules["webapp_to_reload"]
-
-
-# ---- README.rst: reading it ------------------------------------------------------------------------------------------
-
-README = (ROOT / "README.rst").read_text(encoding="utf-8")
-
-
-def chapter(title, text=README):
-    """The text below a heading, up to the next heading of its rank or a higher one."""
-    heading = re.search(rf"^{re.escape(title)}\n(=|-)\1+\n", text, re.MULTILINE)
-    rank = "=" if heading[1] == "=" else "=-"
-    following = re.compile(rf"^\S.*\n([{rank}])\1{{2,}}\n", re.MULTILINE).search(text, heading.end())
-    return text[heading.end() : following.start() if following else len(text)]
-
-
-def blocks(text, language):
-    """The `.. code::` blocks of a language, without their indentation."""
-    found = re.findall(rf"^\.\. code:: {language}\n\n((?:    .*\n|\n)+)", text, re.MULTILINE)
-    return [textwrap.dedent(block) for block in found]
-
-
-def table(text, number=0):
-    """The rows of a simple table as lists of cells; a row that begins with an empty cell continues the one above."""
-    rules = r"=+(?: +=+)+\n"
-    found = re.findall(rf"^({rules})(?:.*\n{rules})?((?:(?!=|\n).*\n)+){rules}", text, re.MULTILINE)
-    rule, body = found[number]
-    starts = [match.start() for match in re.finditer("=+", rule)] + [None]
-    rows = []
-    for line in body.splitlines():
-        cells = [line[start:end].strip() for start, end in zip(starts, starts[1:])]
-        if cells[0]:
-            rows.append(cells)
-        else:
-            rows[-1] = [" ".join(filter(None, pair)) for pair in zip(rows[-1], cells)]
-    return rows
-
-
-def run_program(*sources, **given):
-    """Run a program and return its names."""
-    names = {"__name__": "program", **given}
-    exec(compile("\n".join(sources), "README.rst", "exec"), names)  # what the manual shows is what is run
-    return names
-
-
-# ---- README.rst: what it shows ---------------------------------------------------------------------------------------
-
-STEPS = re.findall(r"^Step \d: .*", README, re.MULTILINE)
-
-
-def test_ten_line_application_answers_what_the_readme_shows():
-    (program,) = blocks(chapter("Start"), "python")
-    assert len(program.strip().splitlines()) == 10
-    replay(chapter("Start"), client(run_program(program)["app"]))
-
-
-def test_lines_that_show_reasons_under_other_servers_show_those_alone(tmp_path):
-    (lines,) = re.findall(r"::\n\n((?:    .*\n|\n)+)", chapter("Start").rpartition("Other\nservers")[2])
-    program = """
-from webapp import TestClient, WebApp
-app = WebApp()
-app.post("/sign")(lambda context: context.request.form["name"])
-TestClient(app).post("/sign")
-logging.getLogger("another").debug("not to be seen")
-"""
-    done = run_python(ROOT, "-c", textwrap.dedent(lines) + program)
-    assert re.fullmatch(r"DEBUG:webapp:.*POST.*/sign.*400.*Missing field 'name'.*\n", done.stderr)
-
-
-def test_two_commands_for_a_fresh_machine_stand_as_the_checks_expect_them():
-    first, second = re.findall("^    (python3 .*)$", chapter("Two commands on a fresh machine"), re.MULTILINE)
-    assert (ROOT / first.split()[1]).is_file()
-    assert second == ("python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && .venv/bin/python -m pytest -q")
-
-
-@pytest.mark.parametrize("last", range(1, len(STEPS)))
-def test_each_step_of_the_tutorial_runs_and_answers_what_it_shows(last, monkeypatch):
-    monkeypatch.setenv("GUESTBOOK_PASSWORD", "secret")
-    program = [block for step in STEPS[:last] for block in blocks(chapter(step), "python")]
-    app = run_program(*program)["app"]
-    shown = chapter(STEPS[last - 1])
-    replay(shown, client(app))
-
-
-@pytest.mark.parametrize("beside", [[], ["conftest.py", "setup.cfg", "webapp.py"]], ids=["a copy", "a checkout"])
-def test_tests_of_the_tutorial_pass(beside, tmp_path):
-    """Without hypothesis and its plugin, which are not among what the tutorial asks for."""
-    for name in beside:
-        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    (tmp_path / "hypothesis.py").write_text("raise ImportError")
-    *steps, tests = [block for step in STEPS for block in blocks(chapter(step), "python")]
-    (tmp_path / "guestbook.py").write_text("\n".join(steps), encoding="utf-8")
-    (tmp_path / "test_guestbook.py").write_text(tests, encoding="utf-8")
-    (command,) = blocks(chapter(STEPS[-1]), "console")
-    arguments = [*command.replace("$ python3", "").split(), "-p", "no:hypothesispytest"]
-    done = run_python(tmp_path, *arguments)
-    assert "3 passed" in done.stdout, done.stdout
-
-
-def test_what_the_readme_names_exists():
-    for path in re.findall(r"examples/\w+\.\w+", README):
-        assert (ROOT / path).is_file(), path
-    for name in re.findall(r"^(?:>>> |\.\.\. |    )*from webapp import (.*)$", README, re.MULTILINE):
-        assert set(name.split(", ")) <= set(webapp.__all__)
-
-
-CONSOLE = "".join(blocks(README, "console")).replace("\\\n", "")
-COMMANDS = [line[2:] for line in CONSOLE.splitlines() if line[:2] == "$ "]
-
-
-@pytest.mark.parametrize("command", [line for line in COMMANDS if not line.startswith("curl ")])
-def test_commands_of_the_readme_name_files_and_objects_that_it_has_made(command):
-    made = {"hello.py", "guestbook.py", "test_guestbook.py", "yourproject/_vendor/webapp.py", "webapp.py"}
-    words = shlex.split(command)
-    assert {word for word in words if word.endswith(".py")} <= made
-    assert {word for word in words if re.fullmatch(r"[a-z]\w*:\w+", word)} <= {"hello:app"}
-    callables = [after for word, after in zip(words, words[1:]) if word == "--callable-object"]
-    assert set(callables) <= {"app"}
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """A directory with the file and the ten-line application, as the readme asks for."""
-    (tmp_path / "webapp.py").write_bytes(pathlib.Path(webapp.__file__).read_bytes())
-    (tmp_path / "hello.py").write_text(*blocks(chapter("Start"), "python"), encoding="utf-8")
-    (tmp_path / "yourproject" / "_vendor").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
-
-
-def run_command(command):
-    words = [sys.executable if word == "python3" else word for word in shlex.split(command)]
-    if words[0] == "cp":  # of a shell that Windows has not
-        return shutil.copyfile(*words[1:])
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_command_line_has_every_option_of_the_manuals(project):
-    commands = [
-        *COMMANDS,
-        *blocks(chapter("How do I open it on my phone, or on another computer?", RECIPES), "console"),
-    ]
-    options = {word for line in commands if "-m webapp" in line for word in line.split() if word.startswith("--")}
-    options |= set(re.findall(r"``(--[a-z]+)``", chapter("Running it")))
-    assert options <= set(re.findall("--[a-z]+", run_command("python3 -m webapp --help")))
-
-
-def test_vendored_copy_prints_its_checksum_and_holds_its_licence(project):
-    for line in blocks(chapter("Vendoring it"), "console")[0].strip().splitlines():
-        printed = run_command(line[2:])
-    copy = (project / "yourproject" / "_vendor" / "webapp.py").read_bytes()
-    assert hashlib.sha256(copy).hexdigest() in printed
-    assert b"SPDX-License-Identifier: MIT" in copy
-    assert b"Permission is hereby granted" in copy
-
-
-def test_server_in_a_script_answers(project, capsys, monkeypatch):
-    monkeypatch.delitem(sys.modules, "hello", raising=False)
-    (program,) = blocks(chapter("Running it"), "python")
-    run_program(program)
-    assert capsys.readouterr().out == "Hello script\n"
-    monkeypatch.delitem(sys.modules, "hello")
-
-
-def test_application_behind_a_proxy_sees_the_visitor_as_nginx_tells_it():
-    (program,) = blocks(chapter("Behind nginx"), "python")
-    app = run_program("from webapp import WebApp", program)["app"]
-    app.get("/")(lambda context: f"{context.request.url} {context.request.remote_address}")
-    (config,) = blocks(chapter("Behind nginx"), "nginx")
-    forwarded_for = "6.6.6.6, 1.2.3.4"  # the first is what the visitor sent
-    variables = {"$http_host": "guestbook.example", "$scheme": "https", "$proxy_add_x_forwarded_for": forwarded_for}
-    headers = {name: variables[value] for name, value in re.findall(r"proxy_set_header (\S+) (\S+);", config)}
-    assert client(app).get("/", headers=headers).text == "https://guestbook.example/ 1.2.3.4"
-    assert set(headers) == {"Host", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-For"}
-
-
-@pytest.mark.parametrize("name", ["README.rst", "examples/README.rst", "examples/recipes.rst"])
-def test_manual_renders_without_a_warning(name):
-    pytest.importorskip("docutils")
-    done = run_python(ROOT, "-m", "docutils", "--halt=2", "--report=1", "--syntax-highlight=none", name)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-# ---- README.rst: its tables ------------------------------------------------------------------------------------------
-
-
-FAIL, SENDS = raiser(RuntimeError("said nowhere")), lambda context, *_: "sent"
-
-HOOK_ROWS = {
-    "a route of the application answers": ("GET /", {}),
-    "a route in 3 answers": ("GET /a/b/x", {}),
-    "its handler raises": ("GET /a/b/x", {"handler": FAIL}),
-    "its handler raises, error hook 2 sends": ("GET /a/b/x", {"handler": FAIL, "error2": SENDS}),
-    "its handler raises, error hook 3 raises": ("GET /a/b/x", {"handler": FAIL, "error3": FAIL}),
-    "before hook 2 sends": ("GET /a/b/x", {"before2": SENDS}),
-    "before hook 2 raises": ("GET /a/b/x", {"before2": FAIL}),
-    "validation fails": ("GET /a/b/x", {}),
-    "a handler in 4 raises": ("GET /a/other", {"handler": FAIL}),
-    "no route has the path ``/a/nowhere``": ("GET /a/nowhere", {}),
-    "``/a/b/x`` has no route for the method": ("POST /a/b/x", {}),
-    "``on_request`` sends": ("GET /a/b/x", {"on_request": SENDS}),
-    "``on_request`` raises": ("GET /a/b/x", {"on_request": FAIL}),
-}
-
-
-@pytest.mark.parametrize("row", table(chapter("Which hook runs for which route")), ids=lambda row: row[0])
-def test_row_of_which_hook_runs(row):
-    title, *expected = row
-    request, actions = HOOK_ROWS[title]
-    app, kinds = Traced(**actions), ("before", "error", "after")
-    outer, second = app.path("/a"), app.path("/a")
-    inner = outer.path("/b")
-    for number, scope in enumerate((app, outer, inner, second), 1):
-        for kind in kinds:
-            getattr(scope, kind)(app.stage(f"{kind}{number}"))
-    handler = Answer422 if title == "validation fails" else app.stage("handler")
-    for scope, pattern in ((app, "/"), (inner, "/x"), (second, "/other")):
-        scope.get(pattern, handler)
-    client(app).request(*request.split())
-    ran = [" ".join(name[-1] for name in app.calls if name[:-1] == kind) or "none" for kind in kinds]
-    assert ran == expected
+# ---- at a glance: statuses, the default answer, the log --------------------------------------------------------------
 
 
 class Known(Exception):
@@ -9794,37 +8791,46 @@ class Knowing(WebApp):
         return 451 if isinstance(cause, Known) else super().resolve_status_code(cause)
 
 
-STATUS_ROWS = {
-    "``HttpException(409)`` is raised": raiser(HttpException(409)),
-    "``NotFoundException`` is raised": raiser(NotFoundException()),
-    "no pattern fits the path": "GET /nowhere",
-    "patterns fit the path, none has the method": "POST /",
-    "a ``ValidationExecutor`` has found errors": Answer422,
-    "``CodeException`` is raised": raiser(CodeException(7)),
-    "any other exception is raised": raiser(OSError()),
-    "``resolve_status_code`` knows the exception": raiser(Known()),
-    "``resolve_status_code`` fails, or returns no status": raiser(LookupError()),
-    "an error hook calls ``code(503)``": raiser(ZeroDivisionError()),
-    "input is read that is malformed or missing": lambda context: context.request.query["missing"],
-    "nothing fails, and nothing is built": lambda context: None,
-}
+@pytest.mark.parametrize(
+    ("request_line", "handler", "status"),
+    [
+        ("GET /", raiser(HttpException(409)), 409),
+        ("GET /", raiser(NotFoundException()), 404),
+        ("GET /nowhere", nothing, 404),
+        ("POST /", nothing, 405),
+        ("GET /", Answer422, 422),
+        ("GET /", raiser(CodeException(7)), 500),
+        ("GET /", raiser(OSError()), 500),
+        ("GET /", raiser(Known()), 451),
+        ("GET /", raiser(LookupError()), 500),
+        ("GET /", raiser(ZeroDivisionError()), 503),  # which an error hook has set
+        ("GET /", lambda context: context.request.query["missing"], 400),
+        ("GET /", nothing, 204),
+    ],
+)
+def test_7_8_how_a_status_comes_about(request_line, handler, status):
+    app = Knowing()
+    app.get("/", handler)
+    app.error(lambda context, cause, code: context.response.code(503) if type(cause) is ZeroDivisionError else None)
+    response = client(app).request(*request_line.split())
+    assert (response.status, "Allow" in response.headers) == (status, status == 405)
 
 
-@pytest.mark.parametrize("row", table(chapter("How a status comes about")), ids=lambda row: row[0])
-def test_row_of_how_a_status_comes_about(row):
-    what, app = STATUS_ROWS[row[0]], Knowing()
-    app.get("/", nothing if isinstance(what, str) else what)
-    app.error(lambda context, cause, status: context.response.code(503) if type(cause) is ZeroDivisionError else None)
-    response = client(app).request(*(what if isinstance(what, str) else "GET /").split())
-    assert str(response.status) == row[1][:3].replace("wha", "451")  # what resolve_status_code returns
-    assert ("Allow" in response.headers) == ("``Allow``" in row[1])
-
-
-@pytest.mark.parametrize("row", table(chapter("The default answer")), ids=lambda row: row[0])
-def test_row_of_the_default_answer(row):
-    accept, form = row
-    headers = {} if accept == "none" else {"Accept": accept.strip("`")}
-    text = client(WebApp()).get("/", headers=headers).text
+@pytest.mark.parametrize(
+    "row",
+    """\
+none > text
+*/* > text
+application/* > text
+application/json > JSON
+text/javascript > JSON
+text/html, application/json;q=0.1 > JSON
+text/html, application/json;q=0 > text
+application/problem+json > text""".splitlines(),
+)
+def test_4_3_the_default_answer(row):
+    accept, form = row.split(" > ")
+    text = client(WebApp()).get("/", headers={} if accept == "none" else {"Accept": accept}).text
     assert text == ("404 Not Found" if form == "text" else '{"error": {"status": 404, "message": "Not Found"}}')
 
 
@@ -9848,35 +8854,27 @@ def log_app():
     return app
 
 
-LOG_ROWS = {
-    "an exception with a status of 5xx": ("/500", "'/500': 500", True),
-    "an exception with any other status": ("/403", "PermissionError('text')", False),
-    "a hook or callback fails": ("/complete", HOOK_FAILED, True),
-    "``resolve_status_code`` fails": ("/unresolved", "KeyError('text')", True),
-    "a stream breaks after its start": ("/stream", "'/stream': 500", True),
-    "a GET handler builds and returns nothing": ("/nothing", "is a return missing?", False),
-    "validation fails": ("/invalid", None, False),
-}
+@pytest.mark.parametrize(
+    ("path", "level", "text", "trace"),
+    [
+        ("/500", "ERROR", "'/500': 500", True),
+        ("/403", "DEBUG", "PermissionError('text')", False),
+        ("/complete", "ERROR", HOOK_FAILED, True),
+        ("/unresolved", "ERROR", "KeyError('text')", True),
+        ("/stream", "ERROR", "'/stream': 500", True),
+        ("/nothing", "DEBUG", "is a return missing?", False),
+        ("/invalid", None, "", False),
+    ],
+)
+def test_7_5_what_is_logged(path, level, text, trace):
+    with Log() as log, contextlib.suppress(ZeroDivisionError):
+        client(log_app()).get(path)  # which raises what cuts the connection of a stream
+    first = log.records[:1]
+    assert [(record.name, record.levelname) for record in first] == ([("webapp", level)] if level else [])
+    assert all(text in record.getMessage() and bool(record.exc_info) == trace for record in first)
 
 
-@pytest.mark.parametrize("row", table(chapter("What is logged where"))[:7], ids=lambda row: row[0])
-def test_row_of_what_is_logged(row):
-    path, text, trace = LOG_ROWS[row[0]]
-    with Log() as log:
-        try:
-            client(log_app()).get(path)
-        except ZeroDivisionError:
-            assert path == "/stream"  # what the test client makes of a connection that is cut
-    record = log.records[0] if log.records else None
-    if text is None:
-        assert (row[1], record) == ("none", None)
-    else:
-        assert (record.name, record.levelname) == (row[1].strip("`"), row[2])
-        assert text in record.getMessage()
-        assert bool(record.exc_info) == trace
-
-
-def test_rows_of_what_a_key_that_may_be_guessed_and_the_server_log():
+def test_a_key_that_may_be_guessed_and_the_server_log():
     with Log("webapp", "webapp.access") as log:
         WebApp(secret_key="sesame")
         log.wait()
@@ -9886,38 +8884,15 @@ def test_rows_of_what_a_key_that_may_be_guessed_and_the_server_log():
             with Connection(server, b"GET /"):
                 pass
             log.wait()
-    rows = {title: row[:2] for title, *row in table(chapter("What is logged where"))}
-    titles = ("a ``secret_key`` that may be guessed", "a request was answered", "a client goes away")
-    assert [[f"``{record.name}``", record.levelname] for record in log.records] == [rows[title] for title in titles]
+    levels = [("webapp", "WARNING"), ("webapp.access", "INFO"), ("webapp", "INFO")]
+    assert [(record.name, record.levelname) for record in log.records] == levels
     assert re.fullmatch(
         r"127\.0\.0\.1 GET /invalid 422 \d+ [\d.]+ ms  Answer422 found errors in title, age",
         log.records[1].getMessage(),
     )
 
 
-# ---- README.rst: limits ----------------------------------------------------------------------------------------------
-
-LIMIT_ROWS = {title: row for title, *row in table(chapter("Limits"))}
-UNITS = {"MiB": 2**20, "KiB": 2**10, "days": 86400, "s": 1, "bytes": 1}
-
-
-def limit(beginning):
-    """The number in the row that begins so, in bytes or seconds."""
-    ((number, *unit),) = [row[0].split() for title, row in LIMIT_ROWS.items() if title.startswith(beginning)]
-    return int(number.replace(",", "")) * (UNITS[unit[0]] if unit else 1)
-
-
-def defaults(function):
-    parameters = inspect.signature(function).parameters.values()
-    return {parameter.name: parameter.default for parameter in parameters}
-
-
-def test_limits_of_the_readme_are_the_defaults():
-    named = {match[1]: limit(title) for title in LIMIT_ROWS if (match := re.match("``([a-z_]+)``", title))}
-    expected = {name: value for name, value in {**defaults(WebApp), **defaults(Server)}.items() if name in named}
-    assert named == expected
-    numbers = {name for name, value in {**defaults(WebApp), **defaults(Server)}.items() if type(value) in (int, float)}
-    assert numbers - set(named) == {"port"}
+# ---- at a glance: limits ---------------------------------------------------------------------------------------------
 
 
 def limits_app():
@@ -9928,6 +8903,7 @@ def limits_app():
     app.post("/json")(lambda context: str(type(context.request.json)))
     app.get("/int/{number:int}")(lambda context, number: str(number))
     app.get("/session/{size:int}")(lambda context, size: context.session.update(x="x" * size))
+    app.get("/cookie/{size:int}")(lambda context, size: context.response.cookie("name", "v" * (size - len("name"))))
     app.post("/file")(lambda context: type(context.request.files["f"].file).__name__)
     return client(app)
 
@@ -9943,58 +8919,41 @@ def parts_with_headers(size, count=1):
     return multipart("".join(f"--b\r\n{line}{'x' * (size - len(line))}\r\n\r\n\r\n" for size in sizes))
 
 
-def lines_like_boundaries(count):
-    head = "Content-Disposition: form-data; name=a; filename=b"
-    return multipart(f"--b\r\n{head}\r\n\r\n" + "\r\n--bx" * count + "\r\n")
-
-
 def json_text(text):
     return {"body": text, "headers": {"Content-Type": JSON}}
 
 
 @pytest.mark.parametrize(
-    ("row", "method", "path", "content_of"),
+    ("most", "status", "method", "path", "content_of"),
     [
-        ("``max_body_size``", "POST", "/body", lambda n: {"body": bytes(n)}),
-        ("``max_form_memory``", "POST", "/form", lambda n: {"form": {"a": "x" * (n - 2)}}),
-        ("``max_form_memory``", "POST", "/form", lambda n: {"form": {"a": "x" * (n - 1)}, "files": {}}),
-        ("``max_form_memory``", "POST", "/json", lambda n: {"json": "x" * (n - 2)}),
-        ("``max_fields``", "POST", "/form", lambda n: {"form": {"a": ["x"] * n}}),
-        ("``max_fields``", "GET", "/query", lambda n: {"query": {"a": ["x"] * n}}),
-        ("header of a part", "POST", "/form", parts_with_headers),
-        ("headers of all parts", "POST", "/form", lambda n: parts_with_headers(n, 130)),
-        ("lines of a form", "POST", "/form", lines_like_boundaries),
-        ("JSON: values", "POST", "/json", lambda n: {"json": [1] * (n - 1)}),
-        ("JSON: nesting", "POST", "/json", lambda n: json_text("[" * n + "1" + "]" * n)),
-        ("JSON: digits", "POST", "/json", lambda n: json_text("1" * n)),
-        ("``{name:int}``", "GET", "/int/", lambda n: "1" * n),
+        (16 * 2**20, 413, "POST", "/body", lambda n: {"body": bytes(n)}),
+        (2**20, 413, "POST", "/form", lambda n: {"form": {"a": "x" * (n - 2)}}),
+        (2**20, 413, "POST", "/form", lambda n: {"form": {"a": "x" * (n - 1)}, "files": {}}),
+        (2**20, 413, "POST", "/json", lambda n: {"json": "x" * (n - 2)}),
+        (1000, 413, "POST", "/form", lambda n: {"form": {"a": ["x"] * n}}),
+        (1000, 400, "GET", "/query", lambda n: {"query": {"a": ["x"] * n}}),
+        (2**13, 413, "POST", "/form", parts_with_headers),
+        (2**17, 413, "POST", "/json", lambda n: {"json": [1] * (n - 1)}),
+        (200, 400, "POST", "/json", lambda n: json_text("[" * n + "1" + "]" * n)),
+        (4300, 400, "POST", "/json", lambda n: json_text("1" * n)),
+        (18, 404, "GET", "/int/", lambda n: "1" * n),
+        (4096, 500, "GET", "/cookie/", str),
     ],
 )
-def test_limit_of_the_readme_is_where_the_answer_changes(row, method, path, content_of):
-    (beyond,) = [beyond for title, (_, beyond) in LIMIT_ROWS.items() if title.startswith(row)]
-    for excess, statuses in ((0, {"200"}), (1, set(re.findall(r"\b4\d\d\b", beyond)) or {"404"})):
-        content = content_of(limit(row) + excess)
+def test_a_limit_is_where_the_answer_changes(most, status, method, path, content_of):
+    for excess, statuses in ((0, {200, 204}), (1, {status})):
+        content = content_of(most + excess)
         target, content = (path + content, {}) if isinstance(content, str) else (path, content)
-        assert str(limits_app().request(method, target, **content).status) in statuses
+        assert limits_app().request(method, target, **content).status in statuses
 
 
-def test_uploads_beyond_the_limit_of_the_readme_are_in_a_temporary_file():
-    size = limit("an uploaded file")
-    kinds = [limits_app().post("/file", files={"f": bytes(size + excess)}).text == "BytesIO" for excess in (0, 1)]
+def test_uploads_beyond_256_kib_are_in_a_temporary_file_and_session_cookies_have_up_to_4093_bytes():
+    kinds = [limits_app().post("/file", files={"f": bytes(2**18 + excess)}).text == "BytesIO" for excess in (0, 1)]
     assert kinds == [True, False]
-
-
-def test_session_cookies_reach_the_limit_of_the_readme_and_not_more():
     responses = [limits_app().get(f"/session/{size}") for size in range(2800, 3100, 3)]
     lengths = [len(response.headers["Set-Cookie"]) for response in responses if response.status == 204]
-    assert limit("session cookie") - 8 < max(lengths) <= limit("session cookie")
+    assert 4093 - 8 < max(lengths) <= 4093
     assert responses[-1].status == 500
-
-
-def test_cookies_reach_the_limit_of_the_readme_and_not_more():
-    for excess, status in ((0, 204), (1, 500)):
-        value = "x" * (limit("any other cookie") - len("name") + excess)
-        assert answer(lambda context, value=value: context.response.cookie("name", value)).status == status
 
 
 def long_fields(size, count):
@@ -10008,24 +8967,23 @@ def long_fields(size, count):
 
 
 @pytest.mark.parametrize(
-    ("row", "path_of", "fields_of"),
+    ("most", "status", "path_of", "fields_of"),
     [
-        ("request line", lambda n: "/" + "x" * (n - len("GET / HTTP/1.1")), lambda n: ()),
-        ("one header field", lambda n: "/", lambda n: ["X: " + "x" * (n - 5)]),
-        ("header fields", lambda n: "/", lambda n: ["X: x"] * (n - 2)),
-        ("the whole header", lambda n: "/", lambda n: long_fields(n, 8)),
+        (8448, b"414", lambda n: "/" + "x" * (n - len("GET / HTTP/1.1")), lambda n: ()),
+        (2**14, b"431", lambda n: "/", lambda n: ["X: " + "x" * (n - 5)]),
+        (128, b"431", lambda n: "/", lambda n: ["X: x"] * (n - 2)),
+        (2**16, b"431", lambda n: "/", lambda n: long_fields(n, 8)),
     ],
 )
-def test_limit_of_the_server_is_where_the_readme_says(row, path_of, fields_of):
+def test_a_limit_of_the_server_is_where_the_answer_changes(most, status, path_of, fields_of):
     with serving(WebApp()) as server:
-        for excess, status in ((0, b"404"), (1, LIMIT_ROWS[row][1][:3].encode())):
-            size = limit(row) + excess
+        for size, expected in ((most, b"404"), (most + 1, status)):
             data = get(path_of(size), "Connection: close", *fields_of(size))
             for end in range(len(data) - 4, len(data) + 1):  # wherever the line end is cut
-                assert conversation(server, [data[:end], data[end:]])[9:12] == status
+                assert conversation(server, [data[:end], data[end:]])[9:12] == expected
 
 
-# ---- README.rst: behaviour at a glance -------------------------------------------------------------------------------
+# ---- at a glance: behaviour ------------------------------------------------------------------------------------------
 
 
 def params_of(pattern, path):
@@ -10107,453 +9065,4 @@ def facts_at_a_glance(site):
 
 
 def test_behaviour_at_a_glance_is_what_happens(site):
-    facts = list(facts_at_a_glance(site))
-    assert [fact for fact in facts if fact[1] != fact[2]] == []
-    assert list(dict.fromkeys(row for row, *_ in facts)) == [row for row, _ in table(chapter("Behaviour at a glance"))]
-
-
-def test_reference_names_everything_public():
-    reference = chapter("Reference") + chapter("Limits") + chapter("Running it")
-    words = set(re.findall(r"\w+", " ".join(re.findall(r"``[^`]+``", reference))))
-    instances = []
-    answer(lambda context: instances.extend([context, context.request, context.response]), options={"secret_key": KEY})
-    public = {name for thing in (*instances, WebApp(), Server, TestClient) for name in dir(thing) if name[0] != "_"}
-    assert public - words == set()
-
-
-# ---- examples/recipes.rst --------------------------------------------------------------------------------------------
-
-RECIPES = (ROOT / "examples" / "recipes.rst").read_text(encoding="utf-8")
-FIRST_LINES = blocks(RECIPES[: RECIPES.index(".. contents::")], "python")
-TITLES = re.findall(r"^(.+)\n-+\n", RECIPES, re.MULTILINE)
-
-
-@pytest.fixture
-def recipe(tmp_path, monkeypatch):
-    """Run the recipe of a title in a folder with the files that recipes need, and return its names."""
-    files = {
-        "favicon.ico": "icon",
-        "dist/index.html": "<!DOCTYPE html>\n<title>Site</title>",
-        **dict.fromkeys(("dist/assets/app.js", "static/app.js"), 'console.log("hello");\n'),
-        **dict.fromkeys(("static/app.js.gz", "static/map.svg.gz"), "as if it were compressed"),
-        "static/.secret": "of the application",
-        "static/map.svg": "<svg/>",
-        "static/style.css": "p { margin: 0 }\n",
-        "templates/hello.html": "<!DOCTYPE html>\n<h1>Hello {{ name }}</h1>\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(text.encode())
-    monkeypatch.chdir(tmp_path)
-
-    def run(title, as_shown=True, **given):
-        text = chapter(title, RECIPES)
-        for name, value in re.findall(r"^    \$ (\w+)=(\S+) python3 ", text, re.MULTILINE) if as_shown else ():
-            monkeypatch.setenv(name, value)
-        return run_program(*FIRST_LINES, *blocks(text, "python"), __file__=str(tmp_path / "app.py"), **given)
-
-    return run
-
-
-UNIX = "How do I listen on a Unix socket, or on a socket of systemd?"
-ANSWERING = [title for title in TITLES if "\n    $ curl " in chapter(title, RECIPES) and title != UNIX]
-
-
-@pytest.mark.parametrize("title", ANSWERING)
-def test_recipe_answers_what_it_shows(title, recipe, tmp_path):
-    if "Jinja2" in title:
-        pytest.importorskip("jinja2", reason="webapp.py needs no templates, nor do its tests")
-    replay(chapter(title, RECIPES), client(recipe(title)["app"]), tmp_path, whole_pages=False)
-
-
-@contextlib.contextmanager
-def started(folder, *command, **options):
-    """Start a program that serves on port 0, and yield it with the address it prints."""
-    process = start(cwd=folder, command=command or ["app.py"], **options)
-    yield process, re.search(r"serving on (\S+)", process.stderr.readline())[1]
-    process.terminate()
-    process.communicate(timeout=30)
-
-
-def save_recipe(title, folder, more="", **replaced):
-    """Write the recipe to app.py, with other texts in place of some, and a route to ask for."""
-    program = "\n".join([*FIRST_LINES, *blocks(chapter(title, RECIPES), "python")])
-    route = '@app.get("/")\ndef index(context):\n    return "Hello"\n'
-    before, main, after = program.partition('\nif __name__ == "__main__":\n')
-    program = "".join([before, "\n", route, more, main, after]).replace("port=8000", "port=0")
-    for old, new in replaced.values():
-        assert program.count(old) == 1, old
-        program = program.replace(old, new)
-    (folder / "app.py").write_text(program, encoding="utf-8")
-
-
-def fetch(url):
-    # No proxy that the environment may name is asked.
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=10) as response:
-        return response.read()
-
-
-def test_recipe_camera_sends_pictures_until_the_visitor_leaves(recipe):
-    closed = threading.Event()
-    camera = types.SimpleNamespace(capture=lambda: b"\xff\xd8 a picture", close=closed.set)
-    app = recipe("How do I stream a camera (MJPEG)?", Camera=lambda: camera)["app"]
-    with serving(app) as server:
-        with Connection(server, get("/camera")) as connection:
-            received = b""
-            while received.count(b"--picture\r\nContent-Type: image/jpeg\r\nContent-Length: 12\r\n\r\n\xff\xd8") < 3:
-                received += connection.sock.recv(4096)
-            assert b"Content-Type: multipart/x-mixed-replace; boundary=picture\r\n" in received
-            assert not closed.is_set()
-        assert closed.wait(20)
-
-
-def test_recipe_cache_control_is_for_what_is_there(recipe):
-    browser = client(recipe("How do I set Cache-Control for static files?")["app"])
-    assert "Cache-Control" not in browser.get("/static/typo.css").headers
-
-
-def test_recipe_precompressed_file_goes_to_whoever_takes_it(recipe):
-    browser = client(recipe("How do I serve precompressed files?")["app"])
-    encodings = {"gzip": "gzip", "br, GZIP;q=0.5": "gzip", "gzip;q=0, br": None, "br, gzip; q=0.000": None, "": None}
-    for accepted, encoding in encodings.items():
-        response = browser.get("/static/app.js", headers={"Accept-Encoding": accepted})
-        assert response.headers.get("Content-Encoding") == encoding
-        assert response.headers["Content-Type"] == "text/javascript; charset=UTF-8"
-        assert response.headers["Vary"] == "Accept-Encoding"
-        for name, text in (("style.css", "p { margin: 0 }\n"), ("map.svg", "<svg/>")):
-            assert browser.get(f"/static/{name}", headers={"Accept-Encoding": accepted}).text == text
-    assert [browser.get(path).status for path in ("/static/..%2Fapp.py", "/static/.secret")] == [404, 404]
-
-
-@pytest.mark.parametrize("value", [None, "", "0"])
-def test_recipe_traceback_is_never_shown_in_production(value, recipe, monkeypatch):
-    monkeypatch.delenv("SHOW_TRACEBACKS", raising=False)
-    if value is not None:
-        monkeypatch.setenv("SHOW_TRACEBACKS", value)
-    app = recipe("How do I see the traceback in the browser while I develop?", as_shown=False)["app"]
-    assert client(app).get("/").text == "500 Internal Server Error"
-
-
-def test_recipe_protects_what_is_added_later_in_every_spelling(recipe):
-    names = recipe("How do I protect everything by default?")
-    app = names["app"]
-    app.static("/static", "static")
-    app.static("/private", "static")
-    app.mount("/old", validator(lambda environ, start_response: pytest.fail("not protected")))
-    with app.path("/new") as new:
-        new.any("/{rest:path}", lambda context: "secret")
-    browser = client(app)
-    for path in ("/account", "//account/", "/new/x", "/old/x", "/private/app.js", "/private", "/login/../account"):
-        assert browser.get(path).status in (401, 404), path
-    assert [browser.get(path).status for path in ("/account", "/new/x", "/old/x", "/private/app.js")] == [401] * 4
-    assert [browser.get(path).status for path in ("/login", "/static/app.js")] == [200, 200]
-
-
-AUTHORIZATIONS = [
-    ("Basic YWRhOnNlY3JldA==", "Bearer 0123456789abcdef", 200),
-    ("basic YWRhOnNlY3JldA==", "bearer 0123456789abcdef", 200),
-    ("Basic YWRhOnNlY3JldA", "Bearer 0123456789abcde", 401),
-    ("Basic YWRhOndyb25n", "Basic 0123456789abcdef", 401),
-    ("Basic \xe9\xff", "Bearer \xe9\xff", 401),
-    ("Basic", "Bearer", 401),
-    ("", "", 401),
-]
-
-
-@pytest.mark.parametrize("basic, bearer, status", AUTHORIZATIONS)
-def test_recipes_of_authentication_let_in_whoever_knows_the_secret(basic, bearer, status, recipe):
-    app = recipe("How do I ask for a password (basic authentication)?")["app"]
-    assert client(app).get("/", headers={"Authorization": basic}).status == status
-    app = recipe("How do I check an API token (bearer authentication)?")["app"]
-    assert client(app).get("/api/notes", headers={"Authorization": bearer}).status == status
-
-
-def test_recipe_rate_limit_counts_by_address_and_remembers_no_more_than_it_says(recipe):
-    names = recipe("How do I limit the rate of requests?")
-    now = 1000.0
-    names["time"] = types.SimpleNamespace(monotonic=lambda: now)
-    names["REMEMBERED"] = 3
-    names["app"].get("/")(lambda context: "Hello")
-    browser = client(names["app"])
-
-    def ask_from(address):
-        response = browser.get("/", environ={"REMOTE_ADDR": address})
-        return response.status, response.headers.get("Retry-After")
-
-    assert [ask_from("10.0.0.1") for _ in range(5)] == [(200, None)] * 5
-    now += 20.5
-    assert ask_from("10.0.0.1") == (429, "40")
-    assert ask_from("10.0.0.2") == (200, None)
-    now += 39.5
-    assert ask_from("10.0.0.1") == (200, None)
-    for last in range(3, 50):
-        assert ask_from(f"10.0.0.{last}") == (200, None)
-    assert len(names["counts"]) == 3
-
-
-def test_recipe_database_connection_is_closed_after_each_request_that_opened_one(recipe):
-    names = recipe("How do I open a database connection for each request?")
-    sqlite3, connect, opened = names["sqlite3"], names["connect"], []
-
-    def connect_noting():
-        opened.append(connect())
-        return opened[-1]
-
-    names["connect"] = connect_noting
-    names["app"].get("/hello")(lambda context: "Hello")
-    browser = client(names["app"])
-    assert browser.post("/notes", form={"text": "buy tea"}).status == 201
-    assert browser.post("/notes", form={}).status == 400
-    assert browser.get("/notes").json == ["buy tea"]
-    assert browser.get("/hello").status == 200
-    assert len(opened) == 3
-    for connection in opened:
-        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-            connection.execute("SELECT 1")
-
-
-def test_recipe_tests_with_a_database_pass(tmp_path):
-    program = blocks(chapter("How do I open a database connection for each request?", RECIPES), "python")
-    (tests,) = blocks(chapter("How do I test an application that has a database?", RECIPES), "python")
-    (tmp_path / "notes.py").write_text("\n".join([*FIRST_LINES, *program]), encoding="utf-8")
-    (tmp_path / "test_notes.py").write_text(tests, encoding="utf-8")
-    done = run_python(tmp_path, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "-p", "no:cacheprovider")
-    assert "2 passed" in done.stdout, done.stdout
-
-
-def test_recipe_pages_refuse_what_is_no_number_of_a_page(recipe):
-    browser = client(recipe("How do I split a long list into pages?")["app"])
-    for page in ("0", "-1", "1000001", "9" * 400, "9" * 5000, "two", "1.5"):
-        assert browser.get("/entries", query={"page": page}).status == 400
-
-
-def test_recipe_job_tells_its_progress_and_that_it_failed_and_the_oldest_are_forgotten(recipe, caplog):
-    names = recipe("How do I run a long job and show its progress?")
-    browser, pool, going = client(names["app"]), names["pool"], threading.Event()
-
-    def start(work):
-        names["work"] = work
-        response = browser.post("/jobs")
-        assert response.status == 202
-        return response.headers["Location"]
-
-    def wait_and_fail(progress):
-        progress["done"] = 1
-        assert going.wait(20)
-        return 1 / 0
-
-    good = names["work"]
-    first = start(wait_and_fail)
-    assert browser.get(first).json["state"] == "running"
-    second = start(good)
-    going.set()
-    for future, _ in list(names["jobs"].values()):
-        future.exception(20)
-    assert browser.get(first).json == {"state": "failed", "done": 1, "total": 3}
-    assert browser.get(second).json == {"state": "done", "done": 3, "total": 3}
-    for _ in range(999):
-        start(good)
-    pool.shutdown()
-    assert "a job failed\nTraceback" in caplog.text and "ZeroDivisionError" in caplog.text
-    assert browser.get(first).status == 404
-    assert (browser.get(second).status, len(names["jobs"])) == (200, 1000)
-
-
-WORKER = "How do I run a worker that starts and stops with the server?"
-WORKING = {
-    "work": ("...  # look for new mail", 'print("works", flush=True)'),
-    "often": ("stopping.wait(60)", "stopping.wait(0.01)"),
-    "end": ("    workers[0].join(5)\n", '    workers[0].join(5)\n    print("stopped", flush=True)\n'),
-}
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM that a program could take")
-def test_recipe_worker_starts_with_the_first_request_and_stops_with_the_server(tmp_path):
-    save_recipe(WORKER, tmp_path, **WORKING)
-    with started(tmp_path, "-m", "webapp", "--port", "0", "app.py") as (process, url):
-        assert fetch(url) == b"Hello"
-        assert process.stdout.readline() == "works\n"
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout.read().endswith("stopped\n")
-
-
-FORKING = """
-import os, sys
-import app
-from webapp import TestClient
-for _ in range(2):
-    if os.fork() == 0:
-        app.ask(TestClient(app.app))
-        sys.exit()
-assert [os.wait()[1] for _ in range(2)] == [0, 0]
-assert not app.workers if hasattr(app, "workers") else not app.jobs
-"""
-ASKING = {
-    WORKER: """
-def ask(client):
-    assert [client.get("/").text for _ in "12"] == ["Hello"] * 2
-    stopping.wait(0.1)
-""",
-    "How do I run a long job and show its progress?": """
-def ask(client):
-    place = client.post("/jobs").headers["Location"]
-    while client.get(place).json["state"] == "running":
-        pass
-    assert client.get(place).json["done"] == 3
-    print("works")
-    print("stopped")
-""",
-}
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-@pytest.mark.parametrize("title", ASKING)
-def test_recipe_works_in_each_process_of_a_server_that_forks(title, tmp_path):
-    save_recipe(title, tmp_path, ASKING[title], **(WORKING if title == WORKER else {}))
-    done = run_python(tmp_path, "-c", FORKING)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("stopped") == 2
-    assert done.stdout.count("works") >= 2
-
-
-def test_recipe_https_is_trusted_by_whoever_has_the_certificate(recipe, tmp_path, monkeypatch):
-    title = "How do I use HTTPS for a device at home?"
-    (command,) = blocks(chapter(title, RECIPES), "console")
-    try:
-        subprocess.run(shlex.split(command.replace("\\\n", ""))[1:], cwd=tmp_path, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("no openssl here")
-    given = {}
-    monkeypatch.setattr(WebApp, "run", lambda app, **options: given.update(options))
-    app = recipe(title, __name__="__main__")["app"]
-    app.get("/")(lambda context: context.request.scheme)
-    assert (given["host"], given["port"]) == ("0.0.0.0", 8443)
-    trust = ssl.create_default_context(cafile=str(tmp_path / "home.pem"))
-    with serving(app, ssl_context=given["ssl_context"]) as server:
-        with socket.create_connection((server.host, server.port), timeout=8) as plain:
-            with trust.wrap_socket(plain, server_hostname="raspberrypi.local") as secure:
-                secure.sendall(get("/", "Connection: close"))
-                assert b"".join(iter(lambda: secure.recv(4096), b"")).endswith(b"\r\n\r\nhttps")
-
-
-def test_recipe_log_file_holds_requests_and_traces(tmp_path):
-    save_recipe("How do I log to a file?", tmp_path, '@app.get("/fail")\ndef fail(context):\n    1 / 0\n')
-    patterns = (
-        r" webapp\.access INFO 127\.0\.0\.1 GET / 200 5 ",
-        r" webapp\.access INFO 127\.0\.0\.1 GET /fail 500 ",
-        r" webapp ERROR .*\nTraceback \(most recent call last\):\n(?s:.*)ZeroDivisionError",
-    )
-    with started(tmp_path) as (_, url):
-        assert fetch(url) == b"Hello"
-        with pytest.raises(urllib.error.HTTPError) as failed:
-            fetch(f"{url}/fail")
-        failed.value.close()
-        log = tmp_path / "app.log"
-        assert comes_true(lambda: all(re.search(pattern, log.read_text(encoding="utf-8")) for pattern in patterns))
-
-
-def test_recipe_units_of_systemd_are_such(tmp_path):
-    (service,) = blocks(chapter("How do I start it with the machine (systemd)?", RECIPES), "ini")
-    (sockets,) = blocks(chapter("How do I listen on a Unix socket, or on a socket of systemd?", RECIPES), "ini")
-    (tmp_path / "hello.service").write_text(service.replace("/usr/bin/python3", sys.executable))
-    (tmp_path / "hello.socket").write_text(sockets)
-    command = ["systemd-analyze", "verify", "--man=no", tmp_path / "hello.service", tmp_path / "hello.socket"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except FileNotFoundError:
-        pytest.skip("no systemd here")
-    assert not [line for line in done.stderr.splitlines() if "hello." in line]
-
-
-@NEEDS_UNIX_SOCKETS
-def test_recipe_listens_on_a_unix_socket_and_again_where_an_old_one_lies(tmp_path):
-    save_recipe(UNIX, tmp_path)
-    for _ in range(2):
-        with started(tmp_path) as (_, place):
-            assert place == f"unix:{tmp_path / 'hello.sock'}"
-            assert ask_unix(tmp_path / "hello.sock").endswith(b"\r\n\r\nHello")
-
-
-AS_SYSTEMD = """
-import os, sys
-descriptor = int(sys.argv[1])
-if descriptor != 3:
-    os.dup2(descriptor, 3)
-os.set_inheritable(3, True)
-os.environ["LISTEN_PID"] = str(os.getpid())
-os.execv(sys.executable, [sys.executable, "app.py"])
-"""
-
-
-@NEEDS_UNIX_SOCKETS
-def test_recipe_takes_the_socket_that_systemd_has_opened(tmp_path):
-    save_recipe(UNIX, tmp_path)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "of-systemd"))
-        listener.listen()
-        with started(tmp_path, "-c", AS_SYSTEMD, str(listener.fileno()), pass_fds=[listener.fileno()]):
-            assert ask_unix(tmp_path / "of-systemd").endswith(b"\r\n\r\nHello")
-    assert not (tmp_path / "hello.sock").exists()
-
-
-def test_recipe_docker_starts_what_it_has_copied(project):
-    (lines,) = blocks(chapter("How do I run it in Docker?", RECIPES), "docker")
-    said = dict(line.split(" ", 1) for line in lines.strip().splitlines())
-    assert list(said) == ["FROM", "WORKDIR", "COPY", "USER", "EXPOSE", "CMD"]
-    assert said["COPY"].split() == ["webapp.py", "hello.py", "./"]
-    python, *arguments = json.loads(said["CMD"])
-    assert (python, arguments[arguments.index("--port") + 1]) == ("python", said["EXPOSE"])
-    arguments[arguments.index("--port") + 1] = "0"
-    with started(project, *arguments) as (_, url):
-        assert fetch(f"http://127.0.0.1:{url.rpartition(':')[2]}/hello/Docker") == b"Hello Docker"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no mkdir here")
-def test_recipe_makes_a_pyz_that_serves(project):
-    program = (project / "hello.py").read_text(encoding="utf-8")
-    (project / "hello.py").write_text(program.replace("port=8000", "port=0"), encoding="utf-8")
-    *made, start = blocks(chapter("How do I make one file of it (.pyz)?", RECIPES), "console")[0].strip().splitlines()
-    for line in made:
-        run_command(line[2:])
-    assert start == "$ python3 hello.pyz"
-    elsewhere = project / "elsewhere"
-    elsewhere.mkdir()
-    (project / "hello.pyz").rename(elsewhere / "hello.pyz")
-    with started(elsewhere, "-I", "hello.pyz") as (_, url):
-        assert fetch(f"{url}/hello/pyz") == b"Hello pyz"
-
-
-@pytest.mark.parametrize("path, status, text", [("/", "200 OK", b"Hello"), ("/no", "404 Not Found", b"404 Not Found")])
-def test_recipe_answers_as_a_cgi_script(path, status, text, tmp_path):
-    save_recipe("How do I run it as a CGI script?", tmp_path)
-    server = {"GATEWAY_INTERFACE": "CGI/1.1", "SERVER_NAME": "localhost", "SERVER_PORT": "80"}
-    server.update(SERVER_PROTOCOL="HTTP/1.1", SCRIPT_NAME="/cgi-bin/app.py", QUERY_STRING="", REQUEST_METHOD="GET")
-    done = run_python(tmp_path, "app.py", text=False, PATH_INFO=path, **server)
-    head, _, body = done.stdout.replace(b"\r\n", b"\n").partition(b"\n\n")
-    assert (done.stderr, body, f"Status: {status}" in head.decode().splitlines()) == (b"", text, True)
-
-
-def test_recipes_for_porting_name_what_exists():
-    app, answered = WebApp(secret_key=KEY), []
-    app.post("/")(answered.append)
-    client(app).post("/", json={})
-    (context,) = answered
-    known = {"context": context, "app": app, **{name: getattr(webapp, name) for name in webapp.__all__}}
-    rows = [row for title in TITLES if title.startswith("I know ") for row in table(chapter(title, RECIPES))]
-    assert len(rows) > 50
-    others = {"return", "generate", "resolve_status_code", "on_complete", "isinstance", "python3", "status_code"}
-    for _, ours in rows:
-        for code in re.findall("``@?([^`]+)``", ours):
-            found = re.match(r"(?:raise )?([A-Za-z_]\w*)((?:\.\w+)*)", code)
-            if found[1] in known:
-                functools.reduce(getattr, found[2].split(".")[1:], known[found[1]])
-            else:
-                assert found[1] in others, code
-
-
-def test_every_recipe_is_tested():
-    """Those that show no answer of curl are held by a test that names them."""
-    source = pathlib.Path(__file__).read_text(encoding="utf-8")
-    untested = [title for title in TITLES if title not in ANSWERING and f'"{title}"' not in source]
-    exempt = ("I know ", "How do I make a program of it that needs no Python")  # their tables are tried; it has no code
-    assert [title for title in untested if not title.startswith(exempt)] == []
+    assert [fact for fact in facts_at_a_glance(site) if fact[1] != fact[2]] == []

@@ -108,10 +108,11 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 
-__all__ = (
-    "CodeException Executor Fields HttpException Markup MethodNotAllowedException NotFoundException Request Response "
-    "Route Scope Server TestClient UploadedFile ValidationExecutor WebApp WebContext same_origin"
-).split()
+__all__ = [
+    "CodeException", "Executor", "Fields", "HttpException", "Markup", "MethodNotAllowedException", "NotFoundException",
+    "Request", "Response", "Route", "Scope", "Server", "TestClient", "UploadedFile", "ValidationExecutor", "WebApp",
+    "WebContext", "same_origin",
+]  # fmt: skip
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
@@ -129,7 +130,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
 #
-# `_printable` escapes the text of clients, so that no client can forge a line of the log.
+# `_printable` escapes what a client may have sent, so that no client can forge a line of the log.
 
 _LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
 _FUNCTION = type(lambda: None)
@@ -315,7 +316,7 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
             yield media_range, wanted, float(sent) if _QVALUE.fullmatch(sent) else 1.0
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
     """Tell whether an Accept header names JSON with a weight above 0; a wildcard names nothing."""
     names = ("application/json", "text/javascript")
@@ -509,7 +510,7 @@ def _check_status(status: object) -> int:
     if type(status) is int and 200 <= status <= 599:
         return status
     if isinstance(status, int) and not isinstance(status, bool):
-        number = int(status)  # of an HTTPStatus
+        number = int.__add__(status, 0)  # of an HTTPStatus, a plain int
         if 200 <= number <= 599:
             return number
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
@@ -772,7 +773,7 @@ def _wsgi_text(text: str, errors: str = "strict") -> str:
 
 _PERCENT_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_CHARACTERS = {first + second: chr(int(first + second, 16)) for first in string.hexdigits for second in string.hexdigits}
+_CHARACTERS = {digits: chr(int(digits, 16)) for digits in map("".join, itertools.product(string.hexdigits, repeat=2))}
 
 
 def _unescape_percent(text: str) -> str:
@@ -786,7 +787,7 @@ def _unescape_percent(text: str) -> str:
 def _unquote_field(text: str) -> str:
     """Decode percent escapes and then UTF-8 in text of one byte per character; HttpException 400 if it is no UTF-8."""
     try:
-        return _wsgi_text(_unescape_percent(text))
+        return _wsgi_text(_unescape_percent(text) if "%" in text else text)
     except UnicodeError:
         raise HttpException(400, "Text in the request is not UTF-8") from None
 
@@ -800,13 +801,13 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     pieces = [piece for piece in text.replace("+", " ").split("&") if piece]
     if len(pieces) > max_fields:
         raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
-    pairs = []
+    fields: Fields[str] = Fields()
     for piece in pieces:
         name, _, value = piece.partition("=")
         if "%" in piece or not piece.isascii():
             name, value = _unquote_field(name), _unquote_field(value)
-        pairs.append((name, value))
-    return Fields(pairs)
+        fields._values.setdefault(name, []).append(value)
+    return fields
 
 
 # A body or a part of a form (RFC 7578, 4.5) may be in these charsets of the web, which Python decodes in linear time.
@@ -1252,22 +1253,23 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    for _ in range(_MAX_JSON_DEPTH):
+    outer: list[object] = []  # a document may hold itself
+    while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
+        outer.append(document)
         if not isinstance(document, (dict, list, tuple)):
             try:
                 document = _as_json_value(document)
             except Exception:
                 break
-        members = document.items() if isinstance(document, dict) else enumerate(document)
-        for key, member in members if isinstance(document, (dict, list, tuple)) else ():
+        if isinstance(document, (list, tuple)):
+            document = dict(enumerate(document))
+        for key, member in document.items() if isinstance(document, dict) else ():
             try:
                 write(member)
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
                 name, document = f"{name}[{_printable(shown):.80}]", member
                 break
-        else:
-            break
     return name
 
 
@@ -1514,7 +1516,7 @@ def _format_html(template: str, args: Sequence[Any], values: Mapping[str, Any], 
 
 
 # A page consists of more than this.
-_FILE_NAME = re.compile(r"[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
+_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
@@ -1571,7 +1573,7 @@ def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str
 
 
 def _named_segments(path: str) -> list[str]:
-    return [segment for segment in path.split("/") if segment]
+    return list(filter(None, path.split("/")))
 
 
 def _as_path(segments: Iterable[str]) -> str:
@@ -2505,6 +2507,7 @@ class _Session:
 
 _NOT_GIVEN: Any = object()  # where None is a value
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
+_BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
 def _rather(value: object) -> str:
@@ -2809,18 +2812,20 @@ class Response:
             if hasattr(value, "__next__"):
                 self._close_later(value)
             self._refuse_if_sent()
-        if value is not None and value is not self:
+        if type(value) is str:  # most handlers return one
+            self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
+        elif value is not None and value is not self:
             self._put(value, giver)
-        body, status, described = self._body, self._status, _NO_HEADERS
-        if body is not None and not isinstance(body, bytes):
-            body, described, status = body.begin(self._request, status, giver)
-        if self._session is not None:
-            described = {**described, **self._session.headers(giver)}
-        # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
-        if described:
-            self._headers = {**self._headers, **described}
+        body, status = self._body, self._status
+        if self._session is not None or not (body is None or isinstance(body, bytes)):
+            begun: _Begun = (body, _NO_HEADERS, status)
+            if hasattr(body, "begin"):
+                begun = body.begin(self._request, status, giver)
+            saved = {} if self._session is None else self._session.headers(giver)
+            # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
+            body, described, status = begun
+            self._headers, self._body = {**self._headers, **described, **saved}, body
         self._status = status or self._status or (204 if body is None else 200)
-        self._body = body
         self._state = _SENT
 
     def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
@@ -2830,21 +2835,21 @@ class Response:
         """
         if value is not None and value is not self:
             self._send(value, giver)
-        elif self._state == _OPEN and (
-            (self._status is not None and self._status >= 300)
-            or (value is self and (self._status is not None or self.has_body))
-        ):
+            return True
+        returned = value is self and (self._status is not None or self._body is not None)
+        if self._state == _OPEN and (returned or (self._status or 200) >= 300):
             self._send(None, giver)
         return self._state != _OPEN
 
     def _put(self, value: Any, giver: object) -> None:
         """Build the body that `value` stands for; `giver` is named if it stands for none."""
         if isinstance(value, str):
-            self._build(value.encode("utf-8", "replace"), _HTML if hasattr(value, "__html__") else _TEXT)
+            self._body = value.encode("utf-8", "replace")
+            self._content_type = _HTML if hasattr(value, "__html__") else _TEXT
         elif isinstance(value, (dict, list)):
-            self._build(_Document(value, self._form), _JSON)
+            self._body, self._content_type = _Document(value, self._form), _JSON
         elif isinstance(value, (bytes, bytearray, memoryview)):
-            self._build(bytes(value), "application/octet-stream")
+            self._body, self._content_type = bytes(value), "application/octet-stream"
         elif _is_html(value):
             self.html(value)
         elif hasattr(value, "__next__"):
@@ -2866,19 +2871,21 @@ class Response:
 
     def _save(self) -> tuple[Any, ...]:
         """Return all that is built, for `_restore`."""
-        session = self._session and self._session.copy()
+        session = self._session
+        if session is not None and self._state == _OPEN:
+            session = session.copy()
         return self._headers, self._status, self._body, self._content_type, self._form, session
 
-    def _save_headers(self) -> tuple[Any, ...]:
-        """Return the headers alone, for `_restore`: without status, body, form and changes of the session."""
-        return self._headers, None, None, _TEXT, None, None
-
     def _restore(self, saved: tuple[Any, ...]) -> None:
-        """Go back to what `_save` or `_save_headers` has returned."""
+        """Go back to the result of `_save`."""
         if self._state == _OPEN:
             self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
         else:
             self._headers = saved[0]
+
+    def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
+        """Go back to the header fields before a step, without body, form and changes of the session; set the status."""
+        self._restore((headers, status, None, _TEXT, None, None))
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
@@ -2899,17 +2906,19 @@ class Response:
         self._state = _HANDED_OVER
         status = self._status or 200
         body: bytes | Iterator[bytes] | _FileBody = self._body
-        if body is None or status in (204, 205, 304):  # 205: RFC 9110 section 15.3.6
+        if status in _BODILESS or body is None:
             body = b""
         if self._request._varies:
             self._note_variance()
-        headers = self._header_list([] if "content-type" in self._headers else [("Content-Type", self._content_type)])
+        headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
+        if self._headers:
+            self._header_list(headers)
         if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
             headers = _without(headers, "content-type", "content-length")
-        elif isinstance(body, (bytes, _FileBody)):
+        elif (length := len(body) if isinstance(body, bytes) else getattr(body, "size", None)) is not None:
             if "content-length" in self._headers:
                 headers = _without(headers, "content-length")
-            headers.append(("Content-Length", str(len(body) if isinstance(body, bytes) else body.size)))
+            headers.append(("Content-Length", str(length)))
         start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
@@ -2917,13 +2926,12 @@ class Response:
 # ---- executors -------------------------------------------------------------------------------------------------------
 #
 # What runs for a route? Its executors, one after the other, then its handler. A route names Executor classes, factories
-# or functions, never instances: an instance would carry one request's errors into the next request. A function is
-# called a handler.
+# or functions, never instances: an instance would carry one request's errors into the next request.
 #
-# `_make_call(executor, names)` makes a call of each of them: a function that takes the context alone.
-# For the pattern "/users/{id:int}" and `def user(context, id)`, the call is `lambda context: user(context, 7)`.
-# A function that the dispatcher could not call is refused when it is declared. Nothing here catches an exception.
-# A first reading may skip `_handler_call`.
+#     _make_call(user, ["id"])      for `def user(context, id)`: lambda context: user(context, 7)
+#
+# A call takes the context alone. A function that the dispatcher could not call is refused when it is declared.
+# Nothing here catches an exception. A first reading may skip `_handler_call`.
 
 _Call = Callable[["WebContext"], object]
 
@@ -3034,14 +3042,13 @@ class ValidationExecutor(Executor):
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
-        if self._errors and not self.canceled:  # the application has put one into the dict by hand
-            self.cancel()
-        if self.canceled or value is None or value is context.response:
-            return value
-        raise TypeError(
-            f"{_name(type(self).validate)} returned {type(value).__name__}: tell mistakes in the input to "
-            "add_error(field, message) or add_errors(mapping), and return None"
-        )
+        self.canceled = self.canceled or bool(self._errors)  # an application may put errors into the dict by hand
+        if not self.canceled and value is not None and value is not context.response:
+            raise TypeError(
+                f"{_name(type(self).validate)} returned {type(value).__name__}: tell mistakes in the input to "
+                "add_error(field, message) or add_errors(mapping), and return None"
+            )
+        return value
 
     def on_cancel(self, context: WebContext) -> object:
         """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
@@ -3086,24 +3093,17 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
             f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
             f"give the class, or a function that makes one ({_place()})"
         )
-    if isinstance(executor, type):
-        if not issubclass(executor, Executor):
-            raise TypeError(f"{_name(executor)} is no subclass of Executor ({_place()})")
-        if not _takes(_signature(executor)):
-            raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
-    elif not callable(executor):
-        raise TypeError(f"{executor!r} is no executor: give an Executor class, a factory or a handler ({_place()})")
-    elif decorated or _needs_argument(executor):
+    is_class = isinstance(executor, type)
+    if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
+        raise TypeError(f"{_value(executor)} is no executor: give an Executor class, factory or handler ({_place()})")
+    signature = _signature(executor)
+    # A function that takes `*args` is a handler in a decorator without functools.wraps.
+    takes_any = signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    if not is_class and (decorated or takes_any or not _takes(signature)):
         return _handler_call(executor, names)
-    return _named(functools.partial(_run_made, executor), executor)
-
-
-def _needs_argument(function: Callable[..., object]) -> bool:
-    """Tell a handler from a factory. A function that takes `*args` is a handler in a decorator without wraps."""
-    signature = _signature(function)
-    if signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
-        return True
-    return not _takes(signature)
+    if not _takes(signature):
+        raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
+    return functools.update_wrapper(functools.partial(_run_made, executor), executor, updated=())
 
 
 def _run_made(factory: Callable[[], object], context: WebContext) -> object:
@@ -3112,10 +3112,6 @@ def _run_made(factory: Callable[[], object], context: WebContext) -> object:
         made = f"the factory {_place(factory)} made {_name(type(executor))}"
         raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
     return _run_executor(executor, context)
-
-
-def _named(call: _Call, executor: Callable[..., object]) -> _Call:
-    return functools.update_wrapper(call, executor, updated=())
 
 
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
@@ -3136,9 +3132,11 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
             )
     in_order = [p.name for p in own][: len(names)] in ([], list(names))
     if names and in_order and all(_takes(side, None, *names) for side in sides):
-        return _named(lambda context: handler(context, *context._values), handler)
+        call: _Call = lambda context: handler(context, *context._values)  # noqa: E731
+        return functools.update_wrapper(call, handler, updated=())
     if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
-        return _named(lambda context: handler(context, **context.params), handler)
+        call = lambda context: handler(context, **context.params)  # noqa: E731
+        return functools.update_wrapper(call, handler, updated=())
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
     if not forgotten and not any(p.name in names for p in own) and all(_takes(side, None) for side in sides):
@@ -3165,7 +3163,7 @@ class WebContext:
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
         "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
-        "_saved": "The header fields before the running step, for Response._restore.",
+        "_headers": "The header fields before the running step, which a failure goes back to.",
         "_state": "The dict for the application, None until it asks for it.",
         "_values": "The path's parameters in the pattern's order; set by the match.",
     }
@@ -3177,8 +3175,8 @@ class WebContext:
         self.route: Route | None = None
         self._values: Sequence[Any] = ()
         self._state: dict[Any, Any] | None = None
-        self._chain: deque[_Call] | None = deque()
-        self._saved = self.response._save_headers()
+        self._chain: deque[_Call] | None = None
+        self._headers = _NO_HEADERS
 
     @property
     def params(self) -> dict[str, Any]:
@@ -3239,13 +3237,13 @@ class WebContext:
 
 # ---- patterns and routes ---------------------------------------------------------------------------------------------
 #
-# Which route answers a path and a method? A route is a method and a pattern with its executors. Patterns live in a
-# tree, one node for each segment: "/users/{id:int}" is the node "users" and behind it the node of an integer.
+# Which route answers a path and a method? Patterns live in a tree with one node for each segment: "/users/{id:int}" is
+# the node "users" and behind it the node of an integer.
 #
 #     router.match(["users", "7"], "GET")     the Route of /users/{id:int}, its values [7], and no methods
 #     router.match(["users", "7"], "PUT")     None, no values, and the methods that the path has: GET, HEAD
 #
-# Nothing here knows of requests or responses: paths and methods are text. A first reading may skip `look_up`.
+# Paths and methods are text here. A first reading may skip `look_up`.
 
 
 class Route:
@@ -3287,16 +3285,20 @@ class _Hooks:
 
     __slots__ = ("after", "before", "error")
 
-    def __init__(self, scopes: Sequence[Scope]) -> None:
-        """Collect the hooks of `scopes`, which stand innermost first."""
+    def __init__(self, innermost: Scope | None = None) -> None:
+        """Collect the hooks of a scope and of the scopes around it."""
+        scopes: list[Scope] = []
+        while innermost is not None:
+            scopes.append(innermost)
+            innermost = innermost._parent
         # Before hooks go in, from the outermost block to the innermost; after and error hooks come back out. Within a
-        # block each kind keeps the order of writing, whichever direction the blocks are taken in.
+        # block each kind keeps the order of writing.
         self.before = tuple(hook for scope in reversed(scopes) for hook in scope._before)
         self.after = tuple(hook for scope in scopes for hook in scope._after)
         self.error = tuple(hook for scope in scopes for hook in scope._error)
 
 
-_NO_HOOKS = _Hooks(())
+_NO_HOOKS = _Hooks()
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
@@ -3309,36 +3311,38 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     """Split a pattern into (kind, text) of its segments; raise ValueError for one that can match no path."""
-    found = _NO_PATH.search(pattern)
-    if found:
-        raise ValueError(
-            f"{pattern!r}: a pattern is a path without {found[0]}: segments are text or {{name}}, {{name:int}}, "
-            f"{{name:path}}; the query is context.request.query ({_place()})"
-        )
     segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
-    if any(kind == _REST for kind, _ in segments[:-1]):
-        raise ValueError(f"{pattern!r}: a path parameter must come last ({_place()})")
     names = [text for kind, text in segments if kind != _LITERAL]
-    if len(names) != len(set(names)):
-        raise ValueError(f"{pattern!r}: two parameters of one name ({_place()})")
+    found = _NO_PATH.search(pattern)
+    mistake = ""
+    if found:
+        mistake = f"a pattern is a path without {found[0]}, and the query is context.request.query"
+    elif any(kind == _REST for kind, _ in segments[:-1]):
+        mistake = "a path parameter must come last"
+    elif len(names) != len(set(names)):
+        mistake = "two parameters of one name"
+    if mistake:
+        raise ValueError(f"{pattern!r}: {mistake} ({_place()})")
     return segments
 
 
 def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
+    match = _SEGMENT.fullmatch(text)
+    name, converter = match.groups() if match else ("", None)
     if _FOREIGN_PARAMETER.fullmatch(text):
         wanted = "{name:path}" if text[0] == "*" else "{name}"
-        raise ValueError(f"{pattern!r}: a parameter is written {wanted}, not {text} ({_place()})")
-    if "{" not in text and "}" not in text:
+        mistake = f"a parameter is written {wanted}, not {text}"
+    elif not match and "{" not in text and "}" not in text:
         return _LITERAL, text
-    match = _SEGMENT.fullmatch(text)
-    if not match:
-        raise ValueError(f"{pattern!r}: the segment {text!r} is neither a literal nor {{name}} ({_place()})")
-    name, converter = match.groups()
-    if not name.isidentifier():
-        raise ValueError(f"{pattern!r}: {name!r} is no name for a parameter ({_place()})")
-    if converter not in (None, ":int", ":path"):
-        raise ValueError(f"{pattern!r}: there is no converter {converter[1:]!r}, only int and path ({_place()})")
-    return (_NAME if converter is None else converter[1:]), name
+    elif not match:
+        mistake = f"the segment {text!r} is neither a literal nor {{name}}"
+    elif not name.isidentifier():
+        mistake = f"{name!r} is no name for a parameter"
+    elif converter not in (None, ":int", ":path"):
+        mistake = f"there is no converter {converter[1:]!r}, only int and path"
+    else:
+        return (_NAME if converter is None else converter[1:]), name
+    raise ValueError(f"{pattern!r}: {mistake} ({_place()})")
 
 
 class _Node:
@@ -3429,36 +3433,38 @@ class _Router:
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
+        size = len(segments)
         methods: list[str] = []
-        route, values = self._walk(self._root, segments, 0, (), method, methods) or (None, ())
-        return route, values, methods
-
-    def _walk(
-        self,
-        node: _Node,
-        segments: Sequence[str],
-        depth: int,
-        values: tuple[Any, ...],
-        method: str,
-        methods: list[str],
-    ) -> tuple[Route, tuple[Any, ...]] | None:
-        """Match the segments from `depth` on against the patterns behind `node`; note the methods of all that fit."""
-        if depth == len(segments):
-            methods += node.routes
-            route = node.routes.get(method) or node.routes.get("*")
-            return None if route is None else (route, values)
-        segment, found, behind = segments[depth], None, depth + 1
-        literal = node.literals.get(segment)
-        if literal is not None:
-            found = self._walk(literal, segments, behind, values, method, methods)
-        if found is None and node.integer is not None and _INTEGER.fullmatch(segment):
-            found = self._walk(node.integer, segments, behind, (*values, int(segment)), method, methods)
-        if found is None and node.name is not None:
-            found = self._walk(node.name, segments, behind, (*values, segment), method, methods)
-        if found is None and node.rest is not None:
-            rest = "/".join(segments[depth:])
-            found = self._walk(node.rest, segments, len(segments), (*values, rest), method, methods)
-        return found
+        waiting: list[tuple[_Node, int, list[Any]]] = []  # choices not yet tried: node, depth, values
+        node, depth = self._root, 0
+        values: list[Any] = []
+        while True:
+            while depth < size:
+                segment = segments[depth]
+                child = node.literals.get(segment)
+                if child is None and node.integer is None and node.rest is None:
+                    child = node.name
+                    values.append(segment)
+                else:
+                    # The weakest choice is put down first, so that the best is taken up first.
+                    if node.rest is not None:
+                        waiting.append((node.rest, size, [*values, "/".join(segments[depth:])]))
+                    if node.name is not None:
+                        waiting.append((node.name, depth + 1, [*values, segment]))
+                    if node.integer is not None and _INTEGER.fullmatch(segment):
+                        waiting.append((node.integer, depth + 1, [*values, int(segment)]))
+                if child is None:
+                    break
+                node = child
+                depth += 1
+            else:
+                route = node.routes.get(method) or node.routes.get("*")
+                if route is not None:
+                    return route, values, methods
+                methods += node.routes
+            if not waiting:
+                return None, (), methods
+            node, depth, values = waiting.pop()
 
 
 def _disguised(segments: Iterable[tuple[str, str]]) -> str:
@@ -3527,14 +3533,18 @@ def _folded(app: WebApp) -> _Router:
     return router if is_other else app._router
 
 
-def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
-    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
+def _check_readings(context: WebContext, depth: int, segments: Sequence[str], is_matched: bool = False) -> None:
+    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`.
+
+    `is_matched`: the router has found the route by just these segments.
+    """
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
     path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
-    if _ONE_READING.fullmatch(path) and app._folded_router is app._router:
-        return  # all readings are the one that led here
+    if is_matched and app._folded_router is app._router:
+        if _ONE_READING.fullmatch(path) and path.count("/") == len(segments):
+            return
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
@@ -3553,13 +3563,18 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
     def serve_file(context: WebContext) -> Response:
         request, segments = context.request, context.request._segments()
+        _check_readings(context, depth, segments, is_matched=True)
+        names = segments[depth:]
+        if any(map(_NOT_SERVED.match, names)):
+            raise NotFoundException(f"not a name to serve: {names!r}")
         try:
             return _build_below(context, depth, root, segments)
         except NotFoundException:
-            names = segments[depth:]
-            if any(map(_NOT_SERVED.match, names)) or not os.path.isdir(os.path.join(root, *names)):
+            if not os.path.isdir(os.path.join(root, *names)):
                 raise
-        response = _build_below(context, depth, root, [*segments, "index.html"])
+        segments = [*segments, "index.html"]
+        _check_readings(context, depth, segments)
+        response = _build_below(context, depth, root, segments)
         # A browser resolves the links of the page against the path of the request, so it has to end with a slash.
         return response if request.path.endswith("/") else response.redirect(_with_slash(request), 301)
 
@@ -3573,10 +3588,7 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
 
     The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
-    _check_readings(context, depth, segments)
     names = segments[depth:]
-    if any(map(_NOT_SERVED.match, names)):
-        raise NotFoundException(f"not a name to serve: {names!r}")
     try:
         file = _open_file(os.path.join(root, *names))
     except PermissionError as error:
@@ -3637,7 +3649,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, context.request._segments())
+        _check_readings(context, depth, context.request._segments(), is_matched=True)
         gateway, response = _Gateway(), context.response
         result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
         response._close_later(result)
@@ -3835,7 +3847,7 @@ class Scope:
         app._routes += routes
 
         def append(handler: _Handler) -> _Handler:
-            app._refuse_if_sealed()
+            self._begin_declaration()
             for route in routes:
                 route._append(handler, decorated=True)
             return handler
@@ -3843,7 +3855,8 @@ class Scope:
         return append
 
     def _begin_declaration(self) -> None:
-        self._app._refuse_if_sealed()
+        if self._app._sealed:
+            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
         self._is_empty = False
 
     def _whole(self, pattern: str) -> tuple[list[tuple[str, str]], str]:
@@ -3929,22 +3942,18 @@ class Scope:
             raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
         hooks.append(hook)
 
-    def _inside_out(self) -> list[Scope]:
-        """Return this scope and those around it, innermost first."""
-        return [self, *(() if self._parent is None else self._parent._inside_out())]
-
     # Routes whose handlers are not the application's own.
 
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         Never anything outside of it: `..`, a symbolic link that leads out, a name that begins with a dot, a backslash
-        or a NUL is a 404. So is a %2F, and a name that is not spelled as on the disk, where the system would take it
-        all the same: the hooks that ran are those of the path as it is spelled. A directory answers its index.html,
+        or a NUL is a 404. So is a %2F, and each path that a file system could take for the path of another route: in
+        another case, in another form of Unicode, by a link or by a short name. A directory answers its index.html,
         after a redirect to its name with a slash behind it. ValueError if there is no such directory now.
 
-        On Linux and macOS a file is opened before it is decided whether it lies inside, so a link that is exchanged
-        at that moment gives nothing away; elsewhere it could.
+        On Linux a link that is exchanged at the moment of a request gives nothing away. Elsewhere it could, because
+        only `os.path.realpath` tells there where a file lies.
         """
         _serve_files(self, prefix, directory)
 
@@ -3952,8 +3961,9 @@ class Scope:
         """Hand everything below `prefix` to another WSGI application (PEP 3333), whatever the method.
 
         SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run; an exception that escapes takes the
-        error path. A path with dot segments or a NUL is a 404, and so is one that would be another route's for whoever
-        takes a %2F or a backslash for a slash, or decodes once more: its hooks have not run.
+        error path, and so does a body that is not as long as its Content-Length. A path with dot segments or a NUL is
+        a 404. So is a path that would be another route's after decoding it once more, after taking a backslash or a
+        %2F for a slash, or in another case, because the hooks of that route have not run.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -4020,25 +4030,21 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
     make a line that looks like a frame, or like another record.
     """
-    chain: list[tuple[traceback.TracebackException, str]] = [(found, "")]
-    while chain[-1][0].__cause__ or (chain[-1][0].__context__ and not chain[-1][0].__suppress_context__):
-        cause, context = chain[-1][0].__cause__, chain[-1][0].__context__
-        chain.append((cause, _CAUSED) if cause else (cast(traceback.TracebackException, context), _DURING))
-    for each, link in reversed(chain):
-        own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, each.stack))
-        if own < len(each.stack):
-            del each.stack[:own]
-        if each.stack:
-            yield "Traceback (most recent call last):"
-        for frame in each.stack.format():
-            # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
-            yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
-        for number, line in enumerate(each.format_exception_only()):
-            yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
-        for inner in getattr(each, "exceptions", None) or ():  # of an ExceptionGroup
-            yield from ("  | " + line for line in _format_trace(inner))
-        if link:
-            yield from ("", link, "")
+    earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    if earlier is not None:
+        yield from (*_format_trace(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+    own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, found.stack))
+    if own < len(found.stack):
+        del found.stack[:own]
+    if found.stack:
+        yield "Traceback (most recent call last):"
+    for frame in found.stack.format():
+        # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
+        yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
+    for number, line in enumerate(found.format_exception_only()):
+        yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
+    for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
+        yield from ("  | " + line for line in _format_trace(inner))
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
@@ -4059,15 +4065,13 @@ def _why(cause: Exception) -> str:
         text = str(cause.message if isinstance(cause, HttpException) else cause)
     except Exception:  # of a __str__ that fails
         text = ""
-    trace = _outside(cause.__traceback__) or cause.__traceback__
-    if not text and trace is not None:
-        while trace.tb_next is not None:
-            trace = trace.tb_next
-        text = f"{name} raised at {os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
-    elif not text:  # the dispatcher has made it without raising it
+    if text:
+        text = text if isinstance(cause, HttpException) else f"{name}: {text}"
+    elif cause.__traceback__ is not None:
+        frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
+        text = f"{name} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
+    else:  # the dispatcher has made it without raising it
         text = f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
-    elif not isinstance(cause, HttpException):
-        text = f"{name}: {text}"
     return _printable(text[:_LONGEST_REASON])
 
 
@@ -4102,21 +4106,18 @@ def _note_nothing(request: Request, route: Route) -> None:
 #
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
-#     match       find the route; on_request may answer            _match
-#     before      outermost block first; a guard may answer        _respond
-#     executors   then the handler                                 _respond
-#     failure     resolve, log, undo, error hooks, default body    _answer_failure
-#     after       innermost block first                            _run_after
-#     hand over   status, headers and body go to the server        Response._hand_over
-#     complete    close files and streams, then on_complete        _complete
+#     _match             find the route; then on_request may answer
+#     _respond           before hooks, outermost block first; a guard may answer; executors; handler
+#     _answer_failure    resolve, log, undo, error hooks, default body
+#     _run_hook          after hooks, innermost block first; then the server gets status, headers and body
+#     _complete          close files and streams, then on_complete
 #
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows
-# nothing of sockets. Its server speaks PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. Of its server the
+# dispatcher knows only PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
 
-# "An exception occurred in the error handler". People search the log for these words. The dispatcher logs them for
-# after hooks, on_close callbacks and on_complete too; traceback and `extra` tell which of them failed.
+# "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
+# on_close callback or on_complete has failed; traceback and `extra` tell which of them.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
-_STAGES = {"error": "error hook", "after": "after hook", "on_close": "on_close callback", "on_complete": "method"}
 
 
 class _SentStream:
@@ -4155,16 +4156,10 @@ class _SentStream:
             complete(self._context)
 
 
-def _is_same(handler: object, other: object) -> bool:
-    """Tell whether two handlers are one. A bound method is another object each time; others need not be comparable."""
-    return handler is other or (type(handler) is type(other) is MethodType and handler == other)
-
-
 def _check_limit(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} is a whole number, not {value!r}")
     return value
-
 
 
 class WebApp(Scope):
@@ -4207,7 +4202,7 @@ class WebApp(Scope):
         self._sealing = threading.Lock()
         self._sealed = False
         self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
-        self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
+        self._overrides_on_request = self._overrides_on_complete = False  # set when sealing
 
     # The three methods that an application may override.
 
@@ -4251,7 +4246,7 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
-        named = [route for route in self._routes if any(_is_same(handler, each) for each in route.handlers)]
+        named = [route for route in self._routes if handler in route.handlers]
         routes = [route for route in named if set(route._names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
@@ -4273,10 +4268,6 @@ class WebApp(Scope):
         self._seal()
         _run(self, host, port, quiet=quiet, reload=reload, **options)
 
-    def _refuse_if_sealed(self) -> None:
-        if self._sealed:
-            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
-
     def _seal(self) -> None:
         """Collect the hooks of each route once, and end the declarations."""
         with self._sealing:
@@ -4285,8 +4276,10 @@ class WebApp(Scope):
             for route in self._routes:
                 if not route.handlers:
                     raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
-                route._hooks = _Hooks(route.scope._inside_out())
-            self._own_hooks = _Hooks((self,))
+                route._hooks = _Hooks(route.scope)
+            self._own_hooks = _Hooks(self)
+            self._overrides_on_request = type(self).on_request is not WebApp.on_request
+            self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
             self._sealed = True
 
     # The dispatcher.
@@ -4299,23 +4292,24 @@ class WebApp(Scope):
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
-            miss = self._match(context)
+            miss = self._match(context, environ)
             hooks = self._own_hooks if context.route is None else context.route._hooks
             ended = False  # by on_request: only on_complete runs behind it
             try:
-                try:
-                    response._has_answered(self.on_request(context), self.on_request)
-                finally:
-                    ended = response.sent
+                if self._overrides_on_request:
+                    try:
+                        response._has_answered(self.on_request(context), self.on_request)
+                    finally:
+                        ended = response.sent
                 if miss is not None and not ended:
-                    context._saved = response._save_headers()
+                    context._headers = response._headers
                     self._answer_failure(context, hooks, miss)
                 elif not ended:
                     self._respond(context, hooks)
             except Exception as cause:
                 self._answer_failure(context, hooks, cause)
-            if hooks.after and not ended:
-                self._run_after(context, hooks)
+            for hook in () if ended else hooks.after:
+                self._run_hook(context, "after", response._save(), hook)
             if response.status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
@@ -4327,11 +4321,10 @@ class WebApp(Scope):
             if streamed is None and (self._overrides_on_complete or context.request._closing):
                 self._complete(context)
 
-    def _match(self, context: WebContext) -> HttpException | None:
+    def _match(self, context: WebContext, environ: _Environ) -> HttpException | None:
         """Set the context's route and parameters; return the exception that answers a miss, None for a match."""
         # The exception is not raised: its traceback would refer to a frame that refers to the exception.
-        environ, method = context.request.environ, context.request.method
-        path = environ.get("PATH_INFO") or "/"
+        path, method = environ.get("PATH_INFO") or "/", context.request.method
         target = environ.get("REQUEST_URI") or environ.get("RAW_URI")
         # A %2F in the raw target may make another path of PATH_INFO.
         if target is None or "%2" not in target:
@@ -4343,6 +4336,7 @@ class WebApp(Scope):
                 return HttpException(400, "the path is not UTF-8")
             context.route, context._values, methods = self._router.match(segments, method)
             if context.route is None:
+                context._chain = deque()
                 return MethodNotAllowedException(methods) if methods else NotFoundException()
         context._chain = deque(context.route._calls)
         return None
@@ -4351,10 +4345,10 @@ class WebApp(Scope):
         """Run before hooks, executors and handler until one has answered; else send the response that they built."""
         response = context.response
         for hook in hooks.before:
-            context._saved = response._save_headers()
+            context._headers = response._headers
             if response._has_answered(hook(context), hook):
                 return
-        context._saved = response._save_headers()
+        context._headers = response._headers
         chain = cast("deque[_Call]", context._chain)
         while chain:
             call = chain.popleft()
@@ -4381,12 +4375,11 @@ class WebApp(Scope):
         observer = _observer(request.environ)
         observer.explain(_why(cause))
         if not response.sent:
-            response._restore(context._saved)
-            response.code(status)
+            response._undo_step(context._headers, status)
             if isinstance(cause, HttpException):
                 self._add_headers(response, cause)
             for hook in hooks.error:
-                self._run_error_hook(context, hook, cause, status)
+                self._run_hook(context, "error", response._save(), hook, cause, status)
                 if response.sent:
                     return
             if self._send_answer(context, hooks):
@@ -4408,21 +4401,6 @@ class WebApp(Scope):
         except Exception as error:
             _report(logging.ERROR, "the headers of %s cannot be sent", _value(cause), error=error)
 
-    def _run_error_hook(
-        self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int
-    ) -> None:
-        """Run an error hook. A hook that raises is undone completely, unless it had already sent."""
-        response = context.response
-        saved = response._save()
-        try:
-            value = hook(context, cause, status)
-            if value is not None and value is not response:
-                response._send(value, hook)
-        except Exception as error:
-            if not response.sent:
-                response._restore(saved)
-            self._report_hook(context, "error", error, hook)
-
     def _send_answer(self, context: WebContext, hooks: _Hooks) -> bool:
         """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
@@ -4439,17 +4417,19 @@ class WebApp(Scope):
         response._send()
         return False
 
-    def _run_after(self, context: WebContext, hooks: _Hooks) -> None:
-        response = context.response
-        for hook in hooks.after:
-            saved = response._save_headers()
-            try:
-                value = hook(context)
-                if value is not None and value is not response:
-                    response._send(value, hook)
-            except Exception as error:
+    def _run_hook(
+        self, context: WebContext, stage: str, saved: tuple[Any, ...], hook: Callable[..., object], *arguments: object
+    ) -> None:
+        """Run an error or after hook. A hook that raises is undone, unless it had already sent."""
+        response, was_sent = context.response, context.response.sent
+        try:
+            value = hook(context, *arguments)
+            if value is not None and value is not response:
+                response._send(value, hook)
+        except Exception as error:
+            if response.sent == was_sent:
                 response._restore(saved)
-                self._report_hook(context, "after", error, hook)
+            self._report_hook(context, stage, error, hook)
 
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
@@ -4457,7 +4437,7 @@ class WebApp(Scope):
         """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
-        named = "the response that the error hooks built" if hook is None else f"{_STAGES[stage]} {_place(hook)}"
+        named = "the response that the error hooks built" if hook is None else f"{stage} hook {_place(hook)}"
         extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
         extra.update(method=_printable(method), path=_printable(path))
         _report(logging.ERROR, _HOOK_FAILED, error=error, where=f"{named} failed for {method!r} {path!r}:", **extra)
@@ -4484,10 +4464,7 @@ class WebApp(Scope):
         try:
             self._close(context)
         finally:  # also when KeyboardInterrupt passes through
-            try:
-                self._call_safely(context, "on_complete", self.on_complete, context)
-            finally:
-                self._close(context)  # on_complete may have opened something
+            self._call_safely(context, "on_complete", self.on_complete, context)
 
     def _close(self, context: WebContext) -> None:
         """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
@@ -4835,7 +4812,7 @@ class TestClient:
         observer = _TestObserver()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
-        environ = {**environ, "webapp.server": observer, **({"HTTP_COOKIE": cookies} if cookies else {})}
+        environ = {"webapp.server": observer, **environ, **({"HTTP_COOKIE": cookies} if cookies else {})}
         try:
             response = _call(self._app, environ)
             for header in response.headers.getall("Set-Cookie"):

@@ -1,7 +1,7 @@
 """CORS: pages of other origins may use a JSON API, each of them named, with cookies if need be.
 
 `cors()` below is made to be copied: it gives a handler for preflights and an `after` hook, for any block of routes.
-Start it with `python3 examples/cors.py`, and be a browser that shows a page of https://shop.example:
+Start it with `python3 -m webapp examples/cors.py`, and be a browser that shows a page of https://shop.example:
 
     $ curl -i -H 'Origin: https://shop.example' http://127.0.0.1:8000/api/prices
     HTTP/1.1 200 OK
@@ -28,14 +28,9 @@ inside of the block is for the page to read, like any answer:
 
     404 Not Found
 
-CORS only loosens what browsers forbid. It keeps nobody out: that is for a login, and for `same_origin`.
+CORS only allows what browsers forbid. It keeps nobody out: use a login, and `same_origin`.
 """
 
-import sys
-from pathlib import Path
-
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from webapp import NotFoundException, WebApp
 
@@ -72,8 +67,8 @@ app = WebApp()
 preflight, allow_origin = cors("https://shop.example", "http://localhost:3000", credentials=True)
 prices = {"tea": 3, "cake": 4}
 
-# Outside of the block: a preflight carries no cookies, so a `before` hook that wants a login must not see it. The price
-# of a pattern that fits everything: below /api an unknown path has one method, OPTIONS, so it is a 405 and no 404.
+# Outside of the block, because a preflight carries no cookies, so a `before` hook that wants a login must not see it.
+# This pattern fits every path below /api, so an unknown path there has one method, OPTIONS: it is a 405 and no 404.
 app.options("/api/{rest:path}", preflight)
 
 with app.path("/api") as api:
@@ -93,7 +88,3 @@ with app.path("/api") as api:
         if name not in prices:
             raise NotFoundException(f"no price for {name!r}")
         return {name: prices[name]}
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

@@ -1,6 +1,6 @@
 """Deploying: the same `app` on every WSGI server, and behind a proxy.
 
-    $ python3 examples/deploying.py
+    $ python3 -m webapp examples/deploying.py
     $ curl http://127.0.0.1:8000/whoami
     {"remote_address": "127.0.0.1", "scheme": "http", "host": "127.0.0.1:8000", "url": "http://127.0.0.1:8000/whoami"}
 
@@ -17,14 +17,14 @@ or in the configuration of Apache, where mod_wsgi looks for the name `applicatio
     WSGIScriptAlias / /srv/whoami/examples/deploying.py process-group=whoami application-group=%{GLOBAL}
     WSGIPassAuthorization On
 
-Behind nginx, which speaks HTTPS with the world, the application has to be told that there is a proxy to believe
-(TRUSTED_PROXIES=1 below), or every client is 127.0.0.1 and nothing is https. nginx has to write all three fields, or
-a client could:
+Behind nginx, which speaks HTTPS with the world, tell the application that there is a proxy to believe
+(TRUSTED_PROXIES=1 below). Without it every client is 127.0.0.1, and nothing is https. nginx must write all three
+X-Forwarded fields, because otherwise a client could write them:
 
     location / {
         proxy_pass http://127.0.0.1:8000;
         proxy_http_version 1.1;
-        proxy_set_header Host $host;
+        proxy_set_header Host $http_host;
         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
         proxy_set_header X-Forwarded-Proto $scheme;
         proxy_set_header X-Forwarded-Host $http_host;
@@ -35,17 +35,12 @@ a client could:
     $ TRUSTED_PROXIES=1 gunicorn --bind 127.0.0.1:8000 examples.deploying:app
     $ TRUSTED_PROXIES=1 waitress-serve --listen=127.0.0.1:8000 --no-clear-untrusted-proxy-headers examples.deploying:app
 
-Trust no more proxies than there are: what a client itself writes into X-Forwarded-For stands further left.
+Trust no more proxies than there are: a client's own X-Forwarded-For stands further left.
 
 All processes need the same SECRET_KEY, or a session is lost when another process answers.
 """
 
 import os
-import sys
-from pathlib import Path
-
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from webapp import WebApp
 
@@ -65,7 +60,3 @@ def whoami(context):
         "host": request.host,
         "url": request.url,
     }
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

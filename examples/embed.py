@@ -1,40 +1,30 @@
 """A script that does something else, and shows a small page while it works.
 
-Start it with `python3 examples/embed.py`: it looks for prime numbers. While it does, http://127.0.0.1:8000/ shows in a
-browser how far it has come, and has a button that ends it early.
+Start it with `python3 -m examples.embed`: it looks for prime numbers. Meanwhile http://127.0.0.1:8000/ shows how far it
+has come, and has a button that ends it early.
 
     $ curl http://127.0.0.1:8000/status
     {"tried": ..., "found": ..., "largest": ...}
     $ curl -X POST http://127.0.0.1:8000/stop
     Stopped.
 
-The server answers in threads of its own; the work stays in the main thread, and no line of it knows of the web. What
-both share is one object. (live.py pushes progress into the page instead of waiting to be asked.)
+The server answers in its own threads. The work stays in the main thread and knows nothing of the web. Both share one
+object. (live.py pushes its progress to the page; here the page has to ask.)
 """
 
-import sys
 import threading
 from itertools import takewhile
 from pathlib import Path
 
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from webapp import Server, WebApp, same_origin
 
-# In a template for values, braces of CSS are doubled.
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Primes: {tried:,} of {limit:,}</title>
-<style>
-:root {{ color-scheme: light dark; font: 1.1rem/1.6 sans-serif }}
-body {{ max-width: 36rem; margin: auto; padding: 1rem }}
-progress {{ display: block; width: 100% }}
-button {{ font: inherit }}
-</style>
+<link rel="stylesheet" href="/static/style.css">
 </head>
 <body>
 <h1>Primes</h1>
@@ -76,6 +66,7 @@ def make_app(search):
     """The page of a search."""
     app = WebApp()
     app.before(same_origin)
+    app.static("/static", Path(__file__).parent / "static")
 
     @app.get("/")
     def page(context):

@@ -1,7 +1,7 @@
 """Files: a folder as a web site and as downloads, with byte ranges and answers to "has it changed?".
 
-Start it with `python3 examples/files.py`, which shows this folder, or `python3 examples/files.py FOLDER`, and open
-http://127.0.0.1:8000/. Names that begin with a dot are not served, nor is anything outside of the folder.
+Start it with `python3 -m webapp examples/files.py` and open http://127.0.0.1:8000/. It shows this folder, or the folder
+that FOLDER names in the environment. It serves no names that begin with a dot, and nothing outside of the folder.
 
     $ curl -I http://127.0.0.1:8000/files/files.py
     HTTP/1.1 200 OK
@@ -25,29 +25,19 @@ http://127.0.0.1:8000/. Names that begin with a dot are not served, nor is anyth
     404 Not Found
 """
 
-import sys
+import os
 from pathlib import Path
 from urllib.parse import quote
 
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from webapp import Markup, NotFoundException, WebApp
 
-# In a template for values, braces of CSS are doubled.
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; font: 1.1rem/1.6 sans-serif }}
-body {{ max-width: 40rem; margin: auto; padding: 1rem; overflow-wrap: anywhere }}
-table {{ border-collapse: collapse; width: 100% }}
-th, td {{ text-align: left; padding: .4rem .5rem; border-bottom: 1px solid #888 }}
-.size {{ text-align: right }}
-</style>
+<link rel="stylesheet" href="/static/style.css">
 </head>
 <body>
 <h1>{title}</h1>
@@ -69,6 +59,7 @@ ROW = Markup(
 def make_app(folder):
     folder = Path(folder).resolve()
     app = WebApp()
+    app.static("/static", Path(__file__).parent / "static")
 
     def names():
         """Return the names of the files, but for those that are not served, or that no URL could hold."""
@@ -78,7 +69,7 @@ def make_app(folder):
 
     @app.before
     def no_sniffing(context):
-        context.response.header("X-Content-Type-Options", "nosniff")  # a browser is to believe our Content-Type
+        context.response.header("X-Content-Type-Options", "nosniff")  # a browser must believe our Content-Type
 
     @app.get("/")
     def index(context):
@@ -96,7 +87,4 @@ def make_app(folder):
     return app
 
 
-app = make_app(sys.argv[1] if __name__ == "__main__" and sys.argv[1:] else Path(__file__).parent)
-
-if __name__ == "__main__":
-    app.run(port=8000)
+app = make_app(os.environ.get("FOLDER", Path(__file__).parent))

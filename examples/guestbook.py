@@ -1,7 +1,7 @@
 """A guestbook: a form that is checked and comes back filled in, entries in sqlite3, a session.
 
-Start it with `python3 examples/guestbook.py` and open http://127.0.0.1:8000/. The entries are kept in guestbook.sqlite3
-in the current directory, or in the file that the environment variable GUESTBOOK names.
+Start it with `python3 -m webapp examples/guestbook.py` and open http://127.0.0.1:8000/. The entries are kept in
+guestbook.sqlite3 in the current directory, or in the file that the environment variable GUESTBOOK names.
 
 A POST that changed something answers with a redirect (303), so that loading the page again does not write again. The
 session, a signed cookie, carries the thanks to the next page, once, and the visitor's name to all of them. Its key is
@@ -36,32 +36,20 @@ Browsers send along with a POST where it comes from. `same_origin` refuses those
 import os
 import secrets
 import sqlite3
-import sys
 from pathlib import Path
-
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from webapp import Markup, ValidationExecutor, WebApp, same_origin
 
 DATABASE = os.environ.get("GUESTBOOK", "guestbook.sqlite3")
 
-# In a template for values, braces of CSS are doubled. The line end after <textarea> is no part of its text.
+# The line end after <textarea> is no part of its text.
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; font: 1.1rem/1.6 sans-serif }}
-body {{ max-width: 36rem; margin: auto; padding: 1rem; overflow-wrap: anywhere }}
-li {{ white-space: pre-line }}
-label, input, textarea {{ display: block }}
-input, textarea {{ box-sizing: border-box; width: 100% }}
-input, textarea, button {{ font: inherit }}
-.error {{ color: light-dark(#b00020, #ff8a80); font-weight: bold }}
-</style>
+<link rel="stylesheet" href="/static/style.css">
 </head>
 <body>
 <h1>Guestbook</h1>
@@ -75,7 +63,7 @@ input, textarea, button {{ font: inherit }}
 <p><button>Sign the guestbook</button>
 </form>
 <h2>Who was here</h2>
-<ul>
+<ul class="entries">
 {entries}
 </ul>
 </body>
@@ -88,6 +76,7 @@ ITEM = Markup("<li><b>{}</b>: {}</li>")
 
 app = WebApp(secret_key=os.environ.get("GUESTBOOK_KEY") or secrets.token_bytes())
 app.before(same_origin)
+app.static("/static", Path(__file__).parent / "static")
 
 
 @app.before
@@ -147,7 +136,3 @@ def sign(context):
         db.execute("INSERT INTO entry (name, message) VALUES (?, ?)", (name, message))
     context.session.update(name=name, notice=f"Thank you, {name}.")
     context.response.redirect("/")
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

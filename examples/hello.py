@@ -2,10 +2,12 @@
 
 Start it:
 
-    $ python3 examples/hello.py
+    $ python3 -m webapp examples/hello.py
 
-Then open http://127.0.0.1:8000/hello/world in a browser, or ask from another terminal:
+Then open http://127.0.0.1:8000/ in a browser, or ask from another terminal:
 
+    $ curl http://127.0.0.1:8000/
+    Hello world
     $ curl http://127.0.0.1:8000/hello/Ada
     Hello Ada
     $ curl -i http://127.0.0.1:8000/hello/Ada%20Lovelace
@@ -17,21 +19,17 @@ Then open http://127.0.0.1:8000/hello/world in a browser, or ask from another te
     404 Not Found
 """
 
-import sys
-from pathlib import Path
-
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from webapp import WebApp
 
 app = WebApp()
 
 
+@app.get("/")
 @app.get("/hello/{name}")
-def hello(context, name):
+def hello(context, name="world"):
     return f"Hello {name}"
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # for a copy beside webapp.py, started as `python3 hello.py`
     app.run(port=8000)

@@ -1,6 +1,6 @@
 """A script that works for a while and shows in a browser how far it is, live: server-sent events.
 
-Start it with `python3 examples/live.py` and open http://127.0.0.1:8000/.
+Start it with `python3 -m examples.live` and open http://127.0.0.1:8000/.
 
 The work, a search for Mersenne primes, has a thread of its own and knows nothing of the web: it changes an object and
 notifies a condition. Every open page has a stream of events that waits for that condition. Without JavaScript the
@@ -12,27 +12,18 @@ page shows where the work stands, and reloads itself until it is done. Near the 
     data: {"tested": 429, "total": 429, "found": [3, 5, 7, 13, 17, 19, 31, ...], "done": true}
 """
 
-import sys
 import threading
 from pathlib import Path
 
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from webapp import Markup, WebApp
 
-# In a template for values, braces of CSS are doubled.
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Mersenne primes</title>
-<style>
-:root {{ color-scheme: light dark; font: 1.1rem/1.6 sans-serif }}
-body {{ max-width: 36rem; margin: auto; padding: 1rem }}
-progress {{ display: block; width: 100% }}
-</style>
+<link rel="stylesheet" href="/static/style.css">
 {reload}
 <script src="/live.js" defer></script>
 </head>
@@ -85,6 +76,7 @@ class Search:
 
 
 app = WebApp()
+app.static("/static", Path(__file__).parent / "static")
 search = Search(limit=3000)
 
 
@@ -113,7 +105,7 @@ def progress():
         with search.changed:
             news = search.changed.wait_for(lambda seen=tested: search.tested > seen, timeout=15)
             state = search.state()
-        # A comment now and then: only by writing does a server learn that the browser has gone.
+        # A comment now and then, because only a write tells the server that the browser has gone.
         yield {"data": state} if news else {"comment": "still there"}
         tested = state["tested"]
 

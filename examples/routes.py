@@ -1,6 +1,6 @@
 """Routes: patterns and their parameters, methods, and blocks whose hooks reach exactly what is written in them.
 
-Start it with `python3 examples/routes.py`. http://127.0.0.1:8000/ lists the routes:
+Start it with `python3 -m webapp examples/routes.py`. http://127.0.0.1:8000/ lists the routes:
 
     $ curl http://127.0.0.1:8000/
     GET    /
@@ -12,8 +12,8 @@ Start it with `python3 examples/routes.py`. http://127.0.0.1:8000/ lists the rou
     GET    /staff/books/{id:int}
     GET    /staff/rota
 
-A literal segment wins over `{id:int}`, that over `{title}`, and that over `{name:path}`, in whatever order they are
-written. Parameters arrive decoded; empty segments and a slash at the end make no difference.
+A literal segment wins over `{id:int}`, `{id:int}` over `{title}`, and `{title}` over `{name:path}`. The order of
+writing does not matter. Parameters arrive decoded. Empty segments and a slash at the end make no difference.
 
     $ curl http://127.0.0.1:8000/books/new
     A form for a new book
@@ -24,8 +24,7 @@ written. Parameters arrive decoded; empty segments and a slash at the end make n
     $ curl http://127.0.0.1:8000/files/2024/May/notes.txt
     The file 2024/May/notes.txt
 
-HEAD is answered by the route of GET. Another method is a 405 that says which ones there are; a path that fits no
-pattern is a 404.
+The route of GET answers HEAD. Another method is a 405 that lists the methods. A path that fits no pattern is a 404.
 
     $ curl -I http://127.0.0.1:8000/books/42
     HTTP/1.1 200 OK
@@ -39,8 +38,8 @@ pattern is a 404.
     $ curl http://127.0.0.1:8000/shelves
     404 Not Found
 
-The hooks of a block run for the routes in it and for no others; `before` hooks from the outermost block inwards,
-`after` hooks from the innermost outwards.
+The hooks of a block run for the routes in it and for no others: `before` hooks from the outermost block inwards,
+`after` hooks from the innermost block outwards.
 
     $ curl http://127.0.0.1:8000/staff/rota
     401 Unauthorized
@@ -52,12 +51,7 @@ The hooks of a block run for the routes in it and for no others; `before` hooks 
     Book 42, as the staff sees it
 """
 
-import sys
 from hmac import compare_digest
-from pathlib import Path
-
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from webapp import HttpException, WebApp
 
@@ -115,7 +109,3 @@ with app.path("/staff") as staff:
         @staff_books.get("/{id:int}")
         def staff_book(context, id):
             return f"Book {id}, as the staff sees it"
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

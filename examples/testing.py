@@ -1,9 +1,9 @@
 """Testing an application: TestClient calls it in this process, without a server and without a port.
 
-This file holds a small application and its tests. Run them with pytest, or without anything installed:
+This file holds a small application and its tests. Run them with pytest, or without it:
 
     $ python3 -m pytest examples/testing.py
-    $ python3 examples/testing.py
+    $ python3 -m examples.testing
     5 tests passed
 
 The client shows what a browser would get, failures included. To see the exception behind a 500 as well, give it
@@ -15,11 +15,6 @@ raise_errors=True. The application can also be served (`python3 -m webapp exampl
     404 Not Found
 """
 
-import sys
-from pathlib import Path
-
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from webapp import NotFoundException, TestClient, ValidationExecutor, WebApp
 

@@ -1,6 +1,6 @@
 """A JSON API on sqlite3: exceptions of its own with statuses of their own, and every error a "problem detail".
 
-Start it with `python3 examples/todo_api.py`; it keeps its todos in the file todos.sqlite3.
+Start it with `python3 -m webapp examples/todo_api.py`; it keeps its todos in the file todos.sqlite3.
 
     $ curl -i -H 'Content-Type: application/json' -d '{"title": "Buy milk"}' http://127.0.0.1:8000/todos
     HTTP/1.1 201 Created
@@ -25,16 +25,10 @@ A validation failure is no error: its executor answers by itself.
     HTTP/1.1 204 No Content
 """
 
-import http
 import os
 import sqlite3
-import sys
-from pathlib import Path
 
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from webapp import ValidationExecutor, WebApp
+from webapp import HttpException, ValidationExecutor, WebApp
 
 DATABASE = os.environ.get("TODOS", "todos.sqlite3")
 
@@ -66,9 +60,9 @@ def problem(context, type, title, status, **members):
 
 @app.error
 def error_as_problem(context, cause, status_code):
-    # The text of any other exception is nobody's business but the log's.
+    # Only our own exceptions have a text that clients may read.
     detail = {"detail": str(cause)} if isinstance(cause, TodoError) else {}
-    problem(context, "about:blank", http.HTTPStatus(status_code).phrase, status_code, **detail)
+    problem(context, "about:blank", HttpException(status_code).phrase, status_code, **detail)
 
 
 class TodoInput(ValidationExecutor):
@@ -131,7 +125,3 @@ def delete(context, id):
     show(context, id)
     with connect(context) as connection:
         connection.execute("DELETE FROM todo WHERE id = ?", (id,))
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

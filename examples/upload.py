@@ -1,7 +1,7 @@
 """Uploads: a form with a file, what arrives, where it goes, and what happens to one that is too big.
 
-Start it with `python3 examples/upload.py` and open http://127.0.0.1:8000/. Files are kept in the directory uploads of
-the current one, or in the one that the environment variable UPLOADS names.
+Start it with `python3 -m webapp examples/upload.py` and open http://127.0.0.1:8000/. Files are kept in the directory
+uploads of the current one, or in the one that the environment variable UPLOADS names.
 
 The name and the type of a file are what the client claims. They are shown, but the file is stored under its SHA-256.
 
@@ -17,9 +17,8 @@ The name and the type of a file are what the client claims. They are shown, but 
 
     ...<span id="file-error" class="error">Please choose a file.</span>...
 
-However large a file is, it needs no memory, for it goes to the disk. But this application takes 1 MiB at most
-(max_body_size). A longer body is a 413, before anything is read if its Content-Length says so. Browsers get the form
-again:
+Large files need no memory, because they go to the disk. But this application takes 1 MiB at most (max_body_size). A
+longer body is a 413, before anything is read if its Content-Length says so. Browsers get the form again:
 
     $ curl -i -F file=@large.bin http://127.0.0.1:8000/
     HTTP/1.1 413 Content Too Large
@@ -32,31 +31,19 @@ again:
 
 import hashlib
 import os
-import sys
 from pathlib import Path
-
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from webapp import Markup, ValidationExecutor, WebApp
 
 UPLOADS = Path(os.environ.get("UPLOADS", "uploads"))
 
-# In a template for values, braces of CSS are doubled.
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; font: 1.1rem/1.6 sans-serif }}
-body {{ max-width: 36rem; margin: auto; padding: 1rem; overflow-wrap: anywhere }}
-label, input {{ display: block; max-width: 100% }}
-input, button {{ font: inherit }}
-th {{ text-align: left; vertical-align: top; padding-right: 1rem; white-space: nowrap }}
-.error {{ color: light-dark(#b00020, #ff8a80); font-weight: bold }}
-</style>
+<link rel="stylesheet" href="/static/style.css">
 </head>
 <body>
 {content}
@@ -77,6 +64,7 @@ TABLE = Markup('<h1>Uploaded</h1>\n<table>\n{}\n</table>\n<p><a href="/">Another
 ROW = Markup('<tr><th scope="row">{}</th><td>{}</td></tr>')
 
 app = WebApp(max_body_size=2**20)
+app.static("/static", Path(__file__).parent / "static")
 
 
 def show_form(context, error="", note=""):
@@ -121,10 +109,6 @@ def receive(context):
 
 @app.error
 def say_how_much(context, cause, status_code):
-    # A page for who prefers one to plain text; the default answer, "413 Content Too Large", for the rest.
+    # Browsers get a page. Other clients get the default answer, "413 Content Too Large".
     if status_code == 413 and context.request.accepts("text/plain", "text/html") == "text/html":
         show_form(context, "This file is too big. The limit is 1 MiB.")
-
-
-if __name__ == "__main__":
-    app.run(port=8000)

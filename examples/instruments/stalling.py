@@ -1,24 +1,25 @@
 """Measure what stalling clients cost the others: does a normal request still get its answer, and how soon?
 
-    python3 examples/stalling.py                             # every kind alone, then all of them at once: 12 minutes
-    python3 examples/stalling.py --kinds mix                 # only all of them at once
-    python3 examples/stalling.py --kinds chunks,tls --seconds 15 --connections 200
-    python3 examples/stalling.py --port 8000 --pid 4711      # a server of yours that runs already, on this machine
+    python3 -m examples.instruments.stalling              # every kind alone, then all at once: 12 minutes
+    python3 -m examples.instruments.stalling --kinds mix  # only all of them at once
+    python3 -m examples.instruments.stalling --kinds chunks,tls --seconds 15 --connections 200
+    python3 -m examples.instruments.stalling --port 8000 --pid 4711  # a server that runs on this machine already
 
-Three processes take part, so that none waits for another's turn: the server; a crowd of clients that stall, each kind
-in its own way; and a normal client that asks for `/` at a steady, modest rate, over one connection that is kept and
-over a new one each time. Every kind gets a new server, whose normal client is timed before the crowd comes, then
-beside it. All stays on 127.0.0.1 and ends by itself.
+Three processes take part, so that they do not wait for each other: the server, a crowd of clients that stall (each kind
+in its own way), and a normal client. The normal client asks for `/` at a steady rate, over one connection that is kept
+and over a new one each time. Each kind gets a new server. Its normal client is timed before the crowd comes, and then
+beside it. Everything stays on 127.0.0.1 and ends by itself.
 
-How to read the table: milliseconds from the moment when a request was due to the end of its answer, so that one that
-has to wait behind another pays for that, too. One without an answer after 5 s has failed, and counts as endless.
-`undisturbed` is the same without a crowd. `opened` is how many connections the crowd made: who is turned away comes
-again a second later. Threads, open files and memory (in MiB, beyond what there was before) are the most that the
-server had; they come from /proc, and where there is none they are left out.
+The table has a line for the connection that is kept and a line for new connections.
 
-A line that misses a goal says so at its end, and then the exit status is 1: an answer failed; the median is more than
-twice the undisturbed one and a millisecond; threads or memory went beyond a bound. A machine that is busy with
-something else misses the second without any fault of the server: look again before you believe it.
+- `opened` is the number of connections that the crowd made. A client that is turned away comes again a second later.
+- The times are milliseconds from the moment when a request was due to the end of its answer. A request without an
+  answer after 5 s has failed. `alone` is the median without a crowd, and `ratio` is the median divided by it.
+- The threads and the memory are the most that the server had. They come from /proc.
+
+A line below a kind names the goals that it missed, and then the exit status is 1: an answer failed; the median is more
+than twice `alone` and a millisecond; threads or memory went beyond a bound. On a busy machine the median may miss its
+goal without any fault of the server: measure again before you believe it.
 """
 
 from __future__ import annotations
@@ -44,9 +45,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-# Finds webapp.py in the folder above; where it is installed, or lies beside your program, leave this out.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+import webapp
 from webapp import Server, WebApp
 
 HOST = "127.0.0.1"
@@ -63,7 +62,7 @@ class Kind(NamedTuple):
     first: bytes = b""
     # Sent at the following visits, one each; the last of them again and again.
     then: tuple[bytes, ...] = ()
-    # Bytes of the answer that are taken at a visit. Who takes few announces a small window, too.
+    # Bytes of the answer that are taken at a visit. Few bytes mean a small window, too.
     takes: int = 2**16
     # Visits after which it leaves, with a reset or as browsers do, and whether it comes again then.
     stays: float = math.inf
@@ -323,7 +322,7 @@ def time_clients(connect, seconds: float, rate: float) -> dict[str, list[float]]
 
 
 class Run(NamedTuple):
-    """What was measured for a kind: times by way, and three figures of the server before the crowd and at most."""
+    """What was measured for a kind: times by way, and two figures of the server before the crowd and at most."""
 
     name: str
     servers: int  # in the one process: the kinds of TLS have their own
@@ -331,15 +330,15 @@ class Run(NamedTuple):
     opened: int
     times: dict[str, list[float]]
     undisturbed: dict[str, list[float]]
-    before: tuple[int, int, int] | None
-    most: tuple[int, int, int] | None
+    before: tuple[int, int] | None
+    most: tuple[int, int] | None
 
 
-def look_at(pid: int | None) -> tuple[int, int, int] | None:
-    """Return the threads, open files and KiB of memory of a process."""
+def look_at(pid: int | None) -> tuple[int, int] | None:
+    """Return the threads and the KiB of memory of a process."""
     try:
         status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        return int(status["Threads"]), len(os.listdir(f"/proc/{pid}/fd")), int(status["VmRSS"].split()[0])
+        return int(status["Threads"]), int(status["VmRSS"].split()[0])
     except (OSError, KeyError):
         return None
 
@@ -366,7 +365,8 @@ def watch(pid: int | None):
 def child(*arguments: str):
     """Start this program in another of its parts; it ends with the block."""
     command = [sys.executable, __file__, *arguments]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    environ = {**os.environ, "PYTHONPATH": str(Path(webapp.__file__).parent)}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
     try:
         yield process
     finally:
@@ -414,40 +414,36 @@ def missed(run: Run, options: argparse.Namespace) -> list[str]:
         goals.append("median")
     if run.most and run.most[0] > options.max_threads * run.servers:
         goals.append("threads")
-    if run.most and run.most[2] - run.before[2] > options.max_memory * run.connections + 4096:  # KiB that come anyway
+    if run.most and run.most[1] - run.before[1] > options.max_memory * run.connections + 4096:  # KiB that come anyway
         goals.append("memory")
     return goals
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
 
-TIMES = f"{'median':>9}{'95 %':>9}{'99 %':>9}{'max':>9}"
 TITLES = (
-    f"{'':<91}undisturbed\n{'kind':<26}{'connections':>11}{'opened':>8}  {'client':<6}{'n':>6}{'failed':>7}"
-    f"{TIMES}  {TIMES}{'ratio':>8}{'threads':>9}{'files':>7}{'MiB':>8}"
+    f"{'kind':<25}{'opened':>7}  {'client':<6}{'failed':>7}{'median':>9}{'99 %':>9}{'max':>9}{'alone':>9}"
+    f"{'ratio':>7}"
 )
 
 
 def summary(times: list[float]) -> list[float]:
-    """Return the median, the 95th and the 99th percentile and the maximum."""
+    """Return the median, the 99th percentile and the maximum."""
     ordered = sorted(times)
-    return [ordered[round(part * (len(ordered) - 1))] for part in (0.5, 0.95, 0.99, 1)]
+    return [ordered[round(part * (len(ordered) - 1))] for part in (0.5, 0.99, 1)]
 
 
 def lines_of(run: Run, goals: list[str]) -> list[str]:
-    """Lay out two lines of the table: for the connection that is kept, and for new ones."""
-    begin = f"{run.name:<26}{run.connections:>11}{run.opened:>8}  "
-    end = f"{'-':>9}{'-':>7}{'-':>8}"
-    if run.most:
-        end = f"{run.most[0]:>9}{run.most[1]:>7}{(run.most[2] - run.before[2]) / 1024:>8.1f}"
-    lines = []
+    """Lay out the lines of the table: for the connection that is kept, for new ones, and for the missed goals."""
+    begin, lines = f"{run.name:<25}{run.opened:>7}  ", []
     for way, times in run.times.items():
-        beside, quiet = summary(times), summary(run.undisturbed[way])
-        figures = ["".join(f"{figure:>9.2f}" for figure in four) for four in (beside, quiet)]
-        ratio = f"{beside[0] / quiet[0]:>8.2f}"
-        lines.append(f"{begin}{way:<6}{len(times):>6}{times.count(math.inf):>7}{'  '.join(figures)}{ratio}{end}")
-        begin, end = " " * len(begin), ""
-    return [lines[0] + ("  missed: " + ", ".join(goals) if goals else ""), *lines[1:]]
+        beside, alone = summary(times), summary(run.undisturbed[way])[0]
+        figures = "".join(f"{figure:>9.2f}" for figure in (*beside, alone))
+        lines.append(f"{begin}{way:<6}{times.count(math.inf):>7}{figures}{beside[0] / alone:>7.2f}")
+        begin = " " * len(begin)
+    if run.most:
+        lines.append(f"  at most {run.most[0]} threads, {(run.most[1] - run.before[1]) / 1024:.1f} MiB more")
+    return [*lines, *([f"  missed: {', '.join(goals)}"] if goals else [])]
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
@@ -475,8 +471,7 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, help=f"measure the server that listens there on {HOST}, without TLS")
     parser.add_argument("--pid", type=int, help="its process, whose threads and memory are to be watched")
     parser.add_argument("--noise", type=float, default=1, help="milliseconds that a median may grow by anyway")
-    # Those that answer, wait for a body, draw open streams, or streams whose clients have left; and a few.
-    most = 64 + 64 + 1000 + 1000 + 8
+    most = 64 + 1000 + 8  # those that answer, those that wait for a client or a block, and the server's own
     parser.add_argument("--max-threads", type=int, default=most, help="of a server, at any time")
     parser.add_argument("--max-memory", type=int, default=256, help="KiB for each connection of the crowd")
     parser.add_argument("--serve", help=argparse.SUPPRESS)

@@ -1,0 +1,103 @@
+"""Guards: `before` hooks that let a request pass, or answer it themselves.
+
+Start it with `python3 -m webapp examples/guards.py`. Here a token stands for a login; login.py has passwords.
+
+A guard that has answered ends the request: the handler does not run. There are four ways to answer. A guard of pages
+returns a redirect:
+
+    $ curl -i http://127.0.0.1:8000/pages/account
+    HTTP/1.1 303 See Other
+    Location: /login
+
+    303 See Other
+
+A guard for programs raises an exception. Headers of the exception go to the client, and error hooks run:
+
+    $ curl -i http://127.0.0.1:8000/api/account
+    HTTP/1.1 401 Unauthorized
+    WWW-Authenticate: Bearer
+
+    401 Unauthorized
+
+A guard may also return a value, which is sent, or leave a status of 300 or more:
+
+    $ curl http://127.0.0.1:8000/closed/account
+    Closed until Monday.
+    $ curl -i http://127.0.0.1:8000/gone/account
+    HTTP/1.1 410 Gone
+
+A guard that answers nothing lets the request pass. A header or a cookie is no answer.
+
+    $ curl -i -H 'Authorization: Bearer secret' http://127.0.0.1:8000/pages/account
+    HTTP/1.1 200 OK
+    Cache-Control: no-store
+
+    the account
+    $ curl -H 'Authorization: Bearer secret' http://127.0.0.1:8000/api/account
+    {"account": "Ada"}
+
+A guard concerns the routes of its block, and every spelling of their paths. It does not concern another block:
+
+    $ curl http://127.0.0.1:8000//pages//account/
+    303 See Other
+    $ curl http://127.0.0.1:8000/login
+    Say who you are.
+"""
+
+from hmac import compare_digest
+
+from webapp import HttpException, WebApp
+
+app = WebApp()
+
+
+def is_known(context):
+    given = context.request.headers.get("Authorization", "")
+    return compare_digest(given.encode(), b"Bearer secret")
+
+
+@app.get("/login")
+def login(context):
+    return "Say who you are."
+
+
+with app.path("/pages") as pages:
+
+    @pages.before
+    def to_login(context):
+        if not is_known(context):
+            return context.response.redirect("/login")
+        context.response.header("Cache-Control", "no-store")
+
+    @pages.get("/account")
+    def account_page(context):
+        return "the account"
+
+
+with app.path("/api") as api:
+
+    @api.before
+    def refuse(context):
+        if not is_known(context):
+            raise HttpException(401, headers={"WWW-Authenticate": "Bearer"})
+
+    @api.get("/account")
+    def account(context):
+        return {"account": "Ada"}
+
+
+with app.path("/closed") as closed:
+
+    @closed.before
+    def close(context):
+        return "Closed until Monday."
+
+    closed.get("/account", account)
+
+with app.path("/gone") as gone:
+
+    @gone.before
+    def say_that_it_is_gone(context):
+        context.response.code(410)
+
+    gone.get("/account", account)

@@ -1,0 +1,861 @@
+"""Measure webapp.py: the framework beside other frameworks, the server beside a raw loop and other servers.
+
+    python3 -m examples.instruments.benchmark                      # everything: about five minutes
+    python3 -m examples.instruments.benchmark --only hello,differ  # rows whose names begin so; --help lists them
+    python3 -m examples.instruments.benchmark --compare old.py     # another copy of webapp.py in the same run
+    python3 -m examples.instruments.benchmark --servers waitress   # other servers, which serve Falcon
+    python3 -m examples.instruments.benchmark --quick              # seconds: does it run? Its figures mean nothing
+
+Install Bottle, Falcon and Flask first. Missing ones are left out. The exit status is 1 if a row misses its limit.
+
+The first table calls an application as a server does, with a new copy of the environment for each request.
+The second table goes through sockets, with connections that are kept. `base` is what the ratio divides by:
+the raw loop, which looks for an empty line, understands nothing, and sends a constant; for uploads a loop
+that only receives; for the access log the same server without it; for a 304 the same server's hello.
+
+- *The same hello* repeats one request with five header fields, byte for byte.
+- *Different requests* are 1,000 requests as a proxy passes them on from browsers: thirteen header fields, with
+  different paths, queries, cookies, referrers, addresses and request ids. The answer is a parameter of the path.
+- Forms have the boundary of a browser: `----WebKitFormBoundary` and 16 characters.
+
+How it measures, and why:
+
+- A figure is processor time, because rates on a shared machine vary by a factor of three. The figure is that of
+  the server alone. Only the row with a slow handler counts requests in a second.
+- Everybody is measured once in each round, so a machine that slows down slows down everybody. A figure is the median
+  of the rounds. A ratio is the median of the ratios within the rounds.
+- Each framework and each server has a process of its own. Servers and clients run on different cores where the system
+  allows it. The garbage collector is on, but objects from before a round are frozen.
+- Each answer is checked before it is timed.
+
+Carry over ratios, never microseconds, and keep them in proportion: one question to a database takes 500 µs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import gc
+import importlib.util
+import io
+import itertools
+import json
+import logging
+import os
+import platform
+import random
+import re
+import selectors
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from operator import methodcaller, truediv
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+WEBAPP = Path(__file__).resolve().parents[2] / "webapp.py"  # measured, unless it is not there: then the installed one
+HELLO = "Hello World"
+DOCUMENT = {"id": 7, "name": "Ada", "tags": ["a", "b", "c"], "active": True, "score": 1.5}
+SLOW = 0.05  # seconds that the slow handler takes
+BOUNDARY = "----WebKitFormBoundary7MA4YWxkTrZu0gWs"
+
+# ---- requests --------------------------------------------------------------------------------------------------------
+
+Sink = type("Sink", (io.TextIOBase,), {"write": lambda self, text: len(text)})
+ENVIRON = {
+    **{"SCRIPT_NAME": "", "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1"},
+    **{"REMOTE_ADDR": "127.0.0.1", "REMOTE_PORT": "50000", "wsgi.version": (1, 0), "wsgi.url_scheme": "http"},
+    **{"wsgi.errors": Sink(), "wsgi.multithread": True, "wsgi.multiprocess": False, "wsgi.run_once": False},
+}
+PLAIN = {
+    "Host": "127.0.0.1",
+    "User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+    "Accept": "text/html,application/xhtml+xml,*/*;q=0.8",
+    "Accept-Language": "en-GB,en;q=0.5",
+    "Accept-Encoding": "gzip, deflate",
+}
+
+
+def browser(number):
+    """Return the header fields of a browser behind a proxy; each number gives other values of the same length."""
+    chance = random.Random(number)
+    token = [f"{chance.getrandbits(128):032x}" for _ in range(4)]
+    return {
+        "Host": "shop.example",
+        "X-Forwarded-For": f"203.0.113.{number % 150 + 100}",
+        "X-Forwarded-Proto": "https",
+        "X-Request-Id": token[0],
+        "User-Agent": f"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) "
+        f"Chrome/{chance.randint(100, 149)}.0.0.0 Safari/537.36",
+        "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+        "Accept-Language": "en-GB,en;q=0.9,de;q=0.8",
+        "Accept-Encoding": "gzip, deflate, br, zstd",
+        "Referer": f"https://shop.example/lists/{token[1][:12]}?page={number % 90 + 10}",
+        "Cookie": f"session={token[2]}; theme=dark; seen={token[3]}",
+        "Sec-Fetch-Dest": "document",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Site": "same-origin",
+    }
+
+
+class Request(NamedTuple):
+    """A request, what the body of the right answer contains (without its spaces), and its status."""
+
+    path: str
+    answer: str = ""
+    status: int = 200
+    method: str = "GET"
+    headers: dict[str, str] = PLAIN
+    body: bytes = b""
+
+    def environ(self):
+        path, _, query = self.path.partition("?")
+        environ = {**ENVIRON, "REQUEST_METHOD": self.method, "PATH_INFO": path, "QUERY_STRING": query}
+        for name, value in self.headers.items():
+            environ["HTTP_" * (not name.startswith("Content-")) + name.upper().replace("-", "_")] = value
+        return {**environ, "wsgi.input": io.BytesIO(self.body)}
+
+    def payload(self):
+        lines = [f"{name}: {value}" for name, value in self.headers.items()]
+        return "\r\n".join([f"{self.method} {self.path} HTTP/1.1", *lines, "", ""]).encode() + self.body
+
+    def check(self, status, body):
+        if status != self.status or self.answer.replace(" ", "") not in body.decode().replace(" ", ""):
+            raise ValueError(f"{self.method} {self.path} answers {status} and {body[:60]!r}")
+
+
+def post(path, answer, content_type, body):
+    headers = {**browser(0), "Content-Type": content_type, "Content-Length": str(len(body))}
+    return Request(path, answer, 200, "POST", headers, body)
+
+
+def upload(count, size):
+    """Make a form of files of random bytes; the answer is the sum of their sizes."""
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="a.bin"\r\nContent-Type: x/y\r\n\r\n'
+    body = (head.encode() + random.Random(0).randbytes(size) + b"\r\n") * count + f"--{BOUNDARY}--\r\n".encode()
+    return post("/upload", str(count * size), f"multipart/form-data; boundary={BOUNDARY}", body)
+
+
+NOUNS = "issues pulls commits branches labels releases hooks keys teams forks events gists orgs feeds tags trees blobs"
+SHAPES = """GET /*|POST /*|GET /*/latest|GET /*/{id}|PUT /*/{id}|DELETE /*/{id}|GET /*/{id}/comments/{number}|\
+GET /users/{user}/*|GET /users/{user}/*/{id}|DELETE /users/{user}/*/{id}"""
+# Method and pattern of 200 routes, as a large API has them.
+ROUTES = [s.replace("*", noun).split() for noun in f"{NOUNS} refs notes stars".split() for s in SHAPES.split("|")]
+
+# ---- applications: each as its documentation says, in its fastest reasonable configuration ---------------------------
+
+SIZE = methodcaller("seek", 0, os.SEEK_END)  # of a file
+TALLY = itertools.count()  # every hook takes a number, so that it can be told how many ran
+
+
+class Taken(Exception):
+    """An exception that the applications answer with a 409."""
+
+
+def throw(kind):
+    raise kind("out of order")  # a new exception each time, because a second raise keeps the traceback of the first
+
+
+def count(*_):
+    next(TALLY)
+
+
+def item(number, sought):
+    return {"number": number, "sought": sought, "items": [1, 2, 3]}
+
+
+def load_webapp(path):
+    """Import a copy of webapp.py as `webapp`."""
+    if not Path(path).exists():
+        return importlib.import_module("webapp")
+    spec = importlib.util.spec_from_file_location("webapp", path)
+    sys.modules["webapp"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def webapp_app(path=WEBAPP, hooked=False):
+    WebApp = load_webapp(path).WebApp
+
+    class Application(WebApp):
+        def resolve_status_code(self, cause):
+            return 409 if type(cause) is Taken else super().resolve_status_code(cause)
+
+    def saying(text):
+        return lambda context: text
+
+    app = Application()
+    for method, pattern in ROUTES:
+        app.route(method, pattern, saying(pattern))
+    app.get("/hello", lambda context: HELLO)
+    app.get("/json", lambda context: DOCUMENT)
+    app.get("/people/{name}", lambda context, name: name)
+    app.get("/crash", lambda context: throw(RuntimeError))
+    app.post("/form", lambda context: context.request.form["age"])
+    app.post("/json", lambda context: context.request.json["name"])
+    app.post("/upload", lambda context: str(sum(file.size for file in context.request.files.getall("file"))))
+    with app.path("/taken") as block:
+        block.error(lambda context, cause, status_code: "taken")
+        block.get("", lambda context: throw(Taken))
+    with app.path("/a") as a, a.path("/b") as b, b.path("/c") as c:
+        for block in (a, b, c):
+            block.before(count)
+            block.after(count)
+        c.get("/hello", lambda context: HELLO)
+    app.get("/items/{number:int}", lambda context, number: item(number, context.request.query.get("sought")))
+    app.get("/slow", lambda context: time.sleep(SLOW) or HELLO)
+    app.post("/body", lambda context: str(len(context.request.body)))
+    app.static("/files", os.environ.get("BENCHMARK_FILES", "."))
+    return app
+
+
+VIEWS = [  # of Bottle and Flask, which call them alike
+    ("GET", "/hello", lambda: HELLO),
+    ("GET", "/json", lambda: DOCUMENT),
+    ("GET", "/people/<name>", lambda name: name),
+    ("GET", "/crash", lambda: throw(RuntimeError)),
+    *((method, re.sub("{(.+?)}", r"<\1>", text), lambda text=text, **_: text) for method, text in ROUTES),
+]
+
+
+def bottle_app(path=None, hooked=False):
+    """Hooks are decorators of the route, because Bottle's own hooks belong to the whole application."""
+    import bottle
+    from bottle import HTTPError, request
+
+    def counting(view):
+        return lambda: (count(), view(), count())[1]
+
+    def document(error):  # Bottle's own page is a template, and slow
+        bottle.response.content_type = "application/json"
+        return json.dumps({"error": error.body})
+
+    bottle.BaseRequest.MEMFILE_MAX = 2**21
+    app = bottle.Bottle()
+    for method, pattern, view in VIEWS:
+        app.route(pattern, method, view)
+    app.get("/taken", callback=lambda: throw(lambda text: HTTPError(409, text)))
+    app.post("/form", callback=lambda: request.forms["age"])
+    app.post("/json", callback=lambda: request.json["name"])
+    app.post("/upload", callback=lambda: str(sum(SIZE(part.file) for part in request.files.getall("file"))))
+    app.get("/a/b/c/hello", callback=lambda: HELLO, apply=[counting] * 3)
+    app.error(409, lambda error: "taken")
+    app.error(404, document)
+    app.error(405, document)
+    return app
+
+
+def flask_app(path=None, hooked=False):
+    """Hooks belong to three nested blueprints."""
+    import flask
+    from flask import request
+
+    class InMemory(flask.Request):
+        def _get_file_stream(self, *args, **kwargs):
+            return io.BytesIO()
+
+    app = flask.Flask("benchmark", static_folder=None)
+    app.request_class = InMemory
+    for method, pattern, view in [
+        *VIEWS,
+        ("GET", "/taken", lambda: throw(Taken)),
+        ("POST", "/form", lambda: request.form["age"]),
+        ("POST", "/json", lambda: request.get_json()["name"]),
+        ("POST", "/upload", lambda: str(sum(SIZE(part.stream) for part in request.files.getlist("file")))),
+    ]:
+        app.add_url_rule(pattern, f"{method} {pattern}", view, methods=[method])
+    app.register_error_handler(Taken, lambda error: ("taken", 409))
+    app.register_error_handler(404, lambda error: ({"error": error.name}, 404))
+    a, b, c = (flask.Blueprint(name, "benchmark", url_prefix="/" + name) for name in "abc")
+    c.add_url_rule("/hello", "hello", lambda: HELLO)
+    for parent, blueprint in ((b, c), (a, b), (app, a)):
+        blueprint.before_request(count)
+        blueprint.after_request(lambda response: count() or response)
+        parent.register_blueprint(blueprint)
+    return app
+
+
+def falcon_app(path=None, hooked=False):
+    """Hooks are middleware, which is faster than the hooks of one responder; only `hooked` applications have it."""
+    import falcon
+
+    class Hooks:
+        def process_request(self, req, resp):
+            next(TALLY)
+
+        def process_response(self, req, resp, resource, succeeded):
+            next(TALLY)
+
+    def hello(req, resp):
+        resp.text = HELLO
+
+    def person(req, resp, name):
+        resp.text = name
+
+    def document(req, resp):
+        resp.content_type, resp.media = falcon.MEDIA_JSON, DOCUMENT
+
+    def numbered(req, resp, number):
+        resp.content_type, resp.media = falcon.MEDIA_JSON, item(number, req.get_param("sought"))
+
+    def saying(make, status=falcon.HTTP_200):
+        def respond(req, resp, *_, **params):
+            resp.status, resp.text = status, make(req)
+
+        return respond
+
+    app = falcon.App(media_type=falcon.MEDIA_TEXT, middleware=[Hooks() for _ in range(3 * hooked)])
+    routes = {}
+    for method, pattern, responder in [
+        ("GET", "/hello", hello),
+        ("GET", "/a/b/c/hello", hello),
+        ("GET", "/json", document),
+        ("GET", "/people/{name}", person),
+        ("GET", "/crash", saying(lambda req: throw(RuntimeError))),
+        ("GET", "/taken", saying(lambda req: throw(Taken))),
+        ("POST", "/form", saying(lambda req: req.get_media()["age"])),
+        ("POST", "/json", saying(lambda req: req.get_media()["name"])),
+        ("POST", "/upload", saying(lambda req: str(sum(len(part.stream.read()) for part in req.get_media())))),
+        ("GET", "/items/{number:int}", numbered),
+        ("POST", "/body", saying(lambda req: str(len(req.bounded_stream.read())))),
+        *((method, pattern, saying(lambda req, text=pattern: text)) for method, pattern in ROUTES),
+    ]:
+        routes.setdefault(pattern, {})["on_" + method.lower()] = responder
+    for pattern, responders in routes.items():
+        app.add_route(pattern, SimpleNamespace(**responders))
+    app.add_error_handler(Taken, saying(lambda req: "taken", falcon.HTTP_409))
+    return app
+
+
+FRAMEWORKS = {"webapp": webapp_app, "other": webapp_app, "bottle": bottle_app, "falcon": falcon_app, "flask": flask_app}
+PEERS = ("bottle", "falcon", "flask")
+# The smallest program with each framework; the row "start" waits for its first answer.
+SMALLEST = {
+    "webapp": 'import webapp; app = webapp.WebApp(); app.get("/")(lambda context: "Hello"); app.run(port=PORT)',
+    "bottle": 'import bottle; app = bottle.Bottle(); app.get("/")(lambda: "Hello"); app.run(port=PORT)',
+    "flask": 'import flask; app = flask.Flask("hello"); app.get("/")(lambda: "Hello"); app.run(port=PORT)',
+    "falcon": """
+import falcon
+from wsgiref.simple_server import make_server
+class Hello:
+    def on_get(self, req, resp):
+        resp.text = "Hello"
+app = falcon.App()
+app.add_route("/", Hello())
+make_server("127.0.0.1", PORT, app).serve_forever()
+""",
+}
+SMALLEST["other"] = SMALLEST["webapp"]
+
+# ---- servers ---------------------------------------------------------------------------------------------------------
+
+
+def raw_loop(port):
+    """Answer everything with a constant, and understand nothing but the end of a head."""
+    listener = socket.create_server(("127.0.0.1", port), backlog=256)
+    selector = selectors.DefaultSelector()
+    selector.register(listener, selectors.EVENT_READ)
+    missing = {}  # bytes of the bodies that are still to come
+    while True:
+        for (connection, *_), _ in selector.select():
+            if connection is listener:
+                connection, _ = listener.accept()
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                selector.register(connection, selectors.EVENT_READ)
+                continue
+            data = connection.recv(2**16)
+            if not data:
+                selector.unregister(connection)
+                connection.close()
+                continue
+            if connection in missing:
+                missing[connection] -= len(data)
+                if missing[connection]:
+                    continue
+                del missing[connection]
+            elif (end := data.find(b"\r\n\r\n")) < 0:
+                continue
+            elif data[:1] == b"P":
+                missing[connection] = end + 4 + 2**20 - len(data)
+                continue
+            connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nHello World")
+
+
+def serve_waitress(port):
+    from waitress import serve
+
+    serve(falcon_app(), listen=f"127.0.0.1:{port}", threads=64)
+
+
+def serve_cheroot(port):
+    from cheroot.wsgi import Server
+
+    server = Server(("127.0.0.1", port), falcon_app(), 64)
+    server.keep_alive_conn_limit = 64
+    server.start()
+
+
+def serve_bjoern(port):
+    import bjoern
+
+    bjoern.run(falcon_app(), "127.0.0.1", port)
+
+
+def serve_fastwsgi(port):
+    import fastwsgi
+
+    fastwsgi.run(falcon_app(), "127.0.0.1", port)
+
+
+SERVERS = {name[6:]: function for name, function in list(globals().items()) if name.startswith("serve_")}
+
+
+def serve(name, path, port):
+    """Be a server; tell the seconds of processor time for each line of the input, and end with it."""
+
+    def answer():
+        for _ in sys.stdin:
+            print(time.process_time(), flush=True)
+        os._exit(0)
+
+    threading.Thread(target=answer, daemon=True).start()
+    if name == "loop":
+        raw_loop(port)
+    elif name in SERVERS:
+        SERVERS[name](port)
+    else:
+        webapp_app(path).run(port=port, quiet=name.endswith("quiet"))
+
+
+# ---- rows of the tables ----------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """A row of a table: what is asked, what the ratio divides by, and what the ratio must not exceed."""
+
+    name: str
+    title: str
+    requests: list[Request]
+    base: str = "best"
+    limit: float = 0  # none
+    clients: int = 0  # connections; none: in the process
+    hooks: int = 0  # that each request runs
+
+
+@functools.cache
+def rows():
+    """Return all rows by name."""
+
+    def varied(path, answer="", status=200, method="GET", **headers):
+        return [Request(path, answer, status, method, {**browser(n), **headers}) for n in range(100)]
+
+    hello, slow = Request("/hello", HELLO), Request("/slow", HELLO)
+    names = [f"person{n:03}" for n in range(100)]
+    people = [Request(f"/people/{name}", name, headers=browser(n)) for n, name in enumerate(names)]
+    routes = [Request(pattern, pattern, 200, method, browser(n)) for n, (method, pattern) in enumerate(ROUTES)]
+    pairs = b"name=Ada+Lovelace&city=Grand+Rapids%2C+MI&mail=ada%40example.org&age=36&newsletter=on"
+    form = post("/form", "36", "application/x-www-form-urlencoded", pairs)
+    persons = [{"id": i, "name": f"person {i}", "tags": ["x", "y"], "score": i / 8} for i in range(15)]
+    body = post("/json", "Ada", "application/json", json.dumps({"name": "Ada", "people": persons}).encode())
+    queries = [f"?sought=tea{n % 900 + 100}&page={n % 90 + 10}" for n in range(1000)]
+    different = [Request(f"/people/{1000 + n}{q}", f"{1000 + n}", headers=browser(n)) for n, q in enumerate(queries)]
+    documents = [request._replace(path=request.path.replace("people", "items")) for request in different]
+    unchanged = Request("/files/large", status=304, headers={**PLAIN, "If-None-Match": "*"})
+    sent = post("/body", "", "application/octet-stream", bytes(2**20))
+    return {
+        row.name: row
+        for row in [
+            Row("hello", "hello", varied("/hello", HELLO), limit=0.65),
+            Row("json", "a small JSON document", varied("/json", '"name": "Ada"'), limit=0.6),
+            Row("parameter", "a path with one parameter", people, limit=0.75),
+            Row("routes", "200 routes of a large API", routes, limit=0.8),
+            Row("404", "404 as JSON", varied("/nowhere", '{"', 404, Accept="application/json"), limit=0.5),
+            Row("405", "405", varied("/hello", "", 405, "DELETE"), limit=0.6),
+            Row("hooks", "three hooks before and after", varied("/a/b/c/hello", HELLO), limit=0.75, hooks=6),
+            Row("exception", "an exception, 409 by a hook", varied("/taken", "taken", 409)),
+            Row("crash", "an exception, 500, logged", varied("/crash", "", 500)),
+            Row("form", "a form of five fields", [form], limit=1.5),
+            Row("body", "a JSON body of 1 KiB", [body], limit=1.3),
+            # The others keep uploads in memory, where they can be told to; webapp.py puts large files on the disk.
+            Row("upload-1", "an upload of 1 MiB, one file", [upload(1, 2**20)], limit=2.5),
+            Row("upload-4", "an upload of 1 MiB, four files", [upload(4, 2**18)], limit=1.5),
+            Row("start", "start to first answer, ms", [], "bottle", 0.75),
+            Row("start-plain", "the same without byte code", [], "bottle", 0.9),
+            Row("equal-16", "the same hello, 16 connections", [hello], "loop", 4.2, 16),
+            Row("different-16", "different requests, 16", different, "loop", 5.0, 16),
+            Row("equal-64", "the same hello, 64 connections", [hello], "loop", 3.5, 64),
+            Row("different-64", "different requests, 64", different, "loop", 4.5, 64),
+            Row("documents-16", "different, JSON answers, 16", documents, "loop", 0, 16),
+            Row("log", "hello, logged to a file, 16", [hello], "quiet", 1.35, 16),
+            Row("304", "304 for a file, 16 connections", [unchanged, hello], "hello", 3, 16),
+            Row("sent", "1 MiB sent, 16 connections", [sent], "loop", 4, 16),
+            Row("slow", "50 ms, 64 clients, answers a s", [slow], "", -1100, 64),
+        ]
+    }
+
+
+# ---- in the process --------------------------------------------------------------------------------------------------
+
+
+def call(app, environ, body, start_response=lambda status, headers, exc_info=None: None):
+    """Serve a request as a server does."""
+    environ = environ.copy()
+    if body:
+        environ["wsgi.input"] = io.BytesIO(body)
+    result = app(environ, start_response)
+    answer = b"".join(result)
+    if hasattr(result, "close"):
+        result.close()
+    return answer
+
+
+def check(app, request, hooks):
+    """Raise ValueError unless an application answers as it should, and runs so many hooks."""
+    started, before = [], next(TALLY)
+    body = call(app, request.environ(), request.body, lambda *arguments: started.extend(arguments))
+    ran = next(TALLY) - before - 1
+    request.check(int(started[0][:3]), body)
+    if ran != hooks or (request.status == 405 and "allow" not in [name.lower() for name, _ in started[1]]):
+        raise ValueError(f"runs {ran} hooks, and has the headers {started[1]}")
+
+
+def timed(app, asked, repeats):
+    """Return the seconds of processor time that the requests take."""
+    started = time.process_time()
+    for _ in range(repeats):
+        for environ, body in asked:
+            call(app, environ, body)
+    return time.process_time() - started
+
+
+def work(name, path):
+    """Be a framework: measure a row for each line of the input, and tell the microseconds that a request takes."""
+    logging.basicConfig(stream=Sink())  # formats records, because that is what costs
+    prepared = {}
+    for line in sys.stdin:
+        row_name, seconds = json.loads(line)
+        try:
+            if row_name not in prepared:
+                row, tried = rows()[row_name], 1
+                app = FRAMEWORKS[name](path, row.hooks > 0)
+                for request in row.requests:
+                    check(app, request, row.hooks)
+                asked = [(request.environ(), request.body) for request in row.requests]
+                while (elapsed := timed(app, asked, tried)) < seconds / 4:
+                    tried *= 2
+                prepared[row_name] = app, asked, max(1, round(tried * seconds / elapsed))
+            app, asked, repeats = prepared[row_name]
+            gc.collect()
+            getattr(gc, "freeze", gc.collect)()  # PyPy has none
+            print(json.dumps(timed(app, asked, repeats) / repeats / len(asked) * 1e6), flush=True)
+        except Exception as error:
+            print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)
+
+
+# ---- through sockets -------------------------------------------------------------------------------------------------
+
+
+def connect(port):
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def receive(connection, length):
+    while length:  # Windows may give less
+        received = len(connection.recv(length, socket.MSG_WAITALL))
+        if not received:
+            raise ValueError("an answer broke off")
+        length -= received
+
+
+def ask_once(connection, request, constant=False):
+    """Check an answer, unless the server always sends a constant; return the length of the answer."""
+    connection.sendall(request.payload())
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += connection.recv(2**16) or b"\r\n\r\n"
+    head, _, body = answer.partition(b"\r\n\r\n")
+    length = 0 if not constant and request.status == 304 else int(re.findall(rb"(?i)\ncontent-length: *(\d+)", head)[0])
+    while len(body) < length:
+        body += connection.recv(2**16) or bytes(length)
+    if not constant:
+        request.check(int(head[9:12]), body)
+    return len(head) + 4 + length
+
+
+def ask_in_turn(connections, payloads, length, end):
+    """Answer each answer with a request, one connection after the other; return the number of answers."""
+    payloads, rounds = itertools.cycle(payloads), 0
+    for connection in connections:
+        connection.sendall(next(payloads))
+    while time.perf_counter() < end:
+        for connection in connections:
+            receive(connection, length)
+            connection.sendall(next(payloads))
+        rounds += 1
+    for connection in connections:
+        receive(connection, length)
+    return (rounds + 1) * len(connections)
+
+
+def ask_in_threads(connections, *asked):
+    """Do the same with each connection in a thread of its own."""
+    with ThreadPoolExecutor(len(connections)) as pool:
+        return sum(pool.map(lambda each: ask_in_turn([each], *asked), connections))
+
+
+class Child:
+    """This program in another process. It answers each line with a line, and ends with this process."""
+
+    def __init__(self, *arguments, log=subprocess.DEVNULL):
+        command = [sys.executable, __file__, *map(str, arguments)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True)
+        choose_core(0, self.process.pid)
+
+    def ask(self, *question):
+        print(json.dumps(question), file=self.process.stdin, flush=True)
+        return json.loads(self.process.stdout.readline() or '"ended"')
+
+    def close(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def wait_until_it_listens(process, port):
+    """Return a connection to the port as soon as there is one."""
+    end = time.perf_counter() + 60
+    while process.poll() is None and time.perf_counter() < end:
+        with contextlib.suppress(OSError):
+            return connect(port)
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    raise OSError("does not start")
+
+
+class Clients:
+    """The clients of a row at a server."""
+
+    def __init__(self, child, port, request_list, row, constant):
+        self.child, self.threads = child, row.name in ("sent", "slow")
+        self.payloads = [request.payload() for request in request_list]
+        self.connections = [connect(port) for _ in range(row.clients)]
+        lengths = {ask_once(self.connections[0], request, constant) for request in request_list}
+        if len(lengths) > 1:
+            raise ValueError(f"{row.name} has answers of different lengths: {lengths}")
+        (self.length,) = lengths
+
+    def ask(self, seconds):
+        """Return the microseconds of processor time that an answer costs the server, and the answers in a second."""
+        ask = ask_in_threads if self.threads else ask_in_turn
+        asked = self.connections, self.payloads, self.length
+        ask(*asked, time.perf_counter() + seconds / 4)  # the windows of TCP grow only after a while
+        before, began = self.child.ask(), time.perf_counter()
+        answers = ask(*asked, began + seconds)
+        elapsed, used = time.perf_counter() - began, self.child.ask() - before
+        return used / answers * 1e6, answers / elapsed
+
+    def close(self):
+        for connection in self.connections:
+            connection.close()
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def choose_core(number, pid=0):
+    """Put a process on the first core or on the last, where the system lets us choose."""
+    if CORES:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(pid, {CORES[number]})
+
+
+class Bench:
+    """Everybody that takes part: children are started when they are first needed, and all end together."""
+
+    def __init__(self, options, directory, stack):
+        self.options, self.directory, self.stack = options, directory, stack
+        self.copies = {"webapp": WEBAPP, "other": options.compare}
+        self.children, self.ports = {}, {}
+
+    def columns(self, row):
+        """Name those that take part in a row."""
+        ours = ["webapp", "other"] if self.options.compare else ["webapp"]
+        if row.base == "best" or row.base == "bottle":
+            return [*ours, *(PEERS if row.name != "start-plain" else ["bottle"])]
+        return [*(["base"] if row.base else []), *ours, *(self.options.servers if row.base == "loop" else [])]
+
+    def measure(self, row, who, seconds):
+        """Return a figure of one round."""
+        if row.clients:
+            return self.through_sockets(row, who, seconds)
+        if row.requests:
+            return self.child(who, "--work", who, self.copies.get(who)).ask(row.name, seconds)
+        return self.start(row, who)
+
+    def child(self, key, *arguments, log=subprocess.DEVNULL):
+        if key not in self.children:
+            self.children[key] = Child(*arguments, log=log)
+            self.stack.callback(self.children[key].close)
+        return self.children[key]
+
+    def through_sockets(self, row, who, seconds):
+        request_list = row.requests[:1] if row.name == "304" else row.requests
+        program = f"{who} log" if row.name == "log" else f"{who} quiet" if who in self.copies else who
+        if who == "base":
+            program = "loop" if row.base == "loop" else "webapp quiet"
+            request_list = row.requests[-1:] if row.name == "304" else row.requests
+        if program not in self.ports:
+            self.ports[program] = port = free_port()
+            log = subprocess.DEVNULL
+            if "log" in program:
+                log = os.open(Path(self.directory, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                self.stack.callback(os.close, log)
+            path = self.copies.get(program.split()[0])
+            child = self.child(program, "--serve", program, path, port, log=log)
+            wait_until_it_listens(child.process, port).close()
+        clients = Clients(self.children[program], self.ports[program], request_list, row, program == "loop")
+        with contextlib.closing(clients):
+            return clients.ask(seconds)[row.name == "slow"]
+
+    def start(self, row, who):
+        """Return the milliseconds of processor time to the first answer (elapsed time where the system has no wait4).
+
+        Webapp.py and Bottle are copied to a directory of their own: with byte code from the first time on, or never.
+        """
+        plain = row.name == "start-plain"
+        folder = Path(self.directory, f"{row.name}-{who}")
+        if not folder.exists():
+            folder.mkdir()
+            spec = importlib.util.find_spec("webapp" if who in self.copies else who)
+            source = self.copies.get(who) or (spec and spec.origin)
+            if not source:
+                raise ImportError(f"{who} is not installed")
+            if who in (*self.copies, "bottle"):
+                shutil.copy(source, folder / f"{'bottle' if who == 'bottle' else 'webapp'}.py")
+            if not plain:
+                self.start(row, who)
+        port, environ = free_port(), {**os.environ, "PYTHONDONTWRITEBYTECODE": "x" * plain}
+        environ.pop("PYTHONPATH", None)  # `-c` finds what is in the folder
+        program = SMALLEST[who].replace("PORT", str(port))
+        began, nowhere = time.perf_counter(), subprocess.DEVNULL
+        command = [sys.executable, "-c", program]
+        process = subprocess.Popen(command, cwd=folder, env=environ, stdout=nowhere, stderr=nowhere)
+        choose_core(0, process.pid)
+        with wait_until_it_listens(process, port) as connection:
+            ask_once(connection, Request("/", "Hello"))
+            elapsed = time.perf_counter() - began
+            process.kill()
+            if not hasattr(os, "wait4"):
+                process.wait()
+                return elapsed * 1e3
+            _, process.returncode, used = os.wait4(process.pid, 0)
+            return (used.ru_utime + used.ru_stime) * 1e3
+
+    def rounds(self, row):
+        """Measure everybody round by round; leave out those that are not installed or answer wrongly."""
+        quick = self.options.quick
+        seconds = 0.02 if quick else 0.05 if not row.clients else 1.0 if row.name == "slow" else 0.4
+        rounds = {who: [] for who in self.columns(row)}
+        for _ in range(1 if quick else 5 if row.name == "slow" else 11):
+            for who in [*rounds]:
+                try:
+                    figure = self.measure(row, who, seconds)
+                    if isinstance(figure, str):
+                        raise ValueError(figure)
+                    rounds[who].append(figure)
+                except Exception as error:
+                    print(f"{row.name} without {who}: {error!r}", file=sys.stderr)
+                    del rounds[who]
+        return rounds
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def ratio(rounds, who, than):
+    """Return the median of the ratios within the rounds, or None if one of the two has none."""
+    if not rounds.get(who) or not rounds.get(than) or not all(rounds[than]):  # the clock of Windows is coarse
+        return None
+    return statistics.median(map(truediv, rounds[who], rounds[than]))
+
+
+def lay_out(row, rounds, columns, compared):
+    """Return a line of a table, and whether the row misses its limit."""
+    medians = {who: statistics.median(figures) for who, figures in rounds.items() if figures}
+    rivals = [who for who in PEERS if who in medians]
+    base = {"best": min(rivals, key=medians.get, default=""), "bottle": "bottle", "": ""}.get(row.base, "base")
+    found = ratio(rounds, "webapp", base)
+    missed = medians.get("webapp", 0) < -row.limit if row.limit < 0 else bool(row.limit and found and found > row.limit)
+    cells = [f"{medians[who]:,.{0 if medians[who] >= 1000 else 1}f}" if who in medians else "" for who in columns]
+    limit = f">{-row.limit:,.0f}" if row.limit < 0 else f"{row.limit:.2f}" if row.limit else ""
+    cells += ["" if found is None else f"{found:.2f}", limit]
+    if compared:
+        by = ratio(rounds, "webapp", "other")
+        cells.append("" if by is None else f"{by:.2f}")
+    line = f"{row.title:<31}" + "".join(f"{cell:>8}" for cell in cells)
+    return line + " *" * missed, missed
+
+
+def main():
+    """Measure what the command line asks for; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", metavar="NAME,...", help=f"beginnings of {', '.join(rows())}")
+    parser.add_argument("--compare", metavar="FILE", help="another copy of webapp.py: the column 'other'")
+    parser.add_argument("--servers", default="", metavar="NAME,...", help=f"up to three of {', '.join(SERVERS)}")
+    parser.add_argument("--quick", action="store_true", help="only see that everything runs")
+    for name, count_of_values in (("--work", 2), ("--serve", 3)):
+        parser.add_argument(name, nargs=count_of_values, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        return work(*options.work)
+    if options.serve:
+        return serve(*options.serve[:2], int(options.serve[2]))
+    options.servers = [name for name in options.servers.split(",") if name in SERVERS][:3]
+    options.compare = options.compare and str(Path(options.compare).resolve())
+    chosen = [row for row in rows().values() if row.name.startswith(tuple(options.only.split(",")))]
+    print(f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}; * misses its limit")
+    ours, end = ["webapp"], ["ratio", "limit"]
+    if options.compare:
+        ours, end = ["webapp", "other"], ["ratio", "limit", "/other"]
+    tables = [
+        ("in the process: µs of CPU", [*ours, *PEERS], [row for row in chosen if not row.clients]),
+        ("through sockets: µs of CPU", ["base", *ours, *options.servers], [row for row in chosen if row.clients]),
+    ]
+    failed = 0
+    # A core of their own for the clients, which are this process.
+    choose_core(-1)
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, "large").write_bytes(bytes(100 * 2**10))
+        os.environ["BENCHMARK_FILES"] = directory
+        with contextlib.ExitStack() as children:
+            bench = Bench(options, directory, children)
+            for title, columns, part in tables:
+                if part:
+                    print(f"\n{title:<31}" + "".join(f"{name:>8}" for name in [*columns, *end]))
+                for row in part:
+                    line, missed = lay_out(row, bench.rounds(row), columns, options.compare)
+                    print(line, flush=True)
+                    failed += missed
+    return 1 if failed and not options.quick else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1200 @@
+"""The tests of the lessons, of README.rst and of the recipes: `python -m pytest examples`.
+
+Each command that a text shows is run, and its answer is compared with the text. Every request goes through
+wsgiref.validate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import functools
+import hashlib
+import html.parser
+import importlib.util
+import inspect
+import json
+import math
+import os
+import pathlib
+import re
+import runpy
+import shlex
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import textwrap
+import threading
+import types
+import urllib.error
+import urllib.parse
+import urllib.request
+from wsgiref.validate import validator
+
+import pytest
+
+import webapp
+from webapp import Server, TestClient, ValidationExecutor, WebApp
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+JSON, URLENCODED = "application/json", "application/x-www-form-urlencoded"
+KEY = "no secret, but as long as one"
+WINDOWS = sys.platform == "win32"
+
+# ---- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def client(app, **options):
+    """Make a client whose requests and responses wsgiref.validate checks."""
+    return TestClient(validator(app), **options)
+
+
+def lesson_path(name):
+    return ROOT / "examples" / f"{name}.py"
+
+
+def load(name):
+    """Import a program of examples/ under a name of its own, as new each time."""
+    path = lesson_path(name)
+    spec = importlib.util.spec_from_file_location(f"lesson_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_python(folder, *arguments, text=True, **environ):
+    """Run a program to its end, with webapp.py at hand."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=text, timeout=100)
+
+
+def fetch(url):
+    # No proxy that the environment may name is asked.
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=10) as response:
+        return response.read()
+
+
+# ---- curl commands ---------------------------------------------------------------------------------------------------
+
+
+def curl_commands(text):
+    """Yield the arguments of each `$ curl` line and the answer shown below it (indented as far, up to the next `$`)."""
+    arguments, shown, indentation = None, [], 0
+    for line in [*text.replace("\\\n", " ").splitlines(), "$"]:
+        stripped = line.strip()
+        if stripped[:1] == "$" or (stripped and len(line) - len(line.lstrip()) < indentation):
+            if arguments:
+                yield arguments, "\n".join(shown).rstrip()
+            arguments, shown, indentation = None, [], len(line) - len(line.lstrip())
+            if stripped.startswith("$ curl "):
+                unquoted = re.sub(r"""'[^']*'|"[^"]*\"""", "", stripped)
+                assert not re.search(r"[?*&;|<>]", unquoted), f"a shell needs quotes in: {stripped}"
+                arguments = shlex.split(stripped)[2:]
+        else:
+            shown.append(line[indentation:])
+
+
+def quote_value(field):
+    name, _, value = field.partition("=")
+    return f"{name}={urllib.parse.quote(value, safe='')}"
+
+
+CURL = argparse.ArgumentParser("curl", add_help=False, allow_abbrev=False)
+CURL.add_argument("url")
+for _name in ("-i --include", "-I --head", "-N --no-buffer", "-L --location"):
+    CURL.add_argument(*_name.split(), action="store_true")
+for _name in ("-H --header", "-d --data", "-F --form"):
+    CURL.add_argument(*_name.split(), action="append", default=[])
+for _name in ("-X --request", "-b --cookie", "-c --cookie-jar", "-u --user", "-r --range"):
+    CURL.add_argument(*_name.split())
+CURL.add_argument("--data-urlencode", action="append", dest="data", type=quote_value)
+
+
+class Curl:
+    """As much of curl as the texts use, on a TestClient: `run(arguments)` gives what curl would print."""
+
+    def __init__(self, client, folder):
+        self.client, self.folder, self.jars = client, pathlib.Path(folder), {}
+
+    def run(self, arguments, whole_pages):
+        given = CURL.parse_args(arguments)
+        assert re.match(r"http://(127\.0\.0\.1|localhost):8000/", given.url), given.url
+        headers = {"User-Agent": "curl", "Accept": "*/*"}
+        content = self.content(given, headers)
+        headers.update(re.split(r":\s*", header, maxsplit=1) for header in given.header)
+        if given.range:
+            headers["Range"] = f"bytes={given.range}"
+        if given.user:
+            headers["Authorization"] = "Basic " + base64.b64encode(given.user.encode()).decode()
+        if "=" in (given.cookie or ""):
+            headers["Cookie"] = given.cookie
+        self.client.cookies = dict(self.jars.get(given.cookie, {}))
+        method = given.request or ("HEAD" if given.head else "POST" if content else "GET")
+        response = self.client.request(method, given.url, headers=headers, follow_redirects=given.location, **content)
+        self.jars[given.cookie_jar] = self.client.cookies
+        if whole_pages and response.headers.get("Content-Type", "").startswith("text/html") and response.body:
+            check_page(response.text)
+        head = [f"HTTP/1.1 {response.status} {response.reason}"]
+        head += [f"{name}: {value}" for name in response.headers for value in response.headers.getall(name)]
+        return "\n".join([*head, "", response.text]) if given.include or given.head else response.text
+
+    def content(self, given, headers):
+        if given.form:
+            fields = [field.split("=", 1) for field in given.form]
+            form = [(name, value) for name, value in fields if value[:1] != "@"]
+            return {"form": form, "files": [(n, self.upload(value[1:])) for n, value in fields if value[:1] == "@"]}
+        if given.data:
+            headers["Content-Type"] = URLENCODED
+            return {"body": "&".join(given.data)}
+        return {}
+
+    def upload(self, name):
+        content_type = {".txt": "text/plain"}.get(pathlib.Path(name).suffix, "application/octet-stream")
+        return pathlib.Path(name).name, (self.folder / name).read_bytes(), content_type
+
+
+def check_page(page):
+    """Check what every page owes to screen readers and telephones."""
+    tags = []
+    parser = html.parser.HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: tags.append((tag, dict(attributes)))
+    parser.feed(page)
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    labelled = {attributes.get("for") for tag, attributes in tags if tag == "label"}
+    inputs = [attributes for tag, attributes in tags if tag in ("input", "select", "textarea", "progress")]
+    assert page.startswith("<!DOCTYPE html>\n<html lang=")
+    assert re.search(r"<title>[^<]+</title>", page)
+    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in tags
+    assert len(ids) == len(set(ids))
+    assert {attributes.get("id") for attributes in inputs if attributes.get("type") != "hidden"} <= labelled
+    for attributes in inputs:
+        described_by = attributes.get("aria-describedby", "").split()
+        assert set(described_by) <= set(ids)
+        assert described_by or "aria-invalid" not in attributes
+
+
+def like(shown, printed):
+    """Tell whether a text is printed as it is shown, where `...` is anything."""
+    return re.fullmatch(re.escape(shown.strip()).replace(r"\.\.\.", ".*"), printed.strip(), re.DOTALL)
+
+
+def answers(shown, printed):
+    """Tell whether curl printed what a text shows; header fields may be left out."""
+    if not shown.startswith("HTTP/"):
+        return like(shown, printed)
+    (head, _, body), (printed_head, _, printed_body) = shown.partition("\n\n"), printed.partition("\n\n")
+    (status, *fields), (printed_status, *printed_fields) = head.splitlines(), printed_head.splitlines()
+    found = all(any(like(field, other) for other in printed_fields) for field in fields)
+    return like(status, printed_status) and found and like(body, printed_body)
+
+
+def replay(text, client, folder=".", whole_pages=True):
+    """Run the curl commands of a text and check the answers shown below them."""
+    curl, commands = Curl(client, folder), list(curl_commands(text))
+    assert commands
+    for arguments, shown in commands:
+        printed = curl.run(arguments, whole_pages)
+        assert answers(shown, printed), f"curl {shlex.join(arguments)}\n--- shown\n{shown}\n--- came\n{printed}"
+
+
+# ---- lessons ---------------------------------------------------------------------------------------------------------
+
+LESSONS = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem != "test_examples")
+SCRIPTS = ("embed", "live", "testing")  # which are started as modules, because they do more than serve `app`
+
+
+@pytest.fixture
+def in_tmp_path(tmp_path, monkeypatch):
+    """What a lesson writes goes there, as do the files that its docstring uploads."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCRYPT_COST", "16")
+    (tmp_path / "notes.txt").write_bytes(b"hello world\n")
+    (tmp_path / "large.bin").write_bytes(bytes(2**20 + 1))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", sorted(set(LESSONS) - {"embed", "live"}))
+def test_curl_commands_of_a_lesson_answer_what_its_docstring_shows(name, in_tmp_path):
+    module = load(name)
+    replay(module.__doc__, client(module.app), in_tmp_path)
+
+
+def test_lessons_are_listed_in_the_readme_with_the_command_that_starts_each():
+    text = (ROOT / "examples" / "README.rst").read_text(encoding="utf-8")
+    listed = re.findall(r"^``(\w+)\.py`` .* ``(.+)``$", text, re.MULTILINE)
+    assert sorted(name for name, _ in listed) == LESSONS
+    assert [name for name, _ in listed[:4]] == ["hello", "returns", "testing", "routes"]
+    for name, command in listed:
+        expected = f"python3 -m examples.{name}" if name in SCRIPTS else f"python3 -m webapp examples/{name}.py"
+        assert command == expected
+        assert command in lesson_path(name).read_text(encoding="utf-8")
+
+
+def test_lessons_need_nothing_but_the_checkout(tmp_path):
+    """Without site-packages, each warning an error. Each is imported as `-m webapp` does it, in one process."""
+    program = "import sys, runpy, webapp; [runpy.run_path(path) for path in sys.argv[1:]]; print(*sys.modules)"
+    paths = [str(lesson_path(name)) for name in LESSONS]
+    done = run_python(tmp_path, "-S", "-W", "error", "-c", program, *paths, PYTHONPATH=str(ROOT), SCRYPT_COST="16")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sys.path" not in "".join(lesson_path(name).read_text(encoding="utf-8") for name in LESSONS)
+
+
+def test_command_of_the_first_lesson_starts_it():
+    command = [sys.executable, "-m", "webapp", "--routes", "examples/hello.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "/hello/{name}" in done.stdout
+
+
+@pytest.mark.parametrize("name", "files guestbook live login returns upload".split())
+def test_pages_of_lessons_share_one_stylesheet_which_is_served(name, in_tmp_path):
+    assert "<style>" not in lesson_path(name).read_text(encoding="utf-8")
+    response = client(load(name).app).get("/static/style.css")
+    assert (response.status, response.headers["Content-Type"]) == (200, "text/css; charset=UTF-8")
+
+
+def test_guestbook_shows_each_invalid_field_and_loses_nothing_that_was_typed(in_tmp_path):
+    browser = client(load("guestbook").app)
+    page = browser.post("/", form={"name": '"><b>' + "x" * 50, "message": "\r\nHello & </textarea>"}).text
+    check_page(page)
+    assert re.search('value="(&quot;|&#34;)&gt;&lt;b&gt;', page) and 'aria-describedby="name-error"' in page
+    assert ">\n\r\nHello &amp; &lt;/textarea&gt;</textarea>" in page  # HTML drops the first line end
+    assert "message-error" not in page
+    assert "Nobody yet" in browser.get("/").text
+
+
+def test_upload_keeps_the_file_under_its_digest_whatever_its_name_is(in_tmp_path):
+    browser = client(load("upload").app)
+    for filename in ("../../notes.txt", "..", "/etc/passwd", "C:\\x", "x" * 300, "\u65e5\u672c.txt"):
+        response = browser.post("/", files={"file": (filename, b"hello world\n")})
+        (digest,) = re.findall("<td>([0-9a-f]{64})</td>", response.text)
+        kept = {path.name: path.read_bytes() for path in (in_tmp_path / "uploads").iterdir()}
+        assert kept == {digest: b"hello world\n"}
+        assert sorted(path.name for path in in_tmp_path.iterdir()) == ["large.bin", "notes.txt", "uploads"]
+
+
+def test_embed_shows_how_far_the_script_has_come_and_can_end_it(capsys):
+    module = load("embed")
+    search = module.Search(limit=30)
+    replay(module.__doc__, client(module.make_app(search)))  # the last command ends it
+    search.run()
+    assert search.primes == [2]
+
+    class Watched(module.Search):
+        def run(self):
+            browser = client(module.make_app(self))
+            url = re.search("http://[0-9.:]+", capsys.readouterr().out)[0]
+            assert json.loads(fetch(f"{url}/status")) == {"tried": 2, "found": 1, "largest": 2}
+            super().run()
+            assert browser.get("/status").json == {"tried": 29, "found": 10, "largest": 29}
+            check_page(browser.get("/").text)
+
+    module.Search = Watched
+    module.main(limit=30, port=0)
+    assert capsys.readouterr().out == "10 primes up to 29\n"
+
+
+def test_tests_of_the_testing_lesson_pass(capsys):
+    runpy.run_path(str(lesson_path("testing")), run_name="__main__")
+    assert capsys.readouterr().out == "5 tests passed\n"
+
+
+@pytest.fixture
+def todos(tmp_path, monkeypatch):
+    monkeypatch.setenv("TODOS", str(tmp_path / "todos.sqlite3"))
+    return client(load("todo_api").app)
+
+
+def test_todo_api_answers_every_error_with_a_problem_detail(todos):
+    as_json = {"headers": {"Content-Type": JSON}}
+    for method, path, content, status, title in [
+        ("PUT", "/todos/1", {"json": {}}, 405, "Method Not Allowed"),
+        ("GET", "/todos/1", {}, 404, "Not Found"),
+        ("DELETE", "/todos/999999999999999999", {}, 404, "Not Found"),
+        ("POST", "/todos/1/done", {}, 404, "Not Found"),
+        ("POST", "/todos", {"form": {"title": "x"}}, 415, "Unsupported Media Type"),
+        ("POST", "/todos", {"body": "[" * 100_000, **as_json}, 400, "Bad Request"),
+        ("POST", "/todos", {"body": '"' + "x" * 2**21 + '"', **as_json}, 413, "Content Too Large"),
+        ("POST", "/todos", {"body": rb'{"title": "\ud800"}', **as_json}, 422, "Unprocessable Content"),
+        *(
+            ("POST", "/todos", {"json": document}, 422, "Not valid")
+            for document in (["x"], {}, {"title": 1}, {"title": " \n"}, {"title": "x" * 201})
+        ),
+    ]:
+        response = todos.request(method, path, **content)
+        found = (response.status, response.headers["Content-Type"], response.json["title"], response.json["status"])
+        assert found == (status, "application/problem+json", title, status)
+        assert ("Allow" in response.headers) == (status == 405)
+        assert ("detail" in response.json) == (status == 404)
+    assert todos.get("/todos").json == {"todos": []}
+    assert "HttpException(status_code).phrase" in lesson_path("todo_api").read_text(encoding="utf-8")
+
+
+def test_todo_api_keeps_todos_and_lists_those_that_are_done_last_and_hides_failures(todos, tmp_path):
+    places = [todos.post("/todos", json={"title": title}).headers["Location"] for title in (" Tea ", "\u00e4\u65e5")]
+    assert [todos.get(place).json["title"] for place in places] == ["Tea", "\u00e4\u65e5"]
+    todos.post(places[0] + "/done")
+    assert [todo["done"] for todo in todos.get("/todos").json["todos"]] == [False, True]
+    assert todos.delete(places[1]).status == 204
+    assert [todo["title"] for todo in todos.get("/todos").json["todos"]] == ["Tea"]
+    (tmp_path / "todos.sqlite3").rename(tmp_path / "kept")
+    (tmp_path / "todos.sqlite3").mkdir()
+    assert todos.get("/todos").json == {"type": "about:blank", "title": "Internal Server Error", "status": 500}
+
+
+def test_live_streams_every_state_of_the_search_until_its_end(monkeypatch):
+    module = load("live")
+
+    class LastStep(module.Search):
+        def state(self):
+            state = super().state()
+            self.tested = len(self.exponents)
+            return state
+
+    module.search = LastStep(limit=3000)
+    module.search.tested, module.search.found = 428, [3, 5, 7, 13, 17, 19, 31, 61]
+    replay(module.__doc__, client(module.app))
+
+    module.search = module.Search(limit=100)
+    browser = client(module.app)
+    page = browser.get("/").text
+    check_page(page)
+    assert '<span id="tested">0</span> of 24' in page
+    assert '<noscript><meta http-equiv="refresh"' in page
+    work = threading.Thread(target=module.search.run)
+    work.start()
+    response = browser.get("/events")
+    work.join()
+    assert response.headers["Content-Type"] == "text/event-stream"
+    tested = [int(number) for number in re.findall(r'data: {"tested": (\d+), "total": 24', response.text)]
+    assert tested == sorted(set(tested))
+    assert response.text.endswith('"found": [3, 5, 7, 13, 17, 19, 31, 61, 89], "done": true}\n\n')
+    assert len(browser.get("/events").text.split("\n\n")) == 2  # a late client hears the end at once
+    page = browser.get("/").text
+    assert "3, 5, 7, 13, 17, 19, 31, 61, 89" in page
+    assert "Done." in page and "noscript" not in page
+
+
+def test_files_lists_what_it_serves_and_every_link_leads_there(tmp_path):
+    names = ["a b#%41&+.txt", "'\u65e5.txt", "index.txt", *([] if WINDOWS else ["?<b>.txt"])]
+    for name in names:
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    (tmp_path / ".secret").write_text("x")
+    (tmp_path / "folder").mkdir()
+    with contextlib.suppress(OSError):  # Windows lets few people make symbolic links
+        (tmp_path / "link").symlink_to(ROOT / "webapp.py")
+    browser = client(load("files").make_app(tmp_path))
+    page = browser.get("/").text
+    check_page(page)
+    assert "<b>" not in page
+    links = re.findall('<a href="([^"]+)"', page)
+    assert len(links) == 2 * len(names)
+    assert {browser.get("/" + link).text for link in links} == set(names)
+
+
+def test_files_serves_nothing_that_it_does_not_list_but_the_index_page_of_a_folder(tmp_path):
+    folder = tmp_path / "served"
+    (folder / "site").mkdir(parents=True)
+    (folder / "site" / "index.html").write_text("<p>Hi")
+    (folder / ".secret").write_text("x")
+    (tmp_path / "outside.txt").write_text("x")
+    with contextlib.suppress(OSError):
+        (folder / "link").symlink_to(tmp_path / "outside.txt")
+    browser = client(load("files").make_app(folder))
+    names = ("..%2Foutside.txt", ".secret", "link", "%00", "..", "a%5C..%5C.secret")
+    for path in ("/download/site", *(prefix + name for name in names for prefix in ("/download/", "/files/"))):
+        response = browser.get(path, follow_redirects=True)
+        assert (path, response.status, response.text) == (path, 404, "404 Not Found")
+    response = browser.get("/files/site", follow_redirects=True)
+    assert (response.text, response.headers["Content-Type"]) == ("<p>Hi", "text/html; charset=UTF-8")
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_cors_allows_nothing_to_an_origin_that_is_not_listed():
+    browser = client(load("cors").app)
+    for origin in ([], "null", "", "https://shop.example.evil", "http://shop.example", "*"):
+        for method in ("GET", "OPTIONS"):
+            headers = {"Origin": origin, "Access-Control-Request-Method": "GET"}
+            response = browser.request(method, "/api/prices", headers=headers)
+            assert response.headers["Vary"] == "Origin"
+            assert not [name for name in response.headers if name.lower().startswith("access-control")]
+    response = browser.put("/api/prices/tea", json=5, headers={"Origin": "http://localhost:3000"})
+    assert response.headers["Access-Control-Allow-Origin"] == "http://localhost:3000"
+    assert response.json == {"tea": 5, "cake": 4}
+
+
+def test_login_keeps_no_password_does_not_tell_who_is_a_user_and_ends_the_session_of_a_user_who_is_gone(in_tmp_path):
+    module = load("login")
+    browser = client(module.app)
+    for user in ("ada", "bob", '"><b>'):
+        response = browser.post("/login", form={"user": user, "password": "secret words"})
+        check_page(response.text)
+        assert (response.status, "Set-Cookie" in response.headers) == (422, False)
+        assert "There is nobody of that name with that password." in response.text
+        assert not {"secret words", "<b>"} & set(re.findall("secret words|<b>", response.text))
+    for form in ({}, {"user": "ada"}, {"password": "notes on the engine"}):
+        assert browser.post("/login", form=form).status == 400
+    module.add_user("bob", "the same")
+    module.add_user("eve", "the same")
+    assert "the same" not in repr(module.users)
+    assert module.users["bob"][1] != module.users["eve"][1]
+    browser.post("/login", form={"user": "bob", "password": "the same"})
+    assert browser.get("/").status == 200
+    del module.users["bob"]
+    assert browser.get("/").status == 303
+
+
+@pytest.mark.parametrize(
+    ("proxies", "address", "scheme", "host"),
+    [("0", "127.0.0.1", "http", "inner:8000"), ("1", "203.0.113.7", "https", "www.example")],
+)
+def test_deploying_believes_as_many_proxies_as_it_is_told(proxies, address, scheme, host, monkeypatch):
+    monkeypatch.setenv("TRUSTED_PROXIES", proxies)
+    module = load("deploying")
+    assert module.application is module.app
+    told = {"Proto": "https", "For": "6.6.6.6, 203.0.113.7", "Host": "www.example"}
+    headers = {"Host": "inner:8000", **{f"X-Forwarded-{name}": value for name, value in told.items()}}
+    response = client(module.app).get("/whoami", headers=headers, environ={"REMOTE_ADDR": "127.0.0.1"})
+    url = f"{scheme}://{host}/whoami"
+    assert response.json == {"remote_address": address, "scheme": scheme, "host": host, "url": url}
+
+
+# ---- instruments -----------------------------------------------------------------------------------------------------
+
+
+def test_benchmark_measures_three_rows_and_compares_with_another_copy():
+    path = lesson_path("instruments/benchmark")
+    arguments = ["--quick", "--only", "hello,form,equal-16", "--compare", str(ROOT / "webapp.py")]
+    done = subprocess.run([sys.executable, str(path), *arguments], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert all(len(line) <= 100 for line in lines)
+    assert [line.split()[-3:] for line in lines if line[-6:] == "/other"] == [["ratio", "limit", "/other"]] * 2
+    for title, limit in (("hello", "0.65"), ("a form of five fields", "1.50"), ("the same hello, 16", "4.20")):
+        (line,) = [line for line in lines if line.startswith(title)]
+        assert limit in line.split()
+
+
+def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys, request):
+    if request.config.getoption("--hypothesis-profile", None) != "thorough":
+        pytest.skip("an instrument: --hypothesis-profile=thorough runs it")
+    module = load("instruments/stalling")
+    count = len(module.list_kinds())
+    options = f"--kinds mix --connections {count} --seconds 0.5 --noise 60000 --max-threads 1000 --max-memory 9999"
+    assert module.main(options.split()) == 0
+    headings, kept, new, *most = capsys.readouterr().out.splitlines()
+    assert headings.split()[:4] == ["kind", "opened", "client", "failed"]
+    name, opened, *figures = kept.split()
+    assert (name, int(opened) >= count) == ("mix", True)
+    assert (figures[:2], new.split()[:2]) == (["kept", "0"], ["new", "0"])
+    assert max(map(len, (headings, kept, new, *most))) <= 100
+    slow = module.Run("silent", 1, 10, 10, {"new": [1.0, 3.1, math.inf]}, {"new": [1.0]}, (2, 8000), (73, 99_000))
+    goals = module.missed(slow, module.read_arguments(["--max-threads", "72"]))
+    assert module.lines_of(slow, goals)[-1] == "  missed: failed, median, threads, memory"
+
+
+
+
+# ---- README.rst: reading it ------------------------------------------------------------------------------------------
+
+README = (ROOT / "README.rst").read_text(encoding="utf-8")
+
+
+def chapter(title, text=README):
+    """The text below a heading, up to the next heading of its rank or a higher one."""
+    heading = re.search(rf"^{re.escape(title)}\n(=|-)\1+\n", text, re.MULTILINE)
+    rank = "=" if heading[1] == "=" else "=-"
+    following = re.compile(rf"^\S.*\n([{rank}])\1{{2,}}\n", re.MULTILINE).search(text, heading.end())
+    return text[heading.end() : following.start() if following else len(text)]
+
+
+def blocks(text, language):
+    """The `.. code::` blocks of a language, without their indentation."""
+    found = re.findall(rf"^\.\. code:: {language}\n\n((?:    .*\n|\n)+)", text, re.MULTILINE)
+    return [textwrap.dedent(block) for block in found]
+
+
+def table(text, number=0):
+    """The rows of a simple table as lists of cells; a row that begins with an empty cell continues the one above."""
+    rules = r"=+(?: +=+)+\n"
+    found = re.findall(rf"^({rules})(?:.*\n{rules})?((?:(?!=|\n).*\n)+){rules}", text, re.MULTILINE)
+    rule, body = found[number]
+    starts = [match.start() for match in re.finditer("=+", rule)] + [None]
+    rows = []
+    for line in body.splitlines():
+        cells = [line[start:end].strip() for start, end in zip(starts, starts[1:])]
+        if cells[0]:
+            rows.append(cells)
+        else:
+            rows[-1] = [" ".join(filter(None, pair)) for pair in zip(rows[-1], cells)]
+    return rows
+
+
+def run_program(*sources, **given):
+    """Run a program and return its names."""
+    names = {"__name__": "program", **given}
+    exec(compile("\n".join(sources), "README.rst", "exec", dont_inherit=True), names)
+    return names
+
+
+@contextlib.contextmanager
+def started(folder, *command, **options):
+    """Start a program that serves on port 0, and yield it with the address it prints."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, *(command or ["app.py"])]
+    with subprocess.Popen(command, cwd=folder, env=environ, text=True, **{**pipes, **options}) as process:
+        try:
+            yield process, re.search(r"serving on (\S+)", process.stderr.readline())[1]
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+
+
+# ---- README.rst: programs and commands -------------------------------------------------------------------------------
+
+STEPS = re.findall(r"^Step \d: .*", README, re.MULTILINE)
+
+
+def test_first_application_answers_what_the_readme_shows_and_its_printed_address_is_a_page():
+    (program,) = blocks(chapter("Start"), "python")
+    app = run_program(program)["app"]
+    replay(chapter("Start"), client(app))
+    assert client(app).get("/").text == "Hello world"
+    assert "``python3 hello.py``" in chapter("Start") and "port=8000" in program
+
+
+def test_two_commands_for_a_fresh_machine_stand_as_the_checks_expect_them():
+    first, second = re.findall("^    (python3 .*)$", chapter("Start"), re.MULTILINE)
+    assert (ROOT / first.split()[-1]).is_file()
+    assert second == ("python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && .venv/bin/python -m pytest -q")
+    assert re.search(r"^    python3 -m venv .*", README, re.MULTILINE)[0] == f"    {second}"  # for .ci/run
+    assert len(README.splitlines()) <= 700 and max(map(len, README.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("last", range(1, len(STEPS)))
+def test_each_step_of_the_tutorial_runs_and_answers_what_it_shows(last, monkeypatch):
+    monkeypatch.setenv("GUESTBOOK_PASSWORD", "secret")
+    program = [block for step in STEPS[:last] for block in blocks(chapter(step), "python")]
+    replay(chapter(STEPS[last - 1]), client(run_program(*program)["app"]))
+
+
+def test_tests_of_the_tutorial_pass_in_a_checkout(tmp_path):
+    """Without hypothesis and its plugin, which the tutorial does not ask for."""
+    for name in ("conftest.py", "setup.cfg", "webapp.py"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "hypothesis.py").write_text("raise ImportError")
+    *steps, tests = [block for step in STEPS for block in blocks(chapter(step), "python")]
+    (tmp_path / "guestbook.py").write_text("\n".join(steps), encoding="utf-8")
+    (tmp_path / "test_guestbook.py").write_text(tests, encoding="utf-8")
+    command = blocks(chapter(STEPS[-1]), "console")[-1].strip().splitlines()[-1].replace("$ python3 ", "")
+    done = run_python(tmp_path, *command.split(), "-p", "no:hypothesispytest")
+    assert "2 passed" in done.stdout, done.stdout
+
+
+CONSOLE = "".join(blocks(README, "console")).replace("\\\n", "")
+COMMANDS = [line[2:] for line in CONSOLE.splitlines() if line[:2] == "$ "]
+
+
+def test_names_and_commands_of_the_readme_exist():
+    for path in re.findall(r"examples/(?:\w+/)?\w+\.\w+", README):
+        assert (ROOT / path).is_file(), path
+    for name in re.findall(r"^(?:>>> |\.\.\. |    )*from webapp import (.*)$", README, re.MULTILINE):
+        assert set(name.split(", ")) <= set(webapp.__all__)
+    made = {"hello.py", "guestbook.py", "test_guestbook.py", "webapp.py"}
+    for command in COMMANDS:
+        if not command.startswith("curl "):
+            words = shlex.split(command)
+            assert {word for word in words if word.endswith(".py")} <= made, command
+            assert {word for word in words if re.fullmatch(r"[a-z]\w*:\w+", word)} <= {"hello:app"}, command
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A directory with the file and the first application, as the readme asks for."""
+    (tmp_path / "webapp.py").write_bytes(pathlib.Path(webapp.__file__).read_bytes())
+    (tmp_path / "hello.py").write_text(*blocks(chapter("Start"), "python"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_command(command):
+    words = [sys.executable if word == "python3" else word for word in shlex.split(command)]
+    if words[0] == "cp":  # of a shell that Windows has not
+        return shutil.copyfile(*words[1:])
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_command_line_has_every_option_of_the_manuals_and_prints_the_checksum(project):
+    on_a_phone = chapter("How do I open it on my phone, or on another computer?", RECIPES)
+    commands = [*COMMANDS, *blocks(on_a_phone, "console")]
+    options = {word for line in commands if "-m webapp" in line for word in line.split() if word.startswith("--")}
+    options |= set(re.findall(r"``(--[a-z]+)``", chapter("Running it")))
+    assert options <= set(re.findall("--[a-z]+", run_command("python3 -m webapp --help")))
+    assert "/hello/{name}" in run_command("python3 -m webapp --routes hello.py")
+    entry = re.search(r"webapp = webapp:(\w+)", (ROOT / "setup.cfg").read_text(encoding="utf-8"))[1]
+    assert callable(getattr(webapp, entry))
+    copy = (project / "webapp.py").read_bytes()
+    assert hashlib.sha256(copy).hexdigest() in run_command("python3 webapp.py --version")
+    assert b"SPDX-License-Identifier: MIT" in copy and b"Permission is hereby granted" in copy
+
+
+def test_application_behind_a_proxy_sees_the_visitor_as_nginx_tells_it():
+    """The one configuration for nginx is that of deploying.py, and README.rst names the same headers."""
+    lesson = lesson_path("deploying").read_text(encoding="utf-8")
+    app = WebApp(trusted_proxies=1)
+    app.get("/")(lambda context: f"{context.request.url} {context.request.remote_address}")
+    forwarded_for = "6.6.6.6, 1.2.3.4"  # the first is what the visitor sent
+    variables = {"$http_host": "guestbook.example", "$scheme": "https", "$proxy_add_x_forwarded_for": forwarded_for}
+    headers = {name: variables[value] for name, value in re.findall(r"proxy_set_header (\S+) (\S+);", lesson)}
+    assert client(app).get("/", headers=headers).text == "https://guestbook.example/ 1.2.3.4"
+    assert set(headers) == {"Host", *re.findall(r"X-Forwarded-\w+", chapter("Deploying it"))}
+
+
+@pytest.mark.parametrize("name", ["README.rst", "examples/README.rst", "examples/recipes.rst"])
+def test_manual_renders_without_a_warning(name):
+    pytest.importorskip("docutils")
+    done = run_python(ROOT, "-m", "docutils", "--halt=2", "--report=1", "--syntax-highlight=none", name)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---- README.rst: one request -----------------------------------------------------------------------------------------
+
+
+def test_picture_of_a_request_names_sections_of_the_file():
+    (picture,) = re.findall(r"::\n\n((?:    .*\n|\n)+)", chapter("One request"))
+    right = " ".join(line[49:] for line in picture.splitlines())
+    source = (ROOT / "webapp.py").read_text(encoding="utf-8")
+    titles = re.findall(r"^# ---- (.+?) -+$", source, re.MULTILINE)
+    named = [part.strip() for part in re.split(r"[,;]| and ", right)]
+    sections = (
+        "the server|patterns and routes|the context|statuses and exceptions|scopes|executors|the response|contents|"
+        "sessions|the application|access lines"
+    )
+    for section in sections.split("|"):
+        assert section in titles and (section in named or section in right), section
+
+
+def fail(context, *_):
+    raise RuntimeError("said nowhere")
+
+
+def nothing(context, *_):
+    return None
+
+
+class Invalid(ValidationExecutor):
+    def validate(self, context):
+        self.add_errors({"title": ["is missing"], "age": ["is no number"]})
+
+
+class Traced(WebApp):
+    """Notes the stages of a request. `actions` maps a stage to what it does."""
+
+    def __init__(self, **actions):
+        super().__init__()
+        self.calls, self.actions = [], actions
+
+    def stage(self, name):
+        def run(context, *rest):
+            self.calls.append(name)
+            return self.actions.get(name, nothing)(context, *rest)
+
+        return run
+
+    def on_request(self, context):
+        return self.stage("on_request")(context)
+
+
+HOOK_ROWS = {
+    "a route of the application answers": ("GET /", {}),
+    "a route in 3 answers": ("GET /a/b/x", {}),
+    "its handler raises": ("GET /a/b/x", {"handler": fail}),
+    "its handler raises, error hook 2 sends": ("GET /a/b/x", {"handler": fail, "error2": lambda *_: "sent"}),
+    "its handler raises, error hook 3 raises": ("GET /a/b/x", {"handler": fail, "error3": fail}),
+    "before hook 2 answers, as by a redirect": ("GET /a/b/x", {"before2": lambda c: c.response.redirect("/login")}),
+    "before hook 2 raises": ("GET /a/b/x", {"before2": fail}),
+    "validation fails": ("GET /a/b/x", {}),
+    "a handler in 4 raises": ("GET /a/other", {"handler": fail}),
+    "no route has the path ``/a/nowhere``": ("GET /a/nowhere", {}),
+    "``/a/b/x`` has no route for the method": ("POST /a/b/x", {}),
+    "``on_request`` answers": ("GET /a/b/x", {"on_request": lambda c: c.response.code(403)}),
+    "``on_request`` raises": ("GET /a/b/x", {"on_request": fail}),
+}
+
+
+@pytest.mark.parametrize("row", table(chapter("Which hook runs for which route")), ids=lambda row: row[0])
+def test_row_of_which_hook_runs(row):
+    title, *expected = row
+    request, actions = HOOK_ROWS[title]
+    app, kinds = Traced(**actions), ("before", "error", "after")
+    outer, second = app.path("/a"), app.path("/a")
+    inner = outer.path("/b")
+    for number, scope in enumerate((app, outer, inner, second), 1):
+        for kind in kinds:
+            getattr(scope, kind)(app.stage(f"{kind}{number}"))
+    handler = Invalid if title == "validation fails" else app.stage("handler")
+    for scope, pattern in ((app, "/"), (inner, "/x"), (second, "/other")):
+        scope.get(pattern, handler)
+    client(app).request(*request.split())
+    ran = [" ".join(name[-1] for name in app.calls if name[:-1] == kind) or "none" for kind in kinds]
+    assert ran == expected
+
+
+@pytest.mark.parametrize(
+    ("guard", "status", "text"),
+    [
+        (lambda c: "closed", 200, "closed"),
+        (lambda c: c.response.text("closed").send() and None, 200, "closed"),
+        (lambda c: c.response.redirect("/login"), 303, "303 See Other"),
+        (lambda c: (c.response.redirect("/login"), None)[1], 303, "303 See Other"),
+        (lambda c: (c.response.code(403), None)[1], 403, ""),
+        (lambda c: c.response.json({"closed": True}), 200, '{"closed": true}'),
+        (lambda c: c.response.code(202), 202, ""),
+        (fail, 500, "500 Internal Server Error"),
+        (lambda c: c.response.header("X-Seen", "yes").cookie("seen", "yes"), 200, "secret"),
+        (lambda c: (c.response.code(202), None)[1], 202, "secret"),
+        (lambda c: (c.response.text("built"), None)[1], 200, "secret"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["before", "on_request", "executor"])
+def test_box_about_guards(kind, guard, status, text):
+    app = Traced(on_request=guard if kind == "on_request" else nothing)
+    if kind == "before":
+        app.before(guard)
+    app.get("/", *([guard] if kind == "executor" else []), lambda context: "secret")
+    response = client(app).get("/")
+    assert (response.status, response.text) == (status, text)
+
+
+# ---- README.rst: reference and limits --------------------------------------------------------------------------------
+
+
+def test_reference_names_everything_public():
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"``[^`]+``", README))))
+    instances, app = [], WebApp(secret_key=KEY)
+    app.get("/")(lambda context: instances.extend([context, context.request, context.response]))
+    client(app).get("/")
+    public = {name for thing in (*instances, app, Server, TestClient) for name in dir(thing) if name[0] != "_"}
+    assert public - words == set()
+
+
+def test_tables_for_flask_and_bottle_name_what_exists():
+    app, answered = WebApp(secret_key=KEY), []
+    app.post("/")(answered.append)
+    client(app).post("/", json={})
+    (context,) = answered
+    known = {"context": context, "app": app, **{name: getattr(webapp, name) for name in webapp.__all__}}
+    text = chapter("Coming from Flask or Bottle")
+    rows = table(text, 0) + table(text, 1)
+    assert len(rows) > 30
+    others = {"return", "resolve_status_code", "on_complete", "status_code", "x", "generate"}
+    for _, ours in rows:
+        for code in re.findall("``@?([^`]+)``", ours):
+            found = re.match(r"(?:raise |return )?([A-Za-z_]\w*)((?:\.\w+)*)", code)
+            if found[1] in known:
+                functools.reduce(getattr, found[2].split(".")[1:], known[found[1]])
+            else:
+                assert found[1] in others, code
+
+
+LIMIT_ROWS = {title: row for title, *row in table(chapter("Limits"))}
+UNITS = {"MiB": 2**20, "KiB": 2**10, "days": 86400, "s": 1, "bytes": 1}
+
+
+def limit(beginning):
+    """The number in the row of the table that begins so, in bytes or seconds."""
+    ((number, *unit),) = [row[0].split() for title, row in LIMIT_ROWS.items() if title.startswith(beginning)]
+    return int(number.replace(",", "")) * (UNITS[unit[0]] if unit else 1)
+
+
+def test_limits_of_the_readme_are_the_defaults():
+    parameters = {**inspect.signature(WebApp).parameters, **inspect.signature(Server).parameters}
+    named = {match[1]: limit(title) for title in LIMIT_ROWS if (match := re.match("``([a-z_]+)``", title))}
+    assert named == {name: parameters[name].default for name in named}
+    numbers = {name for name, parameter in parameters.items() if type(parameter.default) in (int, float)}
+    assert numbers - set(named) == {"port"}
+
+
+def test_limits_that_are_no_arguments_are_those_that_the_tests_of_the_file_try():
+    tried = (ROOT / "test_webapp.py").read_text(encoding="utf-8").partition("def limits_app")[2]
+    for row in ("request line", "the whole header"):
+        number = limit(row)
+        assert re.search(rf"^        \(({number}|2\*\*{number.bit_length() - 1}),", tried, re.MULTILINE), row
+
+
+# ---- recipes ---------------------------------------------------------------------------------------------------------
+
+RECIPES = (ROOT / "examples" / "recipes.rst").read_text(encoding="utf-8")
+FIRST_LINES = blocks(RECIPES[: RECIPES.index(".. contents::")], "python")
+TITLES = re.findall(r"^(How do I .+)\n-+\n", RECIPES, re.MULTILINE)
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """Run the recipe of a title in a folder with the files that recipes need, and return its names."""
+    files = {
+        "favicon.ico": "icon",
+        "dist/index.html": "<!DOCTYPE html>\n<title>Site</title>",
+        **dict.fromkeys(("dist/assets/app.js", "static/app.js"), 'console.log("hello");\n'),
+        **dict.fromkeys(("static/app.js.gz", "static/map.svg.gz"), "as if it were compressed"),
+        "static/.secret": "of the application",
+        "static/map.svg": "<svg/>",
+        "static/style.css": "p { margin: 0 }\n",
+    }
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(name, text):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(text.encode())
+
+    def run(title, as_shown=True, **given):
+        text = chapter(title, RECIPES)
+        for name, value in re.findall(r"^    \$ (\w+)=(\S+) python3 ", text, re.MULTILINE) if as_shown else ():
+            monkeypatch.setenv(name, value)
+        for template in blocks(text, "jinja"):
+            write(re.match(r"\{# (\S+) #\}", template)[1], template)
+        program = FIRST_LINES
+        for block in blocks(text, "python"):
+            name = re.match(r"# (\w+\.py)\n|", block)[1]
+            if name:
+                write(name, block)
+            program = [block] if name else [*program, block]  # app.py is the last of several files
+        return run_program(*program, __file__=str(tmp_path / "app.py"), **given)
+
+    for name, text in files.items():
+        write(name, text)
+    yield run
+    for name in ("books", "core", "staff"):
+        sys.modules.pop(name, None)
+
+
+UNIX = "How do I listen on a Unix socket, or on a socket of systemd?"
+START = "How do I do something at the start and at the end?"
+ANSWERING = [title for title in TITLES if "\n    $ curl " in chapter(title, RECIPES) and title not in (UNIX, START)]
+
+
+@pytest.mark.parametrize("title", ANSWERING)
+def test_recipe_answers_what_it_shows(title, recipe, tmp_path):
+    if "Jinja2" in title:
+        pytest.importorskip("jinja2", reason="webapp.py needs no templates, nor do its tests")
+    names = recipe(title)
+    app = names["application" if "app.py:application" in chapter(title, RECIPES) else "app"]
+    replay(chapter(title, RECIPES), client(app), tmp_path, whole_pages=False)
+
+
+TESTING = ["How do I test with a visitor who is logged in?", "How do I test an upload?"]
+
+
+@pytest.mark.parametrize("title", TESTING)
+def test_recipe_of_tests_passes(title, recipe):
+    tests = [test for name, test in recipe(title).items() if name.startswith("test_")]
+    assert tests
+    for test in tests:
+        test()
+
+
+def save_recipe(title, folder, more="", **replaced):
+    """Write the recipe to app.py, with other texts in place of some, and a route to ask for."""
+    program = "\n".join([*FIRST_LINES, *blocks(chapter(title, RECIPES), "python")])
+    route = '@app.get("/")\ndef index(context):\n    return "Hello"\n'
+    before, main, after = program.partition('\nif __name__ == "__main__":\n')
+    program = "".join([before, "\n", route, more, main, after]).replace("port=8000", "port=0")
+    for old, new in replaced.values():
+        assert program.count(old) == 1, old
+        program = program.replace(old, new)
+    (folder / "app.py").write_text(program, encoding="utf-8")
+
+
+@pytest.mark.skipif(WINDOWS, reason="there is no SIGTERM that a program could take")
+def test_recipe_start_and_end_run_around_the_server(tmp_path):
+    save_recipe(START, tmp_path)
+    with started(tmp_path) as (process, url):
+        assert process.stdout.readline() == "opening\n"
+        assert fetch(url) == b"Hello"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == "closing\n"
+
+
+def test_recipe_camera_sends_pictures_until_the_visitor_leaves(recipe):
+    closed = threading.Event()
+    camera = types.SimpleNamespace(capture=lambda: b"\xff\xd8 a picture", close=closed.set)
+    app = recipe("How do I stream a camera (MJPEG)?", Camera=lambda: camera)["app"]
+    with Server(app, quiet=True) as server:
+        with socket.create_connection((server.host, server.port), timeout=20) as sock:
+            sock.sendall(b"GET /camera HTTP/1.1\r\nHost: x\r\n\r\n")
+            received = b""
+            while received.count(b"--picture\r\nContent-Type: image/jpeg\r\nContent-Length: 12\r\n\r\n\xff\xd8") < 3:
+                received += sock.recv(4096)
+            assert b"Content-Type: multipart/x-mixed-replace; boundary=picture\r\n" in received
+            assert not closed.is_set()
+        assert closed.wait(20)
+
+
+@pytest.mark.parametrize("value", ["", "0"])
+def test_recipe_traceback_is_never_shown_in_production(value, recipe, monkeypatch):
+    monkeypatch.setenv("SHOW_TRACEBACKS", value)
+    app = recipe("How do I see the traceback in the browser while I develop?", as_shown=False)["app"]
+    assert client(app).get("/").text == "500 Internal Server Error"
+
+
+def test_recipe_protects_what_is_added_later_in_every_spelling(recipe):
+    app = recipe("How do I protect everything by default?")["app"]
+    app.static("/static", "static")
+    app.static("/private", "static")
+    app.mount("/old", validator(lambda environ, start_response: pytest.fail("not protected")))
+    with app.path("/new") as new:
+        new.any("/{rest:path}", lambda context: "secret")
+    browser = client(app)
+    for path in ("/account", "//account/", "/new/x", "/old/x", "/private/app.js", "/private", "/login/../account"):
+        assert browser.get(path).status in (401, 404), path
+    assert [browser.get(path).status for path in ("/account", "/new/x", "/old/x", "/private/app.js")] == [401] * 4
+    assert [browser.get(path).status for path in ("/login", "/static/app.js")] == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("basic", "bearer", "status"),
+    [
+        ("Basic YWRhOnNlY3JldA==", "Bearer 0123456789abcdef", 200),
+        ("basic YWRhOnNlY3JldA==", "bearer 0123456789abcdef", 200),
+        ("Basic YWRhOnNlY3JldA", "Bearer 0123456789abcde", 401),
+        ("Basic YWRhOndyb25n", "Basic 0123456789abcdef", 401),
+        ("Basic \xe9\xff", "Bearer \xe9\xff", 401),
+        ("Basic", "Bearer", 401),
+        ("", "", 401),
+    ],
+)
+def test_recipes_of_authentication_let_in_those_who_know_the_secret(basic, bearer, status, recipe):
+    app = recipe("How do I ask for a password (basic authentication)?")["app"]
+    assert client(app).get("/", headers={"Authorization": basic}).status == status
+    app = recipe("How do I check an API token (bearer authentication)?")["app"]
+    assert client(app).get("/api/notes", headers={"Authorization": bearer}).status == status
+
+
+def test_recipe_rate_limit_counts_by_address_and_remembers_no_more_than_it_says(recipe):
+    names, now = recipe("How do I limit the rate of requests?"), 1000.0
+    names["time"] = types.SimpleNamespace(monotonic=lambda: now)
+    names["REMEMBERED"] = 3
+    names["app"].get("/")(lambda context: "Hello")
+    browser = client(names["app"])
+
+    def ask_from(address):
+        response = browser.get("/", environ={"REMOTE_ADDR": address})
+        return response.status, response.headers.get("Retry-After")
+
+    assert [ask_from("10.0.0.1") for _ in range(5)] == [(200, None)] * 5
+    now += 20.5
+    assert [ask_from("10.0.0.1"), ask_from("10.0.0.2")] == [(429, "40"), (200, None)]
+    now += 39.5
+    assert [ask_from(f"10.0.0.{last}") for last in (1, *range(3, 50))] == [(200, None)] * 48
+    assert len(names["counts"]) == 3
+
+
+def test_recipe_database_connection_is_closed_after_each_request_that_opened_one(recipe):
+    names = recipe("How do I open a database connection for each request?")
+    sqlite3, connect, opened = names["sqlite3"], names["connect"], []
+
+    def connect_noting():
+        opened.append(connect())
+        return opened[-1]
+
+    names["connect"] = connect_noting
+    names["app"].get("/hello")(lambda context: "Hello")
+    browser = client(names["app"])
+    assert browser.post("/notes", form={"text": "buy tea"}).status == 201
+    assert browser.post("/notes", form={}).status == 400
+    assert browser.get("/notes").json == ["buy tea"]
+    assert browser.get("/hello").status == 200
+    assert len(opened) == 3
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
+
+
+def test_recipe_tests_with_a_database_pass(tmp_path):
+    program = blocks(chapter("How do I open a database connection for each request?", RECIPES), "python")
+    (tests,) = blocks(chapter("How do I test an application that has a database?", RECIPES), "python")
+    (tmp_path / "notes.py").write_text("\n".join([*FIRST_LINES, *program]), encoding="utf-8")
+    (tmp_path / "test_notes.py").write_text(tests, encoding="utf-8")
+    done = run_python(tmp_path, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "-p", "no:cacheprovider")
+    assert "2 passed" in done.stdout, done.stdout
+
+
+def test_recipe_job_tells_its_progress_and_that_it_failed(recipe, caplog):
+    names = recipe("How do I run a long job and show its progress?")
+    browser, going = client(names["app"]), threading.Event()
+
+    def wait_and_fail(progress):
+        progress["done"] = 1
+        assert going.wait(20)
+        return 1 / 0
+
+    good, names["work"] = names["work"], wait_and_fail
+    first = browser.post("/jobs").headers["Location"]
+    assert browser.get(first).json["state"] == "running"
+    names["work"] = good
+    second = browser.post("/jobs").headers["Location"]
+    going.set()
+    names["pool"].shutdown()
+    assert browser.get(first).json == {"state": "failed", "done": 1, "total": 3}
+    assert browser.get(second).json == {"state": "done", "done": 3, "total": 3}
+    assert "a job failed\nTraceback" in caplog.text and "ZeroDivisionError" in caplog.text
+
+
+WORKER = "How do I run a worker that starts and stops with the server?"
+WORKING = {
+    "work": ("...  # look for new mail", 'print("works", flush=True)'),
+    "often": ("stopping.wait(60)", "stopping.wait(0.01)"),
+    "end": ("    workers[0].join(5)\n", '    workers[0].join(5)\n    print("stopped", flush=True)\n'),
+}
+
+
+@pytest.mark.skipif(WINDOWS, reason="there is no SIGTERM that a program could take")
+def test_recipe_worker_starts_with_the_first_request_and_stops_with_the_server(tmp_path):
+    save_recipe(WORKER, tmp_path, **WORKING)
+    with started(tmp_path, "-m", "webapp", "--port", "0", "app.py") as (process, url):
+        assert fetch(url) == b"Hello"
+        assert process.stdout.readline() == "works\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read().endswith("stopped\n")
+
+
+FORKING = """
+import os, sys
+import app
+from webapp import TestClient
+for _ in range(2):
+    if os.fork() == 0:
+        assert [TestClient(app.app).get("/").text for _ in "12"] == ["Hello"] * 2
+        app.stopping.wait(0.1)
+        sys.exit()
+assert [os.wait()[1] for _ in range(2)] == [0, 0]
+assert not app.workers
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_recipe_worker_runs_in_each_process_of_a_server_that_forks(tmp_path):
+    save_recipe(WORKER, tmp_path, **WORKING)
+    done = run_python(tmp_path, "-c", FORKING)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("stopped") == 2 and done.stdout.count("works") >= 2
+
+
+def test_recipe_https_is_trusted_by_clients_that_have_the_certificate(recipe, tmp_path, monkeypatch):
+    title = "How do I use HTTPS for a device at home?"
+    (command,) = blocks(chapter(title, RECIPES), "console")
+    try:
+        subprocess.run(shlex.split(command.replace("\\\n", ""))[1:], cwd=tmp_path, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("no openssl here")
+    given = {}
+    monkeypatch.setattr(WebApp, "run", lambda app, **options: given.update(options))
+    app = recipe(title, __name__="__main__")["app"]
+    app.get("/")(lambda context: context.request.scheme)
+    assert (given["host"], given["port"]) == ("0.0.0.0", 8443)
+    trust = ssl.create_default_context(cafile=str(tmp_path / "home.pem"))
+    with Server(app, ssl_context=given["ssl_context"], quiet=True) as server:
+        with socket.create_connection((server.host, server.port), timeout=8) as plain:
+            with trust.wrap_socket(plain, server_hostname="raspberrypi.local") as secure:
+                secure.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert b"".join(iter(lambda: secure.recv(4096), b"")).endswith(b"\r\n\r\nhttps")
+
+
+def test_recipe_log_file_holds_requests_and_traces(tmp_path):
+    save_recipe("How do I log to a file?", tmp_path, '@app.get("/fail")\ndef fail(context):\n    1 / 0\n')
+    patterns = (
+        r" webapp\.access INFO 127\.0\.0\.1 GET / 200 5 ",
+        r" webapp\.access INFO 127\.0\.0\.1 GET /fail 500 ",
+        r" webapp ERROR .*\nTraceback \(most recent call last\):\n(?s:.*)ZeroDivisionError",
+    )
+    with started(tmp_path) as (_, url):
+        assert fetch(url) == b"Hello"
+        with pytest.raises(urllib.error.HTTPError) as failed:
+            fetch(f"{url}/fail")
+        failed.value.close()
+    log = (tmp_path / "app.log").read_text(encoding="utf-8")  # whole when the server has stopped
+    assert all(re.search(pattern, log) for pattern in patterns), log
+
+
+def test_recipe_units_of_systemd_are_such(tmp_path):
+    (service,) = blocks(chapter("How do I start it with the machine (systemd)?", RECIPES), "ini")
+    (sockets,) = blocks(chapter(UNIX, RECIPES), "ini")
+    (tmp_path / "hello.service").write_text(service.replace("/usr/bin/python3", sys.executable))
+    (tmp_path / "hello.socket").write_text(sockets)
+    command = ["systemd-analyze", "verify", "--man=no", tmp_path / "hello.service", tmp_path / "hello.socket"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except FileNotFoundError:
+        pytest.skip("no systemd here")
+    assert not [line for line in done.stderr.splitlines() if "hello." in line]
+
+
+NEEDS_UNIX_SOCKETS = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
+
+
+def ask_unix(place):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(8)
+        sock.connect(str(place))
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return b"".join(iter(lambda: sock.recv(4096), b""))
+
+
+@NEEDS_UNIX_SOCKETS
+def test_recipe_listens_on_a_unix_socket_and_again_where_an_old_one_lies(tmp_path):
+    save_recipe(UNIX, tmp_path)
+    for _ in range(2):
+        with started(tmp_path) as (_, place):
+            assert place == f"unix:{tmp_path / 'hello.sock'}"
+            assert ask_unix(tmp_path / "hello.sock").endswith(b"\r\n\r\nHello")
+
+
+def test_recipe_docker_starts_what_it_has_copied(project):
+    (lines,) = blocks(chapter("How do I run it in Docker?", RECIPES), "docker")
+    said = dict(line.split(" ", 1) for line in lines.strip().splitlines())
+    assert list(said) == ["FROM", "WORKDIR", "COPY", "USER", "EXPOSE", "CMD"]
+    assert said["COPY"].split() == ["webapp.py", "hello.py", "./"]
+    python, *arguments = json.loads(said["CMD"])
+    assert (python, arguments[arguments.index("--port") + 1]) == ("python", said["EXPOSE"])
+    arguments[arguments.index("--port") + 1] = "0"
+    with started(project, *arguments) as (_, url):
+        assert fetch(f"http://127.0.0.1:{url.rpartition(':')[2]}/hello/Docker") == b"Hello Docker"
+
+
+@pytest.mark.skipif(WINDOWS, reason="no mkdir here")
+def test_recipe_makes_a_pyz_that_serves(project):
+    program = (project / "hello.py").read_text(encoding="utf-8")
+    (project / "hello.py").write_text(program.replace("port=8000", "port=0"), encoding="utf-8")
+    *made, start = blocks(chapter("How do I make one file of it (.pyz)?", RECIPES), "console")[0].strip().splitlines()
+    for line in made:
+        run_command(line[2:])
+    assert start == "$ python3 hello.pyz"
+    (project / "elsewhere").mkdir()
+    (project / "hello.pyz").rename(project / "elsewhere" / "hello.pyz")
+    with started(project / "elsewhere", "-I", "hello.pyz") as (_, url):
+        assert fetch(f"{url}/hello/pyz") == b"Hello pyz"
+
+
+@pytest.mark.parametrize("path, status, text", [("/", "200 OK", b"Hello"), ("/no", "404 Not Found", b"404 Not Found")])
+def test_recipe_answers_as_a_cgi_script(path, status, text, tmp_path):
+    save_recipe("How do I run it as a CGI script?", tmp_path)
+    server = {"GATEWAY_INTERFACE": "CGI/1.1", "SERVER_NAME": "localhost", "SERVER_PORT": "80"}
+    server.update(SERVER_PROTOCOL="HTTP/1.1", SCRIPT_NAME="/cgi-bin/app.py", QUERY_STRING="", REQUEST_METHOD="GET")
+    done = run_python(tmp_path, "app.py", text=False, PATH_INFO=path, **server)
+    head, _, body = done.stdout.replace(b"\r\n", b"\n").partition(b"\n\n")
+    assert (done.stderr, body, f"Status: {status}" in head.decode().splitlines()) == (b"", text, True)
+
+
+def test_every_recipe_is_tested():
+    """A test names each recipe that shows no answer of curl."""
+    source = pathlib.Path(__file__).read_text(encoding="utf-8")
+    untested = [title for title in TITLES if title not in ANSWERING and f'"{title}"' not in source]
+    assert [title for title in untested if "PyInstaller" not in title] == []  # which has no code
