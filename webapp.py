@@ -4265,7 +4265,6 @@ class WebApp(Scope):
         With `reload`, restart when a module or template file changes. SystemExit with status 1 when `host` and `port`
         cannot be bound.
         """
-        self._seal()
         _run(self, host, port, quiet=quiet, reload=reload, **options)
 
     def _seal(self) -> None:
@@ -5694,6 +5693,7 @@ def _check_block(data: object) -> None:
 
 _PATIENCE = 0.01  # seconds that a leader may take for one answer
 _CAUTION = 0.1  # seconds for which the leader then hands all requests to others
+_MOST_ANSWERED = 16  # connections that are to be given back, beyond which only the leader answers more
 _TURN = 0.005  # seconds that a round of the leader has for each kind of work; the rest is for the next round
 
 
@@ -5872,7 +5872,8 @@ class _Crew:
                     self._since = _NEVER
                 else:
                     self._server._wake()
-            full = self._taken[_ANSWERS] >= self._limit
+            # Answers that the leader has not looked at yet take memory that nobody has counted.
+            full = self._taken[_ANSWERS] >= self._limit or len(self.answered) >= _MOST_ANSWERED and not led
             if full or self.ended or led != leading or now >= until or not self.waiting:
                 return None
             if led:
