@@ -5122,20 +5122,22 @@ class _Body(io.RawIOBase):
 # ---- a connection ----------------------------------------------------------------------------------------------------
 #
 # Who may touch a client's socket, and what happens next? A connection is always in one stage, and each stage has one
-# owner. Sockets never block. The leader is the one thread that waits for all clients at once; a thread that answers
-# owns its connection until it gives the connection back. The methods of `Server` are this table:
+# owner. The leader is the one thread that waits for all clients at once; a thread that answers owns its connection
+# until it gives the connection back. Sockets never block. Remember the table of stages below: it is the program, and
+# the methods of `Server` carry it out. There is one exception: any thread may shut a connection down, and its owner
+# learns it from the next operation on the socket. A first reading may skip `_sending`.
+
+# stage      owner   when readable            when writable       when time is up        next stage
 #
-#     stage      owner   when readable            when writable       when time is up        next stage
-#     SHAKING    leader  goes on with TLS         the same            closed                 IDLE
-#     IDLE       leader  a head begins            -                   closed                 HEAD, BODY, ANSWERING
-#     HEAD       leader  more of a head           -                   408                    BODY, ANSWERING
-#     BODY       leader  more of a body           -                   408 for who reads it   ANSWERING
-#     ANSWERING  thread  (waits for its own client, if it must)                              SENDING, or as SENDING
-#     SENDING    leader  -                        more of the answer  cut                    IDLE, LINGERING, CLOSED;
-#                                                                                            ANSWERING to close a file
-#     LINGERING  leader  bytes are thrown away    -                   closed                 CLOSED
+# SHAKING    leader  goes on with TLS         the same            closed                 IDLE
+# IDLE       leader  a head begins            -                   closed                 HEAD, BODY, ANSWERING
+# HEAD       leader  more of a head           -                   408                    BODY, ANSWERING
+# BODY       leader  more of a body           -                   408 for who reads it   ANSWERING
+# ANSWERING  thread  (waits for its own client, if it must)                              SENDING, or as SENDING
+# SENDING    leader  -                        more of the answer  cut                    IDLE, LINGERING, CLOSED;
+#                                                                                        ANSWERING to close a file
+# LINGERING  leader  bytes are thrown away    -                   closed                 CLOSED
 #
-# One exception: any thread may shut a connection down. Its owner learns it from the next operation on the socket.
 # LINGERING exists because a close with unread bytes would reset the connection and destroy the answer under way.
 
 _SHAKING, _IDLE, _HEAD, _BODY = "shaking", "idle", "head", "body"
@@ -5256,9 +5258,9 @@ def _sending(
 # ---- access lines ----------------------------------------------------------------------------------------------------
 #
 # How does a person at the terminal learn what the server does, without anybody waiting for the terminal? Threads put
-# facts into a bounded queue. One thread of the server makes records of them every 20 ms, and lines of those:
+# facts into a bounded queue. One thread of the server makes records of them every _PAUSE, and lines of those:
 #
-#     ("127.0.0.1", "GET", "/", 200, 512, 0.4, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
+#     ("127.0.0.1", "GET", "/", 200, 512, 0.4, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ..."
 #
 # A terminal, a pipe or a log handler may block or fail; then the queue fills, and what does not fit is dropped and
 # counted. Remember `_Clerk`. The lines are records of the logger webapp.access; a handler of ours writes them to the
@@ -5298,10 +5300,7 @@ class _AccessHandler(logging.Handler):
         self.lines.append(f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {self.format(record)}")
 
     def flush(self) -> None:
-        with contextlib.ExitStack() as held:
-            self.acquire()
-            held.callback(self.release)
-            lines, self.lines = self.lines, []
+        lines, self.lines = self.lines, []
         if lines:
             _say("\n".join(lines))
 
@@ -5682,7 +5681,7 @@ def _check_block(data: object) -> None:
 #
 # Which thread does what? One thread leads: it waits for all clients, and answers their requests itself, because to hand
 # a request to another thread costs as much as a quick answer. A watch looks after the leader: if one answer takes
-# longer than 10 ms, another thread leads on, and for the next 0.1 s the leader hands all requests to other threads.
+# longer than _PATIENCE, another thread leads on, and during _CAUTION the leader hands all requests to other threads.
 # So code of the application runs only where another thread can take over. Two numbers bound the threads:
 #
 #     _ANSWERS   the application works; `threads` of them
@@ -6079,7 +6078,6 @@ class Server:
 
     def start(self) -> None:
         """Serve in threads of its own. RuntimeError if they cannot be started; everything is closed then."""
-        _mind_forks()
         _servers.add(self)
         try:
             self.clerk.thread.start()
@@ -6467,8 +6465,8 @@ class Server:
         """Wait until the client takes more of its answer."""
         if connection.stage == _ANSWERING:
             self._enter(connection, _SENDING, run.patience.left)
-            self._hold(connection, run.block)
             connection.awaited = _WRITE
+            self._hold(connection, run.block)
         elif moved:
             self._hold(connection, run.block)
         run.patience.left = connection.deadline - self._now
@@ -6519,10 +6517,12 @@ class Server:
             return
         self._select(connection, 0)
         self._let_go(connection)
-        if connection.run is not None and connection.run.result is not None:
+        if connection.run is not None:
             connection.lost = True
-            self._hand_over(connection)
-            return
+            if connection.run.result is not None:
+                self._hand_over(connection)
+                return
+            connection.run.note_access()
         if connection.body is not None:
             self._collected -= connection.body.counted
         del self._stages[connection.stage][connection]
@@ -6643,17 +6643,15 @@ class Server:
 _servers: set[Server] = set()  # those of this process that run
 
 
-@functools.cache
-def _mind_forks() -> None:
-    """Have the servers end in a child process: their threads are not there, and their sockets are the parent's."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_forget_servers)
-
-
 def _forget_servers() -> None:
+    """Have the servers end in a child process: their threads are not there, and their sockets are the parent's."""
     for server in _servers:
         server.forget()
     _servers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_servers)
 
 
 def _check_number(name: str, value: float, whole: bool = False) -> float:
@@ -6829,7 +6827,7 @@ def _supervise() -> int:
             if status != _RELOAD:
                 _say("webapp: waiting for a file to change")
                 # A file that is new elsewhere is a module that this process has imported meanwhile.
-                while not (changed := [path for path in _changed(files) if path in files or _is_ours(path)]):
+                while not (changed := [p for p in _changed(files) if p in files or p.startswith(_folder())]):
                     time.sleep(_POLL)
                 _settle(changed)
     except KeyboardInterrupt:
@@ -6907,7 +6905,7 @@ def _watch(server: Server, changed: threading.Event) -> None:
 
 def _settle(changed: Sequence[str]) -> None:
     """Say what has changed, and wait until it is complete: editors write in steps, and a checkout file by file."""
-    name = _printable(min(changed).removeprefix(os.path.join(_folder(), "")))
+    name = _printable(min(changed).removeprefix(_folder()))
     _say(f"webapp: {name} has changed" + (f", and {len(changed) - 1} more" if len(changed) > 1 else ""))
     files: dict[str, float] = {}
     while _changed(files):
@@ -6921,14 +6919,10 @@ def _changed(before: Mapping[str, float]) -> list[str]:
     return [path for path in {**before, **now} if before.get(path) != now.get(path)]
 
 
-def _is_ours(path: str) -> bool:
-    return path.startswith(os.path.join(_folder(), ""))
-
-
 @functools.cache
 def _folder() -> str:
-    """Return the working directory as it was at first: a handler may change it."""
-    return os.getcwd()
+    """Return the working directory as it was at first, with a slash: a handler may change it."""
+    return os.path.join(os.getcwd(), "")
 
 
 def _modification_times() -> dict[str, float]:
@@ -6989,10 +6983,8 @@ def _route_table(app: Any) -> str:
     app._seal()
     rows: list[tuple[str, ...]] = [("METHOD", "PATTERN", "HANDLERS", "BLOCK", "BEFORE", "ERROR", "AFTER")]
     for route in app.routes():
-        hooks = [
-            ", ".join(map(_name, kind)) or "-" for kind in (route._hooks.before, route._hooks.error, route._hooks.after)
-        ]
-        handlers = ", ".join(map(_name, route.handlers))
+        kinds = route.handlers, route._hooks.before, route._hooks.error, route._hooks.after
+        handlers, *hooks = [", ".join(map(_name, kind)) or "-" for kind in kinds]
         rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *hooks))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
