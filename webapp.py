@@ -5478,6 +5478,8 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             _untraced(connection.refusal)
         self.over = True
         self._known.clear()  # their frames refer to this object
+        if connection.output is None:
+            self.block = b""
         if connection.output is None or connection.output.__class__ is bytes or not hasattr(self.result, "close"):
             self.end()
 
