@@ -1741,9 +1741,9 @@ def test_header_of_a_part_that_does_not_end_is_refused_as_soon_as_it_is_too_long
 
 
 def test_boundary_that_occurs_again_and_again_without_being_one_is_a_400_also_in_front_of_the_form():
-    preamble = b"\r\n--frontierx" * 2**12 + b"\r\n"
+    preamble = b"\r\n--frontierx" * (2**16 - 9) + b"\r\n"
     assert parse(preamble + FORM) == PARSED
-    assert parse(preamble + form(field("name=f; filename=x", "\r\n--frontierx"))) == 400
+    assert parse(preamble + form(field("name=f; filename=x", "\r\n--frontierx" * 10))) == 400
 
 
 def test_whole_body_is_read():
@@ -2995,7 +2995,7 @@ WORST = {
         "one long fraction": lambda: filled(b"9", b"0."), "one long exponent": lambda: filled(b"9", b"1e-"),
         "escaped surrogates": lambda: filled(b"\\ud83d\\ude00", b'"', b'"'),
         "a text that widens at its end": lambda: filled(b"x", b'"', EMOJI + b'"'),
-        "brackets 400": lambda: b"[" * MOST_VALUES, "too many brackets 413": lambda: b"[" * MEBIBYTE,
+        "brackets 400": lambda: b"[" * (MOST_VALUES - 1), "too many brackets 413": lambda: b"[" * MEBIBYTE,
         "too many members 413": lambda: filled(b'{"":'), "too many texts 413": lambda: filled(b'"",', b"[", b"0]"),
     },
     URLENCODED: {
@@ -3014,8 +3014,8 @@ WORST = {
         "escaped quotes": lambda: parts(b'\\"', b'; filename="'),
         "escapes": lambda: parts(b"%41", b"; filename*=utf-8''"),
         "control characters": lambda: parts(b"\1", b"; filename="),
-        "lines like a boundary 400": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
-        "lines like the last boundary 400": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
+        "lines like a boundary": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
+        "lines like the last boundary": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
         "too many lines like a boundary 400": lambda: file_of(b"\r\n--xy"),
         "a preamble of such lines 400": lambda: filled(b"\r\n--xy", size=16 * MEBIBYTE),
         "beginnings of a boundary": lambda: file_of(b"\r\n--"), "line ends": lambda: file_of(b"\r\n"),
@@ -4904,29 +4904,24 @@ def test_file_from_the_future_was_modified_now_and_one_from_before_1970_then(a_f
 
 
 @WITH_AND_WITHOUT_WRAPPER
-@pytest.mark.parametrize("change", ["grows", pytest.param("goes", marks=pytest.mark.skipif(WINDOWS, reason="in use"))])
-def test_file_that_grows_or_goes_while_it_is_sent_arrives_as_it_was_promised(a_file, environ, change):
-    _, _, body = begin_file(a_file, **environ)
-    if change == "goes":
-        a_file.unlink()
-    else:
-        a_file.write_bytes(CONTENT * 2)
-    assert b"".join(body) == CONTENT
-    body.close()
-
-
-@WITH_AND_WITHOUT_WRAPPER
-def test_file_that_shrinks_while_it_is_sent_breaks_off_instead_of_looking_complete(a_file, environ):
+@pytest.mark.parametrize("change", ["grows", "shrinks", "goes"])
+def test_file_that_changes_while_it_is_sent_arrives_as_promised_or_breaks_off(a_file, environ, change):
+    if WINDOWS and change == "goes":
+        pytest.skip("a file that is open cannot go")
     a_file.write_bytes(CONTENT * 1024)
     app, headers, body = begin_file(a_file, **environ)
     received = [next(body)]
-    assert (is_open(a_file), app.seen) == (True, [])
-    os.truncate(a_file, 300_000)
-    with pytest.raises(OSError):
+    assert (headers["Content-Length"], is_open(a_file), app.seen) == (str(2**20), True, [])
+    if change == "goes":
+        a_file.unlink()
+    else:
+        os.truncate(a_file, 300_000 if change == "shrinks" else 2**21)
+    with pytest.raises(OSError) if change == "shrinks" else contextlib.nullcontext():
         received.extend(body)
     body.close()
-    assert len(b"".join(received)) < int(headers["Content-Length"]) == 2**20
-    assert (is_open(a_file), app.seen) == (False, ["on_complete"])
+    whole = b"".join(received)
+    assert len(whole) < 2**20 if change == "shrinks" else whole == CONTENT * 1024
+    assert app.seen == ["on_complete"] and (change == "goes" or not is_open(a_file))
 
 
 def test_file_of_a_gibibyte_is_sent_in_small_pieces_and_closed_when_the_client_goes_away(a_file):
@@ -5568,8 +5563,8 @@ def test_links_and_redirects_of_a_mounted_application_stay_on_their_host(site):
 def test_url_of_a_request_is_that_of_the_path_that_was_matched():
     inner, seen = WebApp(), []
     inner.get("/{rest:path}")(lambda context: seen.append(context.request.url) or "seen")
-    same = ["/m/a%2Fb", "/m/a%2Fb/", "/m//a%2Fb/c?d=%2f", "/m/a%2Fb%20%C3%BC%25%22A", "/m/a/b?c=%2F"]
-    other = {"/m/a%2fb": "/m/a%2Fb", "//m//a%2Fb": "/m//a%2Fb", "/m/a%2Fb%41": "/m/a%2FbA", "/m/%2F%2": "/m/%2F%252"}
+    same = ["/m/a%2Fb", "/m/a%2Fb/", "/m//a%2Fb/c?d=%2f", "/m/a%2Fb%20%C3%BC%25%22A", "/m/a/b?c=%2F", "//m//a%2Fb"]
+    other = {"/m/a%2fb": "/m/a%2Fb", "/m/a%2Fb%41": "/m/a%2FbA", "/m/%2F%2": "/m/%2F%252"}
     for target, url in {**dict(zip(same, same)), **other}.items():
         path, _, query = target.partition("?")
         for way in WAYS[:3]:
@@ -5689,14 +5684,11 @@ def url_of(pattern, params, script_name=""):
 
 
 LINKS = [
-    ("/", {}, "/"),
-    ("/a/b/", {}, "/a/b"),
-    ("/a b/é", {}, "/a%20b/%C3%A9"),
+    ("/a b/é/", {}, "/a%20b/%C3%A9"),
     ("/u/{id:int}", {"id": "12"}, "/u/12"),
     ("/u/{name}", {"name": "a/b c?d#é%"}, "/u/a%2Fb%20c%3Fd%23%C3%A9%25"),
     ("/u/{name}", {"name": 7}, "/u/7"),
     ("/f/{rest:path}", {"rest": "a/b c/d"}, "/f/a/b%20c/d"),
-    ("/u/{a}/{b}", {"b": "2", "a": "1"}, "/u/1/2"),
     ("/s", {"q": "a b&c", "page": 2}, "/s?q=a+b%26c&page=2"),
     ("/s", {"tag": ["x", "y"]}, "/s?tag=x&tag=y"),
     ("/u/{name}", {"name": "x", "q": "é"}, "/u/x?q=%C3%A9"),
@@ -5710,18 +5702,12 @@ def test_url_writes_the_path_of_a_handler_and_further_parameters_as_query(patter
     assert url_of(pattern, params, "/app é".encode().decode("latin-1")) == "/app%20%C3%A9" + url
 
 
-@pytest.mark.parametrize(
-    "pattern, values",
-    [
-        ("/u/{p:int}", ["x", 10**18, "１", "1\n", 1.0]),
-        ("/u/{p}", ["", ".", "..", "\ud800"]),
-        ("/f/{p:path}", ["", "/a", "a/../b"]),
-    ],
-)
-def test_url_refuses_a_value_that_its_route_would_not_match(pattern, values):
-    for value in values:
-        with pytest.raises(ValueError):
-            url_of(pattern, {"p": value})
+def test_url_refuses_a_value_that_its_route_would_not_match():
+    refused = {"int": ["x", 10**18, "１", "1\n", 1.0], "name": ["", ".", "..", "\ud800"], "path": ["", "/a", "a/../b"]}
+    for kind, values in refused.items():
+        for value in values:
+            with pytest.raises(ValueError):
+                url_of("/u/{p}" if kind == "name" else f"/u/{{p:{kind}}}", {"p": value})
 
 
 def test_url_takes_the_route_of_its_handler_and_of_the_parameters_it_was_given():
@@ -5810,23 +5796,24 @@ def read_with(browser, cookie, name="session"):
     return browser.get("/read", headers={"Cookie": f"{name}={cookie}"}).json
 
 
-def test_session_is_kept_in_a_cookie_between_requests():
-    browser = counter()
-    assert browser.get("/read").json == {}
-    line = browser.get("/count").headers["Set-Cookie"]
-    assert line.startswith("session=")
-    assert {"Path=/", "HttpOnly", "SameSite=Lax", f"Max-Age={14 * 86400}"} <= set(line.split("; "))
-    browser.get("/count")
-    assert browser.get("/read").json == {"n": 2}
-    assert counter().get("/read").json == {}
-
-
-def test_cookie_of_a_session_has_the_name_and_age_that_were_asked_for_and_is_secure_over_https():
-    browser = counter(session_cookie="mine", session_max_age=60)
-    line = browser.get("https://localhost/count").headers["Set-Cookie"]
-    assert line.startswith("mine=")
-    assert {"Secure", "Max-Age=60"} <= set(line.split("; "))
-    assert browser.get("/read").json == {"n": 1}
+@pytest.mark.parametrize(
+    "options, site, attributes",
+    [
+        ({}, "", {"Max-Age=1209600"}),
+        ({"session_cookie": "mine", "session_max_age": 60}, "https://localhost", {"Secure", "Max-Age=60"}),
+    ],
+)
+def test_session_is_kept_in_a_cookie_between_requests_until_it_is_emptied(options, site, attributes):
+    browser = counter(**options)
+    assert "Set-Cookie" not in browser.get("/clear").headers
+    for n in range(3):
+        assert browser.get("/read").json == ({"n": n} if n else {})
+        cookie, *found = browser.get(site + "/count").headers["Set-Cookie"].split("; ")
+        assert cookie.startswith(options.get("session_cookie", "session") + "=")
+        assert set(found) == {"Path=/", "HttpOnly", "SameSite=Lax", *attributes}
+    assert counter(**options).get("/read").json == {}
+    assert "Max-Age=0" in browser.get("/clear").headers["Set-Cookie"].split("; ")
+    assert browser.cookies == {}
 
 
 @pytest.mark.parametrize("path", ["/read", "/count", "/clear"])
@@ -5853,14 +5840,6 @@ def test_session_is_saved_only_when_it_was_changed():
         changed = ["Set-Cookie" in browser.get(path).headers for path in paths]
         assert changed == [False, False, False, False, True, True]
     assert browser.get("/read").text == "{'list': [1, 2, 1, 2]}"
-
-
-def test_emptied_session_deletes_its_cookie():
-    browser = counter()
-    assert "Set-Cookie" not in browser.get("/clear").headers
-    browser.get("/count")
-    assert "Max-Age=0" in browser.get("/clear").headers["Set-Cookie"].split("; ")
-    assert browser.cookies == {}
 
 
 def test_every_change_of_a_sessions_cookie_makes_the_session_empty():
@@ -5940,31 +5919,22 @@ def test_without_a_key_a_session_is_a_runtime_error():
         answer(lambda context: context.session, raise_errors=True)
 
 
-@pytest.mark.parametrize(
-    "words, key",
-    [
-        *((r"secret_key.*token_hex\(\)", key) for key in ("", b"", [""], [KEY, ""], "k", b"\xff", "short")),
-        *((r"secret_key.*token_hex\(\)", key) for key in ([KEY, b"short"], " " * 32, "é\n")),
-        *(("secret_key", key) for key in ([], [5], [KEY, None])),
-    ],
-)
-def test_key_that_cannot_be_a_secret_is_a_value_error_that_says_how_to_make_one(words, key):
-    with pytest.raises(ValueError, match=words):
-        WebApp(secret_key=key)
+NO_SECRETS = ["", b"", [""], [KEY, ""], "k", b"\xff", "short", [KEY, b"short"], " " * 32, "é\n"]
+WEAK_SECRETS = ["sesame", b"15 bytes of key", "k" * 32]
+GOOD_SECRETS = [KEY, "16 bytes of key.", secrets.token_hex(), secrets.token_bytes(), secrets.token_urlsafe(16)]
 
 
-@pytest.mark.parametrize(
-    ("key", "warned"),
-    [("sesame", True), (b"15 bytes of key", True), ("k" * 32, True), (KEY, False), ("16 bytes of key.", False)]
-    + [(key, False) for key in (secrets.token_hex(), secrets.token_bytes(), secrets.token_urlsafe(16))],
-)
-def test_key_that_may_be_guessed_is_taken_with_a_warning_that_does_not_show_it(key, warned):
-    with Log() as log:
-        WebApp(secret_key=["the one that is good", key])
-    assert log.levels() == ["WARNING"] * warned
-    for record in log.records:
-        assert "token_hex()" in record.getMessage() and re.search(HERE, record.getMessage())
-        assert str(key) not in record.getMessage()
+def test_key_that_is_no_secret_is_refused_and_one_that_may_be_guessed_gets_a_warning_that_does_not_show_it():
+    for words, keys in ((r"secret_key.*token_hex\(\)", NO_SECRETS), ("secret_key", ([], [5], [KEY, None]))):
+        for key in keys:
+            with pytest.raises(ValueError, match=words):
+                WebApp(secret_key=key)
+    for key in WEAK_SECRETS + GOOD_SECRETS:
+        with Log() as log:
+            WebApp(secret_key=["the one that is good", key])
+        assert (key, log.levels()) == (key, ["WARNING"] * (key in WEAK_SECRETS))
+        for message in (record.getMessage() for record in log.records):
+            assert "token_hex()" in message and re.search(HERE, message) and str(key) not in message
 
 
 @given(
@@ -6123,16 +6093,12 @@ PARTS = [
     (None, {"f": ("", b"")}, ["f", b"", ""]),
     (None, {"f": ('日"\r\n%22', b"")}, ["f", b"", "日%22%0D%0A%22"]),
     (None, {"f": [b"1", ("b", b"2")]}, ["f", b"1", "f"], ["f", b"2", "b"]),
+    (None, {"f": types.SimpleNamespace(name="/a/open.bin", read=lambda: b"1")}, ["f", b"1", "open.bin"]),
     (None, [("f", b"1"), ("f", io.BytesIO(b"2"))], ["f", b"1", "f"], ["f", b"2", "f"]),
     ({"a": ["1", 2], 'q"': "é\n"}, {}, ["a", b"1"], ["a", b"2"], ["q%22", "é\n".encode()]),
     ({"a": ("1", b"\xff")}, {"f": ("n", io.BytesIO(b"x"))}, ["a", b"1"], ["a", b"\xff"], ["f", b"x", "n"]),
     (None, {}),
 ]
-
-
-def test_open_file_is_sent_with_the_last_part_of_its_name(a_file):
-    with a_file.open("rb") as file:
-        assert b'; filename="some.bin"' in sent("POST", "/", files={"f": file})[1]
 
 
 @pytest.mark.parametrize("form, files, expected", [(form, files, expected) for form, files, *expected in PARTS])
@@ -6210,21 +6176,16 @@ def failing(*errors):
 
 
 def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close():
-    first = ZeroDivisionError("first")
+    first, answered = ZeroDivisionError("first"), failing_app(KeyError())
+    answered.error(lambda context, *_: context.response.text("answered"))
     app = failing(first, KeyError("second"))
-    apps = [app, failing(), app]
+    apps = [app, failing(), answered]
     browser = client(lambda environ, start_response: apps.pop(0)(environ, start_response), raise_errors=True)
     with pytest.raises(ZeroDivisionError) as raised:
         browser.get("/")
     assert raised.value is first and app.closed == 1
-    assert browser.get("/").text == "sorry"  # the next request starts anew
+    assert [browser.get("/").text for _ in range(2)] == ["sorry", "answered"]  # each request starts anew
     assert client(app).get("/").text == "sorry"  # as in production
-
-
-def test_with_raise_errors_an_answered_error_is_an_ordinary_response():
-    app = failing_app(ZeroDivisionError())
-    app.error(lambda context, *_: context.response.text("answered"))
-    assert client(app, raise_errors=True).get("/").text == "answered"
 
 
 # ---- test client: cookies --------------------------------------------------------------------------------------------
@@ -7470,8 +7431,9 @@ def answers_beside(server, stall, count=10):
 
 
 TRAILERS = post("/sized", CHUNKED, body=b"0\r\n" + b"a: b\r\n" * 9000)
+ONE_BYTE_CHUNKS = post("/sized", CHUNKED, body=b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n")
 GREEDY = {
-    "one-byte chunks": lambda server: ask(server, post("/sized", CHUNKED, body=b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n")),
+    "one-byte chunks": lambda server: ask(server, ONE_BYTE_CHUNKS),
     "trailers on new connections": lambda server: Connection(server, TRAILERS).__exit__(),
     "slow answers": lambda server: ask(server, get("/sleep")),
     "large answers": lambda server: ask(server, get("/large")),
@@ -8359,7 +8321,7 @@ def test_reload_of_a_program_that_fails_at_first_waits_for_a_change_of_its_files
 def test_an_application_that_can_answer_nothing_says_so_at_the_start(tmp_path, route, said, run):
     end = "\nif __name__ == '__main__':\n    app.run(port=0)\n"
     write_program(tmp_path / "bare.py", f"from webapp import WebApp\napp = WebApp()\n{route}{end}")
-    process = start(*([] if run else ["bare", "--port", "0"]), cwd=tmp_path, command=("bare.py",) if run else ("-m", "webapp"))
+    process = start(cwd=tmp_path, command=("bare.py",) if run else ("-m", "webapp", "bare", "--port", "0"))
     assert said in process.stderr.readline()
     if route:
         assert process.wait(30) == 1

@@ -74,6 +74,7 @@ import io
 import itertools
 import json
 import logging
+import math
 import os
 import re
 import selectors
@@ -91,7 +92,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
 from types import GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Optional, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast, overload
 from wsgiref.handlers import SimpleHandler
 from wsgiref.util import FileWrapper
 
@@ -207,17 +208,18 @@ def _explain(error: Exception, what: str) -> None:
 #     _http_date(0)                                    "Thu, 01 Jan 1970 00:00:00 GMT"
 #
 # Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for a value that would
-# break the response apart. Nothing here knows of a request or a response. Read beside it: RFC 9110 sections 5.6, 12.5.1
-# and, for cookies, RFC 6265bis section 4.1. A first reading may skip the cookies.
+# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1, and RFC 6265bis section 4.1 for cookies,
+# which a first reading may skip.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
 # PEP 3333 admits latin-1 without controls, so no tab either.
 _NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
-_AUTHORITY = re.compile(
+# A Host field: the name or address of a host, and perhaps a port (RFC 3986 section 3.2).
+_is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
-)
+).fullmatch
 # Proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
 _ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
@@ -242,8 +244,7 @@ def _check_header(name: str, value: str) -> tuple[str, str]:
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
     name = _check_header_name(name)
-    # Nearly every value is plain ASCII, and str knows that without the expression.
-    if not (value.isascii() and value.isprintable()) and _NOT_IN_VALUE.search(value):
+    if _NOT_IN_VALUE.search(value):
         raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
     value = str.strip(value, " ")
     if name.lower() == "content-length" and not (value.isascii() and value.isdigit()):
@@ -251,22 +252,14 @@ def _check_header(name: str, value: str) -> tuple[str, str]:
     return name, value
 
 
-def _check_content_type(value: str) -> str:
-    return _check_header("Content-Type", value)[1]
-
-
 def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if name.lower() not in names]
-
-
-def _is_authority(text: str) -> bool:
-    """Tell whether a Host field may be so: the name or address of a host, and perhaps a port (RFC 3986 section 3.2)."""
-    return _AUTHORITY.fullmatch(text) is not None
 
 
 # The inside of a quoted string (RFC 9110 section 5.6.4). A string that is never closed reaches to the end of the text.
 # No two branches of these expressions begin alike, so a search is linear.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
+_ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
 # A piece of a list between commas.
 _ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)
 # A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string.
@@ -281,14 +274,12 @@ def _parameters(value: str, *, strict: bool = True) -> list[tuple[str, str, bool
     A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
     because browsers do not escape the backslashes of a path (`C:\dir\file`).
     """
-    escape = ("\\", "") if strict else ('\\"', '"')
-    found = []
-    for name, quoted, plain in _PARAMETER.findall(value):
-        if name:
-            if "\\" in quoted:  # between pairs of backslashes no backslash is escaped itself
-                quoted = "\\".join(piece.replace(*escape) for piece in quoted.split("\\\\"))
-            found.append((name.lower(), quoted or plain.strip(), not plain))
-    return found
+    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
+    return [
+        (name.lower(), "".join(escape.split(quoted)) or plain.strip(), not plain)
+        for name, quoted, plain in _PARAMETER.findall(value)
+        if name
+    ]
 
 
 def _media_type(value: str) -> str:
@@ -297,12 +288,8 @@ def _media_type(value: str) -> str:
 
 
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
-    """Split a header value into its main part and its parameters, as `_media_type` and `_parameters` read them.
-
-    The first of two parameters of one name wins; a part that cannot be understood is skipped.
-    """
-    parameters = _parameters(value, strict=strict) if ";" in value else []
-    return _media_type(value), {name: text for name, text, _ in reversed(parameters)}
+    """Split a header value into its main part and its parameters; the first of two parameters of one name wins."""
+    return _media_type(value), {name: text for name, text, _ in reversed(_parameters(value, strict=strict))}
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -337,8 +324,6 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
     return best[2]
 
 
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # An IMF-fixdate has a year of four digits, so it can tell these times.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
 
@@ -348,11 +333,10 @@ def _http_date(seconds: float) -> str:
 
     A time before the year 1 or after 9999 becomes the nearest second within them.
     """
-    # Not with strftime's names, which follow the locale, nor with time.gmtime, which ends in 2038 on some systems.
     whole = int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1)
-    then = datetime(1970, 1, 1) + timedelta(seconds=whole)
-    day = f"{_DAYS[then.weekday()]}, {then.day:02} {_MONTHS[then.month - 1]} {then.year:04}"
-    return f"{day} {then.hour:02}:{then.minute:02}:{then.second:02} GMT"
+    then = datetime(1970, 1, 1) + timedelta(seconds=whole)  # time.gmtime ends in 2038 on some systems
+    weekday, month, day, clock, year = then.ctime().split()  # English in every locale, unlike strftime's names
+    return f"{weekday}, {day:0>2} {month} {year} {clock} GMT"
 
 
 def _parse_http_date(value: str) -> float | None:
@@ -366,19 +350,17 @@ def _parse_http_date(value: str) -> float | None:
         return None
 
 
-# Browsers would cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7) without a word, so they
-# are refused.
+# Browsers silently cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7), so they are refused.
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
 _LONGEST_COOKIE = 4096  # bytes of name and value
 _LONGEST_ATTRIBUTE = 1024
+_SECURE_NAMES = ("__secure-", "__host-", "__http-")  # a cookie with such a name is kept only if it is Secure
 _DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
-_YEAR_2000 = 946_684_800  # a time stamp
 
 
 def _write_cookie(
     name: str,
     value: str,
-    *,
     secure: bool,
     max_age: int | None = None,
     expires: float | datetime | None = None,
@@ -389,7 +371,9 @@ def _write_cookie(
     partitioned: bool = False,
 ) -> str:
     """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
-    if samesite is not None and samesite not in ("Strict", "Lax", "None"):
+    if not _TOKEN.fullmatch(name):
+        raise ValueError(f"a cookie's name is a token, not {name!r}")
+    if samesite not in (None, "Strict", "Lax", "None"):
         raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
     if not secure and (samesite == "None" or partitioned):
         raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
@@ -399,9 +383,18 @@ def _write_cookie(
         raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
     if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
         raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    try:
+        max_age = None if max_age is None else int(max_age)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
+    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
+        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
+    pair = f"{name}={_cookie_text(value)}"
+    if len(pair) > _LONGEST_COOKIE + 1:
+        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
     attributes = (
-        _cookie_pair(name, value),
-        max_age is not None and f"Max-Age={_seconds(max_age)}",
+        pair,
+        max_age is not None and f"Max-Age={max_age}",
         expires is not None and f"Expires={_http_date(_time_stamp(expires))}",
         domain and f"Domain={domain}",
         path and f"Path={path}",
@@ -420,26 +413,11 @@ def _cookie_text(text: str) -> str:
     return text.encode().decode("latin-1")
 
 
-def _cookie_pair(name: str, value: str) -> str:
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"a cookie's name is a token, not {name!r}")
-    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
-    pair = f"{name}={_cookie_text(value)}"
-    if len(pair) > _LONGEST_COOKIE + 1:
-        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
-    return pair
-
-
-def _needs_secure(name: str) -> bool:
-    return name.lower().startswith(("__secure-", "__host-", "__http-"))
-
-
 def _check_prefix(
     name: str, *, secure: bool, httponly: bool = True, path: str = "/", domain: str | None = None
 ) -> None:
     """Raise ValueError for a cookie that does not keep the promise of its name (RFC 6265bis section 4.1.3)."""
-    if not secure and _needs_secure(name):
+    if not secure and name.lower().startswith(_SECURE_NAMES):
         raise ValueError(
             f"cookie {name!r}: its name needs secure=True, or https; "
             "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
@@ -450,20 +428,13 @@ def _check_prefix(
         raise ValueError(f"cookie {name!r}: its name needs httponly=True")
 
 
-def _seconds(max_age: Any) -> int:
-    try:
-        return int(max_age)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
-
-
 def _time_stamp(moment: float | datetime) -> float:
     """Return the time stamp of `expires`; a datetime that names no zone is local time.
 
     ValueError for a number of seconds from now: browsers would delete the cookie, because they read 1970.
     """
     if isinstance(moment, (int, float)):
-        if 0 < moment < _YEAR_2000:
+        if 0 < moment < 946_684_800:  # the year 2000
             raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
         return moment
     if not hasattr(moment, "timestamp"):
@@ -488,31 +459,22 @@ def _cookie_key(name: str, domain: str | None, path: str) -> str:
 #     HttpException(499).phrase                        "Client Error"
 #
 # Phrases are those of RFC 9110 (section 15), or of IANA's registry for the codes of other documents. http.HTTPStatus
-# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning.
+# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning. A code
+# that nobody registered has the name of its class.
 
-_PHRASES = {int(status): status.phrase for status in HTTPStatus if status != 418}
-_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
-_PHRASES.update({422: "Unprocessable Content"})
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
-
-
-def _reason(status: int) -> str:
-    """Return the reason phrase of `status`; for a code that nobody registered, the name of its class."""
-    return _PHRASES.get(status) or _CLASSES[status // 100]
-
-
+_PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
+_PHRASES.update((int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418)
+_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
+_PHRASES[422] = "Unprocessable Content"
 # Also the body of the default error response in its text form.
-_STATUS_LINES = {status: f"{status} {_reason(status)}" for status in range(200, 600)}
+_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
 
 
 def _check_status(status: object) -> int:
     """Return `status` as a plain int if a response may have it, else raise ValueError."""
-    if type(status) is int and 200 <= status <= 599:
-        return status
-    if isinstance(status, int) and not isinstance(status, bool):
-        number = int.__add__(status, 0)  # of an HTTPStatus, a plain int
-        if 200 <= number <= 599:
-            return number
+    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
+        return int(status)  # of an HTTPStatus
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
 
@@ -545,16 +507,10 @@ class HttpException(Exception):
 
         For a status that nobody registered, it is the name of its class, as in the default answer.
         """
-        return _reason(self.status_code)
+        return _PHRASES[self.status_code]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.status_code}, {self.message!r})"
-
-
-def _untraced(error: HttpException) -> HttpException:
-    """Let go of the frames that an exception has come from, so that what one of them holds can keep it; return it."""
-    error.__traceback__ = error.__context__ = error.__cause__ = None
-    return error
 
 
 class NotFoundException(HttpException):
@@ -605,7 +561,7 @@ class CodeException(Exception):
 # `Fields` also serves headers and cookies: a missing value is a 400. Nothing here knows of WSGI: the parsers take text
 # or a function that reads. For any input they raise nothing but HttpException with a 4xx (503 if the disk is full),
 # and they need linear time. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first
-# reading may skip the charsets and `_Spool`.
+# reading may skip the charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -652,9 +608,9 @@ class Fields(Mapping[str, _T]):
 
     def __getitem__(self, name: str) -> _T:
         values = self._find(name)
-        if values:
-            return values[0]
-        raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
+        if not values:
+            raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
+        return values[0]
 
     @overload
     def get(self, name: str) -> _T | None: ...
@@ -711,9 +667,6 @@ class Fields(Mapping[str, _T]):
                 words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
             raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and bool(self._find(name))
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
@@ -731,23 +684,20 @@ class Fields(Mapping[str, _T]):
 class _Headers(Fields[str]):
     """The header fields of a response, by name in any case. A missing one is an ordinary KeyError."""
 
-    __slots__ = ("_names",)  # in small letters, to the first spelling of each
+    __slots__ = ("_spelling",)  # the first one of each name, by the name in small letters
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        pairs = list(pairs)
-        super().__init__(((name.lower(), value) for name, value in pairs), noun="header")
-        self._names = {name.lower(): name for name, _ in reversed(pairs)}
+        self._spelling: dict[str, str] = {}
+        super().__init__((self._spelling.setdefault(name.lower(), name), value) for name, value in pairs)
+        self._noun = "header"
 
     def _find(self, name: str) -> Sequence[str]:
-        return self._values.get(name.lower(), ())
+        return self._values.get(self._spelling.get(name.lower(), ""), ())
 
     def __getitem__(self, name: str) -> str:
-        if name in self:
-            return self._find(name)[0]
+        if values := self._find(name):
+            return values[0]
         raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (self._names[key] for key in self._values)
 
 
 class _Given(dict[str, Any]):
@@ -778,18 +728,12 @@ _CHARACTERS = {digits: chr(int(digits, 16)) for digits in map("".join, itertools
 
 def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
+    if "%" not in text:
+        return text
     # Not urllib.parse.unquote_to_bytes, which takes too much memory and time for a form of nothing but percent signs.
     pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
     pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
     return "".join(pieces)
-
-
-def _unquote_field(text: str) -> str:
-    """Decode percent escapes and then UTF-8 in text of one byte per character; HttpException 400 if it is no UTF-8."""
-    try:
-        return _wsgi_text(_unescape_percent(text) if "%" in text else text)
-    except UnicodeError:
-        raise HttpException(400, "Text in the request is not UTF-8") from None
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
@@ -802,11 +746,14 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     if len(pieces) > max_fields:
         raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
     fields: Fields[str] = Fields()
-    for piece in pieces:
-        name, _, value = piece.partition("=")
-        if "%" in piece or not piece.isascii():
-            name, value = _unquote_field(name), _unquote_field(value)
-        fields._values.setdefault(name, []).append(value)
+    try:
+        for piece in pieces:
+            name, _, value = piece.partition("=")
+            if "%" in piece or not piece.isascii():
+                name, value = _wsgi_text(_unescape_percent(name)), _wsgi_text(_unescape_percent(value))
+            fields._values.setdefault(name, []).append(value)
+    except UnicodeError:
+        raise HttpException(400, "Text in the request is not UTF-8") from None
     return fields
 
 
@@ -863,85 +810,47 @@ class UploadedFile:
                 self.file.seek(position)
 
 
-class _Spool:
-    """Bytes in the order in which they came: in memory up to `limit`, then all of them in a temporary file.
-
-        add(data)    append bytes
-        size         the number of bytes so far
-        in_memory    the same while they are in memory, else 0
-        file()       a binary file of all bytes, at its start; nothing is added then
-        close()      let go of the bytes, and delete the temporary file
-
-    add() and file() raise HttpException 503 if the disk is full. Not a tempfile.SpooledTemporaryFile: before Python
-    3.11 neither zipfile nor io can read one.
-    """
-
-    __slots__ = ("_file", "in_memory", "limit", "size")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.size = self.in_memory = 0
-        self._file: BinaryIO = io.BytesIO()
-
-    def add(self, data: bytes) -> None:
-        """Append bytes."""
-        self.size += len(data)
-        with _needing_disk():
-            if self.size > self.limit and isinstance(self._file, io.BytesIO):
-                import tempfile
-
-                so_far, self._file = self._file, cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-                self._file.write(so_far.getbuffer())
-            self._file.write(data)
-        self.in_memory = self.size if isinstance(self._file, io.BytesIO) else 0
-
-    def file(self) -> BinaryIO:
-        """Return a binary file of all bytes, at its start."""
-        with _needing_disk():
-            self._file.seek(0)  # writes the rest of its buffer
-        return self._file
-
-    def close(self) -> None:
-        """Let go of the bytes, and delete the temporary file if there is one."""
-        with contextlib.suppress(OSError):  # of bytes for which the disk has no room
-            self._file.close()
-
-
-@contextlib.contextmanager
-def _needing_disk() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise HttpException(503, f"an upload cannot be kept: {error}") from error
-
-
-# A larger file goes to disk.
-_SPOOL_SIZE = 256 * 2**10
-# As much as servers grant a single header field; real headers of parts take 200 bytes.
-_MAX_PART_HEADER = 8 * 2**10
-# For each part that may come: a thousand headers of 8 KiB would take seconds.
-_MEAN_PART_HEADER = 2**10
-# Nobody chooses a boundary that a file repeats so often, and each occurrence costs time.
-_MAX_LOOKALIKES = 2**12
+_SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
+_MAX_PART_HEADER = 8 * 2**10  # as much as servers grant a single header field; real headers of parts take 200 bytes
+_MEAN_PART_HEADER = 2**10  # for each part that may come, because a thousand headers of 8 KiB would take seconds
+_MAX_LOOKALIKES = 2**16  # each one costs time, and nobody chooses a boundary that a file repeats so often
 _READ_SIZE = 512 * 2**10
 
 
-def _join(pieces: Iterable[bytes], limit: int) -> bytes | None:
-    """Return all pieces as one, None if they have more than `limit` bytes."""
+def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
+    """Return a file of all pieces, at its start, and its size; raise OSError if the disk is full."""
+    # Not a tempfile.SpooledTemporaryFile: before Python 3.11 neither zipfile nor io can read one.
+    file: BinaryIO = io.BytesIO()
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > _SPOOL_SIZE and isinstance(file, io.BytesIO):
+            import tempfile
+
+            disk = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
+            so_far, file = file, temporary_files.enter_context(disk)
+            file.write(so_far.getbuffer())
+        file.write(piece)
+    file.seek(0)  # writes the rest of its buffer
+    return file, size
+
+
+def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
+    """Return all pieces as one; HttpException 413 if they have more than `limit` bytes."""
     joined = []
     for piece in pieces:
         limit -= len(piece)
         if limit < 0:
-            return None
+            raise HttpException(413, too_long)
         joined.append(piece)
     return b"".join(joined)
 
 
-# RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
-_BOUNDARY = re.compile(rb"[ -~]{1,70}")
-# A boundary is followed by two hyphens in the last delimiter, else by the end of the line after some padding.
+_BOUNDARY = re.compile(rb"[ -~]{1,70}")  # RFC 2046, 5.1.1 allows fewer characters, but not all clients care
+_Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it goes on
+_BLANK_LINE = b"\r\n\r\n", re.compile(b"")
+# Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
-_LONGEST_DELIMITER_END = 72
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
 # A NUL may stand in a file name only, where it is removed.
 _PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
@@ -955,7 +864,7 @@ class _PartReader:
     __slots__ = (
         "at_end",  # whether the last delimiter was passed
         "buffer",  # bytes that were read last
-        "delimiter",  # CR LF, two hyphens and the boundary: the mark at which a content ends
+        "delimiter",  # the mark at which the preamble and each content end
         "lookalikes",  # the number of further delimiters that may turn out to be part of a content
         "position",  # where in the buffer the next header or content begins
         "read",  # gives the next bytes of the body
@@ -965,77 +874,40 @@ class _PartReader:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
-        self.delimiter = b"\r\n--" + boundary
+        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
+        self.lookalikes = _MAX_LOOKALIKES
         self.buffer = b"\r\n"  # the first delimiter may lack its own
         self.position = 0
         self.at_end = False
-        self.lookalikes = _MAX_LOOKALIKES
 
-    def skip_preamble(self) -> None:
-        """Step over the first delimiter; HttpException 400 if there is text but no delimiter except the last one."""
-        blank = True
-        for piece in self.content():  # to its end
-            blank = blank and not piece.strip()
-        if self.at_end and not blank:
-            # Not an empty form: a first delimiter was mistyped, and a part would be lost.
-            raise HttpException(400, "multipart/form-data without a first delimiter")
+    def before(self, mark: _Mark) -> Iterator[bytes]:
+        """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
+        longest = len(mark[0]) + 72
+        while not (found := self.find(*mark)):
+            # The end of the buffer may be the beginning of a mark.
+            start, end = self.position, max(self.position, len(self.buffer) - longest)
+            yield self.buffer[start:end]
+            more = self.read(_READ_SIZE)
+            if not more:
+                raise HttpException(400, "multipart/form-data without its last delimiter")
+            kept = max(end - 2, 0)
+            self.buffer, self.position = self.buffer[kept:] + more, end - kept
+        yield self.buffer[self.position : found.start() - len(mark[0])]
+        self.position = found.end()
+        self.at_end = found[0] == b"--"
 
-    def header(self) -> bytes:
-        """Return the lines of a part's header."""
-        lines = _join(self.before(b"\r\n\r\n"), _MAX_PART_HEADER)
-        if lines is None:
-            raise HttpException(413, f"The header of a part has more than {_MAX_PART_HEADER:,} bytes")
-        # If the content is missing, the second CR LF is that of a delimiter.
-        self.position -= 2
-        if not self.delimiter_end():
-            self.position += 2
-        return lines
-
-    def content(self) -> Iterator[bytes]:
-        """Yield the content of a part in pieces, and step over the delimiter."""
-        while True:
-            yield from self.before(self.delimiter)
-            self.position -= len(self.delimiter)
-            end = self.delimiter_end()
-            if end:
-                self.position = end.end()
-                self.at_end = end[0] == b"--"
-                return
+    def find(self, begin: bytes, rest: re.Pattern[bytes]) -> re.Match[bytes] | None:
+        """Return the rest of the next mark in the buffer, None if there is none."""
+        # If a header has no content behind it, the second CR LF of its end is that of the delimiter.
+        end = max(self.position - 2, 0)
+        while (start := self.buffer.find(begin, end)) >= 0:
+            end = start + len(begin)
+            if found := rest.match(self.buffer, end):
+                return found
             self.lookalikes -= 1
             if self.lookalikes < 0:
                 raise HttpException(400, "The boundary of the form occurs too often in its parts")
-            self.position += len(self.delimiter)
-            yield self.delimiter
-
-    def before(self, mark: bytes) -> Iterator[bytes]:
-        """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
-        while (end := self.buffer.find(mark, self.position)) < 0:
-            # The end of the buffer may be the beginning of a mark.
-            start, self.position = self.position, max(self.position, len(self.buffer) - len(mark) + 1)
-            yield self.buffer[start : self.position]
-            if not self.read_more():
-                raise HttpException(400, "multipart/form-data without its last delimiter")
-        yield self.buffer[self.position : end]
-        self.position = end + len(mark)
-
-    def delimiter_end(self) -> re.Match[bytes] | None:
-        """Return the end of the delimiter at the position, None if no delimiter stands there."""
-        after = self.position + len(self.delimiter)
-        if len(self.buffer) < after + _LONGEST_DELIMITER_END:
-            self.read_more()
-            after = self.position + len(self.delimiter)
-        if self.buffer.startswith(self.delimiter, self.position):
-            return _DELIMITER_END.match(self.buffer, after)
         return None
-
-    def read_more(self) -> bool:
-        """Add one large piece to the rest of the buffer, however small the pieces are that come in."""
-        pieces, missing = [self.buffer[self.position :]], _READ_SIZE
-        while missing > 0 and (piece := self.read(missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-        self.buffer, self.position = b"".join(pieces), 0
-        return len(pieces) > 1
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
@@ -1055,8 +927,7 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
     name, filename = _form_text(disposition, "name"), _form_text(disposition, "filename")
     if name is None:
         raise HttpException(400, "A part of the form has no name")
-    if filename is not None:
-        # Old browsers send the whole path.
+    if filename is not None:  # old browsers send the whole path
         filename = _CONTROLS.sub("", filename).replace("\\", "/").rpartition("/")[2]
     return name, filename, content_type, parameters.get("charset", "")
 
@@ -1088,35 +959,35 @@ def _parse_multipart(
     fields: list[tuple[str, str]] = []
     files: list[tuple[str, UploadedFile]] = []
     form_charset = "utf-8"
+    too_long = f"is too long for the {max_form_memory:,} bytes of all fields (max_form_memory)"
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
-    with contextlib.ExitStack() as temporary_files:
-        parts.skip_preamble()
-        while not parts.at_end:
-            if len(fields) + len(files) == max_fields:
-                raise HttpException(413, f"More than {max_fields:,} parts in the form (max_fields)")
-            header = parts.header()
-            header_bytes -= len(header)
-            if header_bytes < 0:
-                raise HttpException(413, "The headers of all parts together are too long")
-            name, filename, content_type, charset = _describe_part(header)
-            if filename is None:
-                data = _join(parts.content(), form_memory - len(name))
-                if data is None:
-                    limit = f"the {max_form_memory:,} bytes of all fields (max_form_memory)"
-                    raise HttpException(413, f"Field {name!r:.80} is too long for {limit}")
+    try:
+        with contextlib.ExitStack() as temporary_files:
+            preamble = [bool(piece.strip()) for piece in parts.before(parts.delimiter)]
+            if parts.at_end and any(preamble):
+                # Not an empty form: a first delimiter was mistyped, and a part would be lost.
+                raise HttpException(400, "multipart/form-data without a first delimiter")
+            while not parts.at_end:
+                if len(fields) + len(files) == max_fields:
+                    raise HttpException(413, f"More than {max_fields:,} parts in the form (max_fields)")
+                limit = min(_MAX_PART_HEADER, header_bytes)
+                header = _join(parts.before(_BLANK_LINE), limit, "The headers of one part or all parts are too long")
+                header_bytes -= len(header)
+                name, filename, content_type, charset = _describe_part(header)
+                content = parts.before(parts.delimiter)
+                if filename is not None:
+                    files.append((name, UploadedFile(filename, content_type, *_spool(content, temporary_files))))
+                    continue
+                data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
                 form_memory -= len(name) + len(data)
                 fields.append((name, _decode(data, charset or form_charset)))
                 if name == "_charset_":  # RFC 7578, 4.6
                     form_charset = fields[-1][1]
-            else:
-                spool = _Spool(_SPOOL_SIZE)
-                temporary_files.callback(spool.close)
-                for piece in parts.content():
-                    spool.add(piece)
-                files.append((name, UploadedFile(filename, content_type, spool.file(), spool.size)))
-        while read(_READ_SIZE):
-            pass  # the epilogue means nothing, but it counts for the limits that `read` watches
-        temporary_files.pop_all()  # closed only if the body turned out to be broken
+            while read(_READ_SIZE):
+                pass  # the epilogue means nothing, but it counts for the limits that `read` watches
+            temporary_files.pop_all()  # closed only if the body turned out to be broken
+    except OSError as error:
+        raise HttpException(503, f"an upload cannot be kept: {error}") from error
     return fields, files
 
 
@@ -1129,8 +1000,7 @@ def _parse_multipart(
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
 # Limits of our own keep a body from costing much: a document that fits them can always be encoded again. A failure to
-# write names the member: document["user"]["joined"]. Content types are not looked at here. A first reading may skip how
-# values are counted.
+# write names the member: document["user"]["joined"]. A first reading may skip how values are counted.
 
 # Each number, string, array... of a document takes up to 230 bytes of memory, and the collector looks at it more than
 # once. A program that takes larger bodies than usual (max_form_memory) takes more values too.
@@ -1140,41 +1010,26 @@ _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends 
 _MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
 
 
-_INFINITY = float("inf")
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _parse_int(digits: str) -> int:
     if len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
         raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
     return int(digits)
 
 
-def _parse_float(digits: str) -> float:
-    value = float(digits)
-    if not -_INFINITY < value < _INFINITY:
-        raise ValueError("a number too large for a float")
+def _parse_float(text: str) -> float:
+    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and what a float cannot hold."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:40]} is not a finite number")
     return value
 
 
 # A short document cannot hold a long integer, so nothing is called for each integer in it.
 _DECODER, _LONG_DECODER = (
-    json.JSONDecoder(parse_constant=_refuse_constant, parse_int=convert, parse_float=_parse_float)
+    json.JSONDecoder(parse_constant=_parse_float, parse_int=convert, parse_float=_parse_float)
     for convert in (int, _parse_int)
 )
-_JSON_TEXT = re.compile(rf'"{_QUOTED}"?', re.DOTALL)
-
-
-def _count_values(text: str) -> int:
-    """Return the number of values in a JSON document (names of members are none), without making any of them."""
-    plain = _JSON_TEXT.sub('"', text)  # because a text may hold commas and brackets
-    for space in " \t\r\n":
-        plain = plain.replace(space, "")
-    empty = plain.count("[]") + plain.count("{}")
-    return 1 + sum(map(plain.count, ",[{")) - empty  # each value but the first follows one of these
+# A text, which may hold commas and brackets, or an array or object without members.
+_JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
 def _deeper_than(document: object, limit: int) -> bool:
@@ -1195,9 +1050,10 @@ def _parse_json(body: bytes, max_values: int) -> Any:
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
-        many = len(text) > max_values and brackets + text.count(",") >= max_values  # commas within texts too
-        if many and _count_values(text) > max_values:
-            raise HttpException(413, f"a JSON document of more than {max_values:,} values")
+        if brackets + text.count(",") >= max_values:  # perhaps they stand within texts
+            plain = _JSON_LEAF.sub("0", text)
+            if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
+                raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
@@ -1253,17 +1109,16 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    outer: list[object] = []  # a document may hold itself
+    outer: list[object] = []
+    # A document may hold itself.
     while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
         outer.append(document)
-        if not isinstance(document, (dict, list, tuple)):
-            try:
-                document = _as_json_value(document)
-            except Exception:
-                break
-        if isinstance(document, (list, tuple)):
-            document = dict(enumerate(document))
-        for key, member in document.items() if isinstance(document, dict) else ():
+        try:
+            plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
+            members = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
+        except Exception:
+            break
+        for key, member in members:
             try:
                 write(member)
             except Exception:
@@ -1320,31 +1175,26 @@ class Markup(str):
         return f"{type(self).__name__}({super().__repr__()})"
 
     def __add__(self, other: Any) -> Markup:
-        if not (isinstance(other, str) or _is_html(other)):
-            return NotImplemented
-        return type(self)(super().__add__(self.escape(other)))
+        joins = isinstance(other, str) or _is_html(other)
+        return type(self)(super().__add__(self.escape(other))) if joins else NotImplemented
 
     def __radd__(self, other: Any) -> Markup:
-        if not (isinstance(other, str) or _is_html(other)):
-            return NotImplemented
-        return self.escape(other) + self
+        return self.escape(other) + self if isinstance(other, str) or _is_html(other) else NotImplemented
 
     def __mod__(self, values: Any) -> Markup:
-        if isinstance(values, tuple):
-            values = tuple(map(_PercentValue, values))
-        elif hasattr(type(values), "__getitem__") and not isinstance(values, str):
-            values = _PercentValue(values)  # a mapping
+        if hasattr(values, "keys"):
+            values = _PercentValue(values)
         else:
-            values = (_PercentValue(values),)
+            values = tuple(map(_PercentValue, values if isinstance(values, tuple) else (values,)))
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
         """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
-        return type(self)(_format_html(self, args, kwargs))
+        return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
         """Format as `format(**mapping)` does, without a copy of the mapping."""
-        return type(self)(_format_html(self, (), mapping))
+        return type(self)(_HtmlFormatter().vformat(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
@@ -1361,27 +1211,20 @@ class Markup(str):
 
 _TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
 
-# The methods of str whose result is made of the text itself; some put an argument into it, the one at that position.
-_ESCAPED_ARGUMENT = dict.fromkeys(
-    "__getitem__ __mul__ __rmul__ capitalize casefold expandtabs lower lstrip partition removeprefix removesuffix "
-    "rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill".split()
-)
-_ESCAPED_ARGUMENT.update(center=1, ljust=1, replace=1, rjust=1)
+
+def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a method of str whose result is made of the text: the text that it puts in is escaped, its result Markup."""
+    if method.__name__ in ("center", "ljust", "replace", "rjust") and len(args) > 1:
+        args = (args[0], self.escape(args[1]), *args[2:])
+    made = method(self, *args, **kwargs)
+    return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
 
 
-def _keeping_markup(name: str, escaped: int | None) -> Callable[..., Any]:
-    method = getattr(str, name)
-
-    @functools.wraps(method)
-    def keeping(self: Markup, *args: Any, **kwargs: Any) -> Any:
-        made = method(self, *(self.escape(a) if i == escaped else a for i, a in enumerate(args)), **kwargs)
-        return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
-
-    return keeping
-
-
-for _method, _escaped in _ESCAPED_ARGUMENT.items():
-    setattr(Markup, _method, _keeping_markup(_method, _escaped))
+for _method in (
+    "__getitem__ __mul__ __rmul__ capitalize casefold center expandtabs ljust lower lstrip partition removeprefix "
+    "removesuffix replace rjust rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill"
+).split():
+    setattr(Markup, _method, partialmethod(_keep, getattr(str, _method)))
 
 
 class _PercentValue:
@@ -1408,60 +1251,23 @@ class _PercentValue:
         return float(self._value)
 
 
-def _escape(text: str) -> str:
-    """Return plain text as HTML, with the character references that markupsafe writes."""
-    text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace('"', "&#34;").replace("'", "&#39;")
-
-
-def _is_template_string(value: object) -> bool:
-    # By name, as nothing but Python 3.14 (PEP 750) has the module, and only a program that uses it imports it.
-    return type(value).__module__ == "string.templatelib" and type(value).__name__ == "Template"
-
-
 def _is_html(value: object) -> bool:
-    return hasattr(value, "__html__") or _is_template_string(value)
+    # A template string (PEP 750) is known by name, because Python has the module since 3.14.
+    kind = type(value)
+    return hasattr(value, "__html__") or (kind.__module__, kind.__name__) == ("string.templatelib", "Template")
 
 
 def _as_html(value: Any) -> str:
     """Return a value as HTML: HTML as it is, the text of anything else escaped."""
     if hasattr(value, "__html__"):
         return cast(str, value.__html__())
-    if _is_template_string(value):
+    if _is_html(value):
         return "".join(part if isinstance(part, str) else _interpolated(part) for part in value)
-    return _escape(str(value))
+    text = str.replace(str(value), "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&#34;").replace("'", "&#39;")  # the references that markupsafe writes
 
 
-def _formatted(value: Any, format_spec: str) -> str:
-    """Return `format(value, format_spec)` as HTML."""
-    if hasattr(value, "__html_format__"):
-        value = value.__html_format__(format_spec)
-    elif not _is_html(value):
-        value = format(value, format_spec)
-    elif format_spec:
-        raise ValueError(f"{type(value).__name__} takes no format {format_spec!r}, because it has no __html_format__")
-    return _as_html(value)
-
-
-_CONVERSIONS: dict[str, Callable[[object], str]] = {"a": ascii, "r": repr, "s": str}
-
-
-def _interpolated(part: Any) -> str:
-    """Return an interpolation of a template string as HTML."""
-    value = _CONVERSIONS[part.conversion](part.value) if part.conversion else part.value
-    try:
-        return _formatted(value, part.format_spec) if part.format_spec else _joined(value)
-    except Exception as error:
-        _explain(error, f"the value for {{{part.expression}}}")
-        raise
-
-
-def _joined(value: Any) -> str:
-    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
-    listed = isinstance(value, Iterable) and getattr(type(value), "__str__", None) is object.__str__
-    if not listed or isinstance(value, Mapping) or _is_html(value):
-        return _formatted(value, "")
-    return "".join(map(_joined, value))
+_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
 class _MissingValue(KeyError, IndexError):
@@ -1471,52 +1277,60 @@ class _MissingValue(KeyError, IndexError):
 
 
 class _HtmlFormatter(string.Formatter):
-    """Formats one template as str.format does, and makes HTML of each field."""
+    """Formats one template as str.format does, and makes HTML of each field. A failure says which field it was."""
 
     field = ""  # that was looked up last; "" before the first one
+
+    def vformat(self, format_string: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        try:
+            return super().vformat(format_string, args, kwargs)
+        except Exception as error:
+            name = re.split(r"[.[]", self.field)[0]
+            given = [*map(str, range(len(args))), *kwargs]
+            if type(error) in (IndexError, KeyError) and name not in given:
+                known = ", ".join(given) or "nothing"
+                raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+            _explain(error, f"the value for {{{self.field}}}" if self.field else _BRACES)
+            raise
+
+    def parse(self, format_string: str) -> Iterable[Any]:
+        return list(super().parse(format_string))  # a broken template fails here, before its first field
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.field = field_name
         return super().get_field(field_name, args, kwargs)
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if "&" in format_spec:  # a field within it, as in {price:{width}}, was escaped on its way here
-            format_spec = html.unescape(format_spec)
-        return _formatted(value, format_spec)
+        if hasattr(value, "__html_format__"):
+            # A field within the format, as in {price:{width}}, was escaped on its way here.
+            value = value.__html_format__(html.unescape(format_spec))
+        elif not _is_html(value):
+            value = format(value, html.unescape(format_spec))
+        elif format_spec:
+            raise ValueError(f"{_name(type(value))} takes no format {format_spec!r}, because it has no __html_format__")
+        return _as_html(value)
 
 
-_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
-
-
-def _format_html(template: str, args: Sequence[Any], values: Mapping[str, Any], *, all_ignored: str = "") -> str:
-    """Return a template with its fields filled in as HTML; a failure says which field it was.
-
-    ValueError with the text `all_ignored`, if it is given, for a template without any field.
-    """
+def _interpolated(part: Any) -> str:
+    """Return an interpolation of a template string as HTML."""
     formatter = _HtmlFormatter()
+    value = formatter.convert_field(part.value, part.conversion)
     try:
-        text = formatter.vformat(template, args, values)
+        return formatter.format_field(value, part.format_spec) if part.format_spec else _joined(value)
     except Exception as error:
-        field = formatter.field
-        given = [str(name) for name in (*range(len(args)), *(values if isinstance(values, Mapping) else ()))]
-        name = re.split(r"[.[]", field)[0]
-        if type(error) in (IndexError, KeyError) and name not in given:
-            known = ", ".join(given) or "nothing"
-            raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
-        try:
-            list(formatter.parse(template))
-        except ValueError:
-            _explain(error, _BRACES)
-        else:
-            _explain(error, f"the value for {{{field}}}")
+        _explain(error, f"the value for {{{part.expression}}}")
         raise
-    if all_ignored and not formatter.field:
-        raise ValueError(all_ignored)
-    return text
 
 
-# A page consists of more than this.
-_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
+def _joined(value: Any) -> str:
+    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
+    listed = isinstance(value, Iterable) and type(value).__str__ is object.__str__
+    if not listed or isinstance(value, Mapping) or _is_html(value):
+        return _HtmlFormatter().format_field(value, "")
+    return "".join(map(_joined, value))
+
+
+_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")  # a page is more than this
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
@@ -1530,10 +1344,14 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
         )
     if not values:
         return template
-    names = ", ".join(values)
-    example = f"{{{next(iter(values))}}}"
-    told = f"html() would ignore its values ({names}): the template has no field such as {example}"
-    return _format_html(template, (), values, all_ignored=f"{told}, and {{{{ stands for a single brace")
+    formatter = _HtmlFormatter()
+    page = formatter.vformat(template, (), values)
+    if not formatter.field:
+        raise ValueError(
+            f"html() would ignore its values ({', '.join(values)}): the template has no field such as "
+            f"{{{next(iter(values))}}}, and {{{{ stands for a single brace"
+        )
+    return page
 
 
 # ---- the request -----------------------------------------------------------------------------------------------------
@@ -1555,21 +1373,7 @@ _PIECE = 65536  # bytes that are read or sent at a time
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
-_ENCODED_SLASH = re.compile("%2[Ff]")
 _quote = urllib.parse.quote
-
-
-def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
-    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8.
-
-    A server decodes PATH_INFO, so a %2F in it looks like a separator. The segments come from the raw target if the
-    server tells it and it belongs to this path.
-    """
-    if target is not None and "%2" in target:
-        raw = _raw_path(environ, path, target)
-        if raw is not None:
-            return [_wsgi_text(_unescape_percent(segment)) for segment in raw.split("/") if segment]
-    return _named_segments(_wsgi_text(path))
 
 
 def _named_segments(path: str) -> list[str]:
@@ -1581,61 +1385,60 @@ def _as_path(segments: Iterable[str]) -> str:
     return "".join("/" + segment for segment in segments)
 
 
-def _raw_path(environ: _Environ, path: str, target: str) -> str | None:
-    """Return the part of the raw target that became PATH_INFO, None if the target belongs to another path.
+def _path_segments(environ: _Environ) -> list[str]:
+    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8."""
+    raw = _raw_path(environ)
+    if raw is None:
+        return _named_segments(_wsgi_text(environ.get("PATH_INFO", "")))
+    above = len(_named_segments(environ.get("SCRIPT_NAME", "")))
+    return [_wsgi_text(_unescape_percent(segment)) for segment in _named_segments(raw)[above:]]
 
-    Empty segments need not agree, because some servers drop them.
+
+def _raw_path(environ: _Environ) -> str | None:
+    """Return the path of the raw target: SCRIPT_NAME and PATH_INFO as sent, with each %2F that is no separator.
+
+    None if it has no %2F, if the server does not tell the target, and if the target belongs to another path. Empty
+    segments need not agree, because some servers drop them.
     """
-    raw = target.partition("?")[0].encode("latin-1", "replace").decode("latin-1")
+    raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
+    if "%2" not in raw:
+        return None
     if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
         raw = "/" + raw.partition("//")[2].partition("/")[2]
-    for name in _named_segments(environ.get("SCRIPT_NAME", "")):
-        head, slash, tail = raw.lstrip("/").partition("/")
-        if _unescape_percent(head) != name:
-            return None
-        raw = slash + tail
+    names = [_unescape_percent(segment) for segment in _named_segments(raw)]
+    above = _named_segments(environ.get("SCRIPT_NAME", ""))
+    below = names[len(above) :]
     # Servers decode the whole path, or leave %2F as it is (cheroot).
-    whole, partly = _unescape_percent(raw), "%2F".join(map(_unescape_percent, _ENCODED_SLASH.split(raw)))
-    return raw if _named_segments(path) in map(_named_segments, (whole, partly)) else None
+    readings = (_named_segments("/".join(below)), [name.replace("/", "%2F") for name in below])
+    agrees = names[: len(above)] == above and _named_segments(environ.get("PATH_INFO", "")) in readings
+    return raw if agrees else None
 
 
-def _utf8_or_latin1(text: str) -> str:
-    try:
-        return _wsgi_text(text)
-    except UnicodeError:
-        return text
+class _once(Generic[_T]):
+    """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
 
+    A body can be read only once, so a second look at a broken body must get the same failure. functools.cached_property
+    keeps no failure. Before Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
+    """
 
-if TYPE_CHECKING:
-    from functools import cached_property as _once
-else:
+    def __init__(self, compute: Callable[[Any], _T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
 
-    class _once:
-        """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
-
-        A body can be read only once, so whoever reads a broken body again must get the same failure.
-        functools.cached_property keeps no failure. Before Python 3.12 it also holds a lock while it computes, so one
-        slow upload would stop all others.
-        """
-
-        def __init__(self, compute):
-            self._compute = compute
-            self._name = compute.__name__
-            self.__doc__ = compute.__doc__
-
-        def __get__(self, request, owner):
-            if request is None:
-                return self
-            failure = request._failures.get(self._name) if request._failures else None
-            if failure is not None:
-                raise copy.copy(failure)
-            try:
-                value = request.__dict__[self._name] = self._compute(request)
-            except HttpException as error:
-                # A copy has no traceback, which would refer to the request and keep both in memory.
-                request._failures = {**(request._failures or {}), self._name: copy.copy(error)}
-                raise
-            return value
+    def __get__(self, request: Any, owner: object) -> _T:
+        if request is None:
+            return cast(_T, self)
+        if self._name in request._failures:
+            raise copy.copy(request._failures[self._name])
+        try:
+            value: _T = self._compute(request)
+        except HttpException as error:
+            # A copy has no traceback, which would refer to the request and keep both in memory.
+            request._failures = {**request._failures, self._name: copy.copy(error)}
+            raise
+        request.__dict__[self._name] = value
+        return value
 
 
 class _RequestHeaders(Fields[str]):
@@ -1654,25 +1457,25 @@ class _RequestHeaders(Fields[str]):
         return () if value is None or (value == "" and key[:8] == "CONTENT_") else (value,)
 
     def __iter__(self) -> Iterator[str]:
-        keys = dict.fromkeys(["CONTENT_TYPE", "CONTENT_LENGTH"])
-        keys.update(dict.fromkeys(key[5:] for key in self._environ if key.startswith("HTTP_")))
-        return (name for name in (key.replace("_", "-").title() for key in keys) if name in self)
+        keys = [key[5:] for key in self._environ if key.startswith("HTTP_")]
+        names = (key.replace("_", "-").title() for key in ("CONTENT_TYPE", "CONTENT_LENGTH", *keys))
+        return iter(dict.fromkeys(name for name in names if name in self))
 
 
 class _BodyInput:
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
-    __slots__ = ("_left", "_limit", "_read")
+    __slots__ = ("_left", "_read", "_sized")
 
-    def __init__(self, source: Any, length: int | None, limit: int | None) -> None:
+    def __init__(self, source: Any, length: int | None, limit: int) -> None:
         # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
         self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
-        self._left = length  # None: the server ends the input (wsgi.input_terminated)
-        self._limit = limit  # bytes that may still come before it is a 413; None: any number
+        self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
+        self._left = limit if length is None else length  # bytes that may still come
 
     def read(self, size: int = _PIECE) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
-        if self._left is not None:
+        if self._sized:
             size = min(size, self._left)
         if not size:
             return b""
@@ -1683,14 +1486,11 @@ class _BodyInput:
         except Exception as error:  # another server has its own classes for a broken chunk or a closed connection
             stalls = isinstance(error, (TimeoutError, socket.timeout))  # two classes before Python 3.10
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
-        if self._left is not None:
-            if not data:
-                raise HttpException(400, f"the body ended {self._left:,} bytes early")
-            self._left -= len(data)
-        if self._limit is not None:
-            self._limit -= len(data)
-            if self._limit < 0:
-                raise HttpException(413, "the body is larger than the application takes")
+        if self._sized and not data:
+            raise HttpException(400, f"the body ended {self._left:,} bytes early")
+        self._left -= len(data)
+        if self._left < 0:
+            raise HttpException(413, "the body is larger than the application takes")
         return data
 
 
@@ -1715,18 +1515,16 @@ class _Observer:
     It is the only key that this file adds to an environ. Any server may leave it out.
 
         explain(reason)          why the answer has its status: one printable line for an access log, never for a client
-        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type
+        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type; an
+                                 HttpException refuses it
         unanswered(error)        no error hook has answered `error`; False if the observer has heard of it before
     """
 
-    def explain(self, reason: str) -> None:
-        """Take the reason of an answer."""
+    def explain(self, reason: str) -> None: ...
 
-    def begin_stream(self, content_type: str) -> None:
-        """Take the news that a stream begins; raise an HttpException to refuse it."""
+    def begin_stream(self, content_type: str) -> None: ...
 
     def unanswered(self, error: BaseException) -> bool:
-        """Take an exception that no hook has answered."""
         return True
 
 
@@ -1741,37 +1539,22 @@ def _observer(environ: _Environ) -> _Observer:
 class Request:
     """The request of a client. Its attributes are computed when they are first read; do not assign to them.
 
-    The docstring of each attribute says what it raises. Made by the dispatcher.
+    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. The docstring of each other
+    attribute says what it raises. Made by the dispatcher.
     """
 
-    __slots__ = {
-        "environ": "The WSGI environment (PEP 3333).",
-        "method": "The request method as sent.",
-        "_app": "The `WebApp`, for its limits.",
-        "_closing": "Called when the response is closed: temporary files, streams, WebContext.on_close.",
-        "_failures": "The HttpException of each attribute that could not be read.",
-        "_reader": "The attribute that has taken the input: body, form or stream. Others would find it empty.",
-        "_varies": "The header fields that the response depends on, for its Vary.",
-        "__dict__": "The values of `_once`.",
-    }
+    _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
+    _reader = ""  # the attribute that has taken the input: body, form or stream; others would find it empty
+    _varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        self._closing: list[Callable[[], object]] | None = None
-        self._failures: dict[str, HttpException] | None = None
-        self._reader = ""
-        self._varies: tuple[str, ...] = ()
+        self._closing: list[Callable[[], object]] = []  # called when the response is closed, the last one first
 
     def _close_with(self, callback: Callable[[], object]) -> None:
-        if self._closing is None:
-            self._closing = []
         self._closing.append(callback)
-
-    def _vary_on(self, name: str) -> None:
-        if name not in self._varies:
-            self._varies += (name,)
 
     # Its target.
 
@@ -1803,24 +1586,12 @@ class Request:
         hosts = (self._forwarded("HOST"), self.environ.get("HTTP_HOST", ""), own)
         return next(filter(_is_authority, hosts), "localhost")  # at a Unix socket a server may be called by a path
 
-    @property
-    def _target(self) -> str | None:
-        """The raw target, from the servers that tell it."""
-        return self.environ.get("REQUEST_URI") or self.environ.get("RAW_URI")
-
-    def _segments(self) -> list[str]:
-        """Return the segments of the path, as the router gets them."""
-        return _path_segments(self.environ, self.environ.get("PATH_INFO") or "/", self._target)
-
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        script_name, path = self.environ.get("SCRIPT_NAME", ""), self.environ.get("PATH_INFO", "")
-        target = self._target or ""
-        raw = _raw_path(self.environ, path, target) if "%2" in target else None
-        pieces = [path] if raw is None else map(_unescape_percent, _ENCODED_SLASH.split(raw))
-        path = _quote(script_name, _PATH_SAFE, "latin-1", "replace")
-        path += "%2F".join(_quote(piece, _PATH_SAFE, "latin-1", "replace") for piece in pieces)
+        raw, known = _raw_path(self.environ), self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
+        names = known.split("/") if raw is None else map(_unescape_percent, raw.split("/"))
+        path = "/".join(_quote(name, _PATH_SAFE[1:], "latin-1", "replace") for name in names)  # a slash in one is %2F
         query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
         return f"{self.scheme}://{self.host}{path or '/'}{query}"
 
@@ -1855,7 +1626,7 @@ class Request:
     def _content_parameter(self, name: str, default: str) -> str:
         return _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get(name, default)
 
-    @property
+    @_once
     def content_length(self) -> int | None:
         """Length of the body in bytes, None if none was sent. HttpException 400 if it is no number."""
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
@@ -1870,17 +1641,18 @@ class Request:
         A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
         latin-1. `cookies[name]` without such a cookie is a 400, as it is for a form. The response gets `Vary: Cookie`.
         """
-        self._vary_on("Cookie")
+        self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
         for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
-            name, equals, value = piece.partition("=")
-            if not equals:
-                name, value = "", piece
+            if not piece.isascii():
+                with contextlib.suppress(UnicodeError):
+                    piece = _wsgi_text(piece)
+            name, value = piece.split("=", 1) if "=" in piece else ("", piece)
             name, value = name.strip(" \t"), value.strip(" \t")
             if len(value) > 1 and value[0] == value[-1] == '"':
                 value = value[1:-1]
             if name or value:
-                cookies.append((_utf8_or_latin1(name), _utf8_or_latin1(value)))
+                cookies.append((name, value))
         return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
@@ -1888,7 +1660,7 @@ class Request:
 
         This decides the form of the default error body. The response gets `Vary: Accept`.
         """
-        self._vary_on("Accept")
+        self._varies += ("Accept",)
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
 
     def accepts(self, *media_types: str) -> str | None:
@@ -1899,14 +1671,11 @@ class Request:
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
-        self._vary_on("Accept")
-        accept = self.environ.get("HTTP_ACCEPT", "")
-        if not accept.strip(" \t,"):
-            return media_types[0] if media_types else None
-        ranges = list(_parse_accept(accept))
-        weights = [_quality(offer, ranges) for offer in media_types]
-        best = max(weights, default=0.0)
-        return media_types[weights.index(best)] if best > 0 else None
+        self._varies += ("Accept",)
+        ranges = list(_parse_accept(self.environ.get("HTTP_ACCEPT", "").strip(" \t,") or "*/*"))
+        weights = {offer: _quality(offer, ranges) for offer in media_types}
+        best = max(weights, key=weights.__getitem__, default="")
+        return best if weights.get(best, 0) > 0 else None
 
     # Its input.
 
@@ -1934,12 +1703,12 @@ class Request:
 
         Reading raises HttpException 400 if the body ends early. RuntimeError if a multipart form was read before.
         """
+        return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
+
+    def _input(self, reader: str, limit: int) -> Any:
+        """Return the body for the attribute `reader`, with a `read`; RuntimeError if another attribute took it."""
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
-        return io.BufferedReader(_BodyStream(self._input("stream", None)), _PIECE)
-
-    def _input(self, reader: str, limit: int | None) -> _BodyInput:
-        """Return the body for the attribute `reader`; RuntimeError if another attribute has read it."""
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if that failed, it fails again, with the same answer
             raise RuntimeError(f"request.{reader}: the body was already read as request.{self._reader}")
@@ -1947,7 +1716,7 @@ class Request:
         length = self.content_length
         if length is None and not self.environ.get("wsgi.input_terminated"):
             length = 0
-        if length is not None and limit is not None and length > limit:
+        if length is not None and length > limit:
             raise HttpException(413, f"a body of {length:,} bytes, where {limit:,} are taken")
         return _BodyInput(self.environ["wsgi.input"], length, limit)
 
@@ -1999,23 +1768,20 @@ class Request:
 
     @_once
     def _parts(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+        app = self._app
         if self.content_type == "application/x-www-form-urlencoded":
-            return _parse_urlencoded(self._small_body().decode("latin-1"), self._app._max_fields, 413), _NO_FILES
-        if self.content_type == "multipart/form-data":
-            return self._multipart()
-        sent = f"the body is {self.content_type[:80]}" if self.content_type else "there is no body with a Content-Type"
-        nothing: Fields[Any] = Fields(reason=f"{sent}, so no form")
-        return nothing, nothing
-
-    def _multipart(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+            return _parse_urlencoded(self._small_body().decode("latin-1"), app._max_fields, 413), _NO_FILES
+        if self.content_type != "multipart/form-data":
+            sent = self.content_type[:80]
+            reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
+            nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
+            return nothing, nothing
         boundary = self._content_parameter("boundary", "").encode("latin-1", "replace")
         if not boundary:
             raise HttpException(400, "a multipart form without a boundary")
-        app = self._app
-        read = io.BytesIO(self.body).read if "body" in self.__dict__ else self._input("form", app._max_body_size).read
-        fields, files = _parse_multipart(
-            read, boundary, max_fields=app._max_fields, max_form_memory=app._max_form_memory
-        )
+        read = self._input("form", app._max_body_size).read
+        limits = {"max_fields": app._max_fields, "max_form_memory": app._max_form_memory}
+        fields, files = _parse_multipart(read, boundary, **limits)
         for _, upload in files:
             self._close_with(upload.file.close)
         return Fields(fields), Fields(files)
@@ -2034,14 +1800,14 @@ class Request:
         found: dict[str, Any] = _Given({}, "input")
         for part in ("query", "form", "json"):
             with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
-                if part == "json":
-                    members = self.json if self._is_json() else None
-                    found.update(members if isinstance(members, dict) else {})
-                else:
-                    fields: Fields[str] = getattr(self, part)
-                    for name in fields:
-                        values = fields.getall(name)
-                        found[name] = values if len(values) > 1 else values[0]
+                if part == "json" and not self._is_json():
+                    continue
+                given = getattr(self, part)
+                if isinstance(given, dict):
+                    found.update(given)
+                elif isinstance(given, Fields):
+                    lists = ((name, given.getall(name)) for name in given)
+                    found.update((name, values if len(values) > 1 else values[0]) for name, values in lists)
         return found
 
 
@@ -2050,12 +1816,12 @@ class Request:
 # What does a response send? A body is bytes, or an object with `begin`: a JSON document, a stream or a file.
 #
 #     _Document({"a": 1}).begin(request, None, handler)     (b'{"a": 1}', {}, None)
-#     _File(file).begin(request, None, handler)             (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
+#     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
 # `begin` runs when the response is sent, and does everything that can fail: it encodes the document, draws the first
 # chunk of the stream, chooses the range of the file. So the error path still answers a failure. It returns the body
 # as the server gets it, header fields, and a status, None if the body asks for none. It is told the status that the
-# application has set, and the function that gave the body, for messages. Names to remember: `_Stream`, `_File`,
+# application has set, and the function that gave the body, for messages. Names to remember: `_Document`, `_Stream`,
 # `_FileBody`. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip the names of files.
 
 _TEXT = "text/plain; charset=UTF-8"
@@ -2126,13 +1892,8 @@ def _encode_event(event: Any) -> bytes:
     fields = {"data": event} if isinstance(event, str) else event
     if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(_EVENT_FIELDS):
         raise TypeError(f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)}, not {event!r:.80}")
-    return ("".join(_event_lines(fields)) + "\n").encode("utf-8", "replace")
-
-
-def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
-    for name in _EVENT_FIELDS:
-        if name not in fields:
-            continue
+    written = ""
+    for name in filter(fields.__contains__, _EVENT_FIELDS):
         value = fields[name]
         text = value if isinstance(value, str) else _encode_json(value).decode()
         lines = _LINE_END.split(text)
@@ -2141,31 +1902,15 @@ def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
         if name == "retry" and not (text.isascii() and text.isdigit()):
             raise ValueError(f"the retry of an event is a whole number of milliseconds, not {text!r:.80}")
         prefix = "" if name == "comment" else name
-        yield from (f"{prefix}: {line}\n" for line in lines)
+        written += "".join(f"{prefix}: {line}\n" for line in lines)
+    return (written + "\n").encode("utf-8", "replace")
 
 
 def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
     """Return the body of an error response that no hook built, and its type: the status and its phrase, no more."""
     if as_json:
-        return _encode_json({"error": {"status": status, "message": _reason(status)}}), _JSON
+        return _encode_json({"error": {"status": status, "message": _PHRASES[status]}}), _JSON
     return _STATUS_LINES[status].encode(), _TEXT
-
-
-# Errors about the name, or about the file that it leads to; and errors of a machine that is busy, which pass.
-_NOT_THERE = {
-    getattr(errno, f"E{name}")
-    for name in "NOENT NOTDIR ISDIR LOOP NAMETOOLONG INVAL ILSEQ BADF NXIO NODEV OPNOTSUPP".split()
-}
-_BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
-
-
-def _refuse_file(error: OSError | ValueError) -> None:
-    """Raise the HttpException for a file that cannot be opened; return if it is a failure of the application."""
-    code = error.errno if isinstance(error, OSError) else errno.EINVAL  # ValueError: a NUL, or no text of this locale
-    if code in _NOT_THERE:
-        raise NotFoundException(str(error)) from error
-    if code in _BUSY:
-        raise HttpException(503, str(error)) from error
 
 
 # The web's usual files by extension. The standard library's table differs between its versions, and its global
@@ -2193,38 +1938,46 @@ def _content_type(extension: str) -> str:
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
-# Not every system has all of these flags. open() would wait for a writer if the file has just become a FIFO.
-_READ_ONLY = sum(
-    getattr(os, flag, 0) for flag in ("O_RDONLY", "O_BINARY", "O_CLOEXEC", "O_NOINHERIT", "O_NONBLOCK", "O_NOCTTY")
-)
-
-
 class _FileBody(io.FileIO):
     """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        descriptor = os.open(path, _READ_ONLY)
+    filename: str | None = None  # of a download
+    on_close: Callable[[], None] | None = None  # called once
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, opener=lambda path, flags: os.open(path, flags | _UNBLOCKED))
         try:
-            self.info = os.fstat(descriptor)
+            self.info = os.fstat(self.fileno())
             if not stat.S_ISREG(self.info.st_mode):
                 raise NotFoundException(f"no regular file any more: {path!r}")
-            super().__init__(descriptor)
         except BaseException:
-            os.close(descriptor)
+            super().close()
             raise
-        self.path = os.fspath(path)
+        self.path = path
         self.size = self._unread = self.info.st_size  # bytes that are sent, and those of them that are still to be read
-        self.on_close: Callable[[], None] | None = None
 
     @property
     def whole(self) -> bool:
         """Whether all of the file is sent."""
         return self.size == self.info.st_size
 
-    def limit(self, start: int, end: int) -> None:
-        """Send only the bytes from `start` up to `end`."""
-        self.seek(start)
-        self.size = self._unread = end - start
+    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
+        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
+        info = self.info
+        etag, modified = _validators(info)
+        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
+        if self.filename is not None:
+            fields["Content-Disposition"] = _attachment(self.filename)
+        if status in (None, 200):
+            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
+                status = 304
+            elif wanted := _parse_range(request, info):
+                start, end = wanted
+                self.seek(start)
+                self.size = self._unread = end - start
+                fields["Content-Range"] = f"bytes {start}-{end - 1}/{info.st_size}"
+                status = 206
+        return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next bytes; raise OSError if the file has become shorter than the response has promised."""
@@ -2236,66 +1989,43 @@ class _FileBody(io.FileIO):
         return data
 
     def __iter__(self) -> Iterator[bytes]:
-        while data := self.read(_PIECE):
-            yield data
+        return iter(functools.partial(self.read, _PIECE), b"")
 
     def close(self) -> None:
-        """Close the file, then call `on_close` once."""
         super().close()
         callback, self.on_close = self.on_close, None
         if callback is not None:
             callback()
 
 
+_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for a writer if the file has just become a FIFO
+# Errors about the name of a file, and errors of a machine that is busy.
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+_BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _WINDOWS = os.name == "nt"
-# Names that are no file's name on Windows: those of devices, which lie in every directory and may keep whoever opens
-# them; names with a character that no name holds, such as the colon of a stream; names that lose their end.
+# No names of files on Windows: those of devices, which may keep whoever opens them; names with a character that stands
+# for something else, such as the colon of a stream; names that lose their end.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
 )  # fmt: skip
 
 
-def _open_file(path: str | os.PathLike[str]) -> _FileBody:
-    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy.
-
-    Other things are not even opened, because that might wait for ever.
-    """
+def _open_file(path: str) -> _FileBody:
+    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy."""
     try:
         if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
-        if stat.S_ISREG(os.stat(path).st_mode):
+        if stat.S_ISREG(os.stat(path).st_mode):  # others are not even opened, because that may wait or do something
             return _FileBody(path)
     except (OSError, ValueError) as error:
-        _refuse_file(error)
+        code = getattr(error, "errno", errno.EINVAL)  # ValueError: a NUL, or no text of this locale
+        if code in _NOT_THERE:
+            raise NotFoundException(str(error)) from error
+        if code in _BUSY:
+            raise HttpException(503, str(error)) from error
         raise
-    raise NotFoundException(f"not a regular file: {os.fspath(path)!r}")
-
-
-class _File:
-    """An open file. With a `filename` it is a download."""
-
-    __slots__ = ("_file", "_filename")
-
-    def __init__(self, file: _FileBody, filename: str | None = None) -> None:
-        self._file = file
-        self._filename = filename
-
-    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
-        info = self._file.info
-        etag, modified = _validators(info)
-        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
-        if self._filename is not None:
-            fields["Content-Disposition"] = _attachment(self._filename)
-        if status in (None, 200):
-            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
-                status = 304
-            elif wanted := _parse_range(request, info):
-                self._file.limit(*wanted)
-                fields["Content-Range"] = f"bytes {wanted[0]}-{wanted[1] - 1}/{info.st_size}"
-                status = 206
-        return self._file, {name.lower(): ((name, value),) for name, value in fields.items()}, status
+    raise NotFoundException(f"not a regular file: {path!r}")
 
 
 def _validators(info: os.stat_result) -> tuple[str, str]:
@@ -2334,11 +2064,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 
     A server may ignore several ranges and malformed ones (RFC 9110 section 14.2). This one does.
     """
-    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", ""))
-    if not match or request.method != "GET":
-        return None
-    if_range = request.environ.get("HTTP_IF_RANGE")
-    if if_range is not None and if_range not in _validators(info):
+    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", "")) if request.method == "GET" else None
+    if match is None or request.environ.get("HTTP_IF_RANGE") not in (None, *_validators(info)):
         return None
     size = info.st_size
     first, last, suffix = match.groups()
@@ -2358,34 +2085,29 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. Its key
-# comes from the secret and from the cookie's name, so the signature of one cookie is worth nothing in another. A
+# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. A
 # session ends when its time is over; the server cannot take it back. The name to remember: `_Session`. Read beside it:
-# RFC 2104. A first reading may skip the checks of secrets.
+# RFC 2104. A first reading may skip `_signing_keys`.
 
 _MAX_COOKIE = 4093  # bytes of the whole Set-Cookie value: the smallest limit among browsers
-_NO_SECRET = 5  # bytes: all keys of that length can be tried in minutes with one signed cookie
-_GOOD_SECRET = 16  # bytes: nobody can try all keys of 128 bits
 _MAKE_SECRET = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
 
 
-def _signing_keys(secret_key: str | bytes | Sequence[str | bytes] | None, cookie: str) -> list[bytes]:
-    """Return the keys that sign and verify the cookie of that name; raise ValueError for what cannot be a secret."""
+def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
+    """Return the keys of the cookie of that name, the one that signs first; ValueError for a key that is no secret."""
     if secret_key is None:
         return []
-    secrets = [secret_key] if isinstance(secret_key, (str, bytes)) else secret_key
-    listed = secrets if isinstance(secrets, Iterable) else ()
-    keys = [secret.encode() if isinstance(secret, str) else secret for secret in listed]
+    secrets = secret_key if isinstance(secret_key, (list, tuple)) else [secret_key]
+    keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
     if not keys or not all(isinstance(key, bytes) for key in keys):
         raise ValueError("secret_key is a str or bytes, or a list of them")
     for key in keys:
-        if len(key.strip()) <= _NO_SECRET:
-            raise ValueError(f"secret_key: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
-        if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
-            weak = "a secret_key of %d bytes may be guessed (%s); %s"
-            _LOG.warning(weak, len(key), _place(), _MAKE_SECRET)
-    # RFC 5869 section 2.2. The secret is the message of the hash and not its key: an application that signs texts of a
-    # client with the same secret cannot be made to sign this text.
+        if len(key.strip()) <= 5:  # with one signed cookie, somebody can try all of them in minutes
+            raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {_MAKE_SECRET}")
+        if len(key) < 16 or len(set(key)) <= 5:  # nobody can try all keys of 128 bits
+            _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), _MAKE_SECRET)
+    # The signature of one cookie is worth nothing in another. The secret is the message of this hash and not its key
+    # (RFC 5869 section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
     return [_hmac(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -2395,43 +2117,31 @@ def _hmac(key: bytes, message: bytes) -> bytes:
     return hmac.digest(key, message, "sha256")
 
 
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+def _base64(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-def _session_text(value: object) -> str:
-    """Return `value` as JSON; raise TypeError for what would come back as something else."""
-    _check_keys(value)
-    return _SESSION_ENCODER.encode(value)
-
-
-def _as_session_value(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(
-        f"{type(value).__name__} would not come back as what it is; a session keeps str, int, float, bool, None, "
-        f"and lists and dicts of them: {_value(value)}"
-    )
-
-
-_SESSION_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_as_session_value)
-
-
-def _check_keys(value: object) -> None:
-    members: Iterable[object] = value if isinstance(value, (list, tuple)) else ()
+def _plain(value: Any) -> Any:
+    """Return a deep copy of a session's value; raise TypeError if JSON would bring it back as something else."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"the key {_value(key)} would come back as a str: give str({_value(key)})")
-        members = value.values()
-    for member in members:
-        _check_keys(member)
+        return {key: _plain(member) for key, member in value.items()}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    kept = "a session keeps str, int, float, bool, None, and lists and dicts of them"
+    raise TypeError(f"{type(value).__name__} would not come back as what it is; {kept}: {_value(value)}")
+
+
+def _session_text(values: object) -> str:
+    return json.dumps(_plain(values), separators=(",", ":"), allow_nan=False)
 
 
 class _Session:
     """The session of one request: its values, and the cookie that they come from and go to."""
-
-    __slots__ = ("_keys", "_loaded", "_max_age", "_name", "_secure", "values")
 
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
         """Read the session of a request; RuntimeError without keys, ValueError for a name that needs https."""
@@ -2442,28 +2152,25 @@ class _Session:
         self._max_age = max_age
         self._secure = request.scheme == "https"
         _check_prefix(name, secure=self._secure)  # also for a page that only reads: the author learns it at once
-        self._loaded = self._verified(request.cookies.get(name, ""))
+        self._loaded = self._verified(request.cookies.get(name, "").encode())
         self.values: dict[str, Any] = json.loads(self._loaded)
 
-    def _verified(self, cookie: str) -> str:
+    def _verified(self, cookie: bytes) -> str:
         """Return the JSON in a cookie; "{}" if we did not sign the cookie, or too long ago."""
         from hmac import compare_digest
 
-        signed, _, signature = cookie.rpartition(".")
-        document, _, stamp = signed.rpartition(".")
-        signatures = [_base64(_hmac(key, signed.encode())).encode() for key in self._keys]
-        valid = [compare_digest(own, signature.encode()) for own in signatures]
+        signed, _, signature = cookie.rpartition(b".")
+        document, _, stamp = signed.rpartition(b".")
+        valid = [compare_digest(_base64(_hmac(key, signed)), signature) for key in self._keys]
         if not any(valid) or time.time() - int(stamp) > self._max_age:  # a stamp that we have signed is a number
             return "{}"
-        return base64.urlsafe_b64decode(document + "==").decode()
+        return base64.urlsafe_b64decode(document + b"==").decode()
 
     def copy(self) -> _Session:
-        """Return a session with the values as they are now; the copy is not deep if they cannot be written."""
+        """Return a session with the values as they are now; it shares values that cannot be written."""
         other = copy.copy(self)
-        try:
-            other.values = json.loads(_session_text(self.values))
-        except Exception:  # sending reports it
-            other.values = self.values.copy()
+        with contextlib.suppress(Exception):  # sending reports it
+            other.values = _plain(self.values)
         return other
 
     def headers(self, giver: object) -> _HeaderPairs:
@@ -2478,15 +2185,12 @@ class _Session:
             raise
         if text == self._loaded:
             return _NO_HEADERS
-        line = ""
-        if not self.values:
-            line = _write_cookie(self._name, "", secure=self._secure, max_age=0, expires=0)
-        else:
-            signed = f"{_base64(text.encode())}.{int(time.time())}"
-            value = f"{signed}.{_base64(_hmac(self._keys[0], signed.encode()))}"
-            if len(value) < _MAX_COOKIE:
-                line = _write_cookie(self._name, value, secure=self._secure, max_age=self._max_age)
-        if not 0 < len(line) <= _MAX_COOKIE:
+        line = _write_cookie(self._name, "", secure=self._secure, max_age=self._max_age if self.values else 0)
+        if self.values:
+            signed = _base64(text.encode()) + b".%d" % time.time()
+            value = signed + b"." + _base64(_hmac(self._keys[0], signed))
+            line = line.replace("=", "=" + value.decode(), 1)  # no character of it needs a check
+        if len(line) > _MAX_COOKIE:
             needs = f"needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere"
             raise ValueError(f"the session{_of(giver)} {needs}")
         return {_cookie_key(self._name, None, "/"): (("Set-Cookie", line),)}
@@ -2499,54 +2203,34 @@ class _Session:
 #     response.code(201).header("X-Mine", "1").json({"id": 7})
 #     start_response("201 Created", [("Content-Type", "application/json"), ("X-Mine", "1"), ("Content-Length", "9")])
 #
-# A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. The dispatcher undoes a
-# failure with `_save` and `_restore`. Sending fixes status and body. Header fields can be added until the hand-over,
-# because after hooks do that. They are a dict from a name in small letters to pairs. The dict is replaced and never
-# changed, so that a reference to it is a copy. Read beside it: RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading
-# may skip `cookie`.
+# A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending fixes status and
+# body. Header fields can be added until the hand-over, because after hooks do that. They are a dict from a name in
+# small letters to pairs. The dict is replaced and never changed, so that a reference to it is a copy. Read beside it:
+# RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
 
 _NOT_GIVEN: Any = object()  # where None is a value
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
-def _rather(value: object) -> str:
-    """Say what else was meant by a value that is no response, if that can be guessed."""
-    kind = value if isinstance(value, type) else type(value)
-    if issubclass(kind, BaseException):
-        return f"; an exception is raised: raise {_name(kind)}(...)"
-    return f"; or call it: {_name(value)}()" if callable(value) else ""
-
-
 class Response:
-    """What the client will get. Every method that builds returns the response, so that calls can be chained.
+    """The answer to the client. Every method that builds returns the response, so that calls can be chained.
 
     A later body replaces an earlier one, except that `json(name, value)` adds a member to the object built so far.
-    After `send`, what would change status or body raises RuntimeError.
+    After `send`, a method that would change status or body raises RuntimeError.
     """
 
-    __slots__ = (
-        "_body",  # None, then bytes or an object with `begin`, and once sent the body as the server gets it
-        "_content_type",  # of the body; a Content-Type that the application sets goes before it
-        "_form",  # members of put_form
-        "_headers",  # replaced, never changed
-        "_request",
-        "_session",  # a _Session once the application asked for it
-        "_state",  # _OPEN, _SENT or _HANDED_OVER
-        "_status",  # None until it is set; then send() decides between 200 and 204
-    )
+    __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._status: int | None = None
+        self._status: int | None = None  # until it is set; else sending decides between 200 and 204
         self._headers = _NO_HEADERS
-        self._body: Any = None
-        self._content_type = _TEXT
-        self._form: dict[str, Any] | None = None
-        self._session: _Session | None = None
+        self._body: Any = None  # then bytes or an object with `begin`, and once sent the body as the server gets it
+        self._content_type = _TEXT  # of the body; a Content-Type that the application sets goes before it
+        self._form: dict[str, Any] | None = None  # the members of put_form
+        self._session: _Session | None = None  # until the application asks for it
         self._state = _OPEN
-
-    # State.
 
     @property
     def status(self) -> int:
@@ -2575,13 +2259,8 @@ class Response:
     @property
     def headers(self) -> _Headers:
         """The header fields so far, by name in any case; `getall(name)` lists the values of a repeated one."""
-        own = self.has_body and "content-type" not in self._headers
-        return _Headers(self._header_list([("Content-Type", self._content_type)] if own else []))
-
-    def _header_list(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        for fields in self._headers.values():
-            headers += fields
-        return headers
+        own = [("Content-Type", self._content_type)] if self.has_body and "content-type" not in self._headers else []
+        return _Headers(itertools.chain(own, *self._headers.values()))
 
     def _refuse_if_sent(self) -> None:
         if self._state != _OPEN:
@@ -2596,10 +2275,9 @@ class Response:
         return self
 
     def header(self, name: str, value: str) -> Response:
-        """Set a header field, in place of those of that name.
+        """Set a header field, in place of those of that name. A Content-Length counts for a stream only.
 
-        ValueError unless `name` is a token and none of the connection's own, and `value` a str of latin-1 without
-        controls. Content-Length is the framework's own; one that is set counts for a stream only.
+        ValueError unless `name` is a token that is not the server's to set, and `value` latin-1 without controls.
         """
         field = _check_header(name, value)
         return self._replace_header(field[0].lower(), field)
@@ -2634,37 +2312,28 @@ class Response:
         """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
-        `secure` follows the request's scheme unless given; `samesite` is Strict, Lax, None as a str, or None for no
-        such attribute. ValueError for what a cookie cannot hold (`;`, control characters), for `expires` with a number
-        of seconds that belongs into `max_age`, and for what browsers do not take: `samesite="None"` or `partitioned`
-        without `secure`, more than 4,096 bytes, or a name that begins with `__Secure-`, `__Host-`, `__Http-` or
-        `__Host-Http-` without the attributes which that promises.
+        `secure` follows the request's scheme unless given; `samesite` is a str or None for no such attribute.
+
+        ValueError for `;` and control characters, for a small `expires` that is meant as `max_age`, and for cookies
+        that browsers refuse: `samesite="None"` or `partitioned` without `secure`, more than 4,096 bytes, or a name
+        beginning with `__Secure-`, `__Host-`, `__Http-` or `__Host-Http-` without the attributes that it promises.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
-        line = _write_cookie(
-            name,
-            value,
-            max_age=max_age,
-            expires=expires,
-            path=path,
-            domain=domain,
-            secure=self._request.scheme == "https" if secure is None else secure,
-            httponly=httponly,
-            samesite=samesite,
-            partitioned=partitioned,
-        )
+        if secure is None:
+            secure = self._request.scheme == "https"
+        line = _write_cookie(name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned)
         return self._replace_header(_cookie_key(name, domain, path), ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
         """Tell the browser to forget a cookie; `path` and `domain` must be those it was set with."""
         # Behind a proxy that the application was not told of, https looks like http.
-        secure = True if _needs_secure(name) else None
+        secure = True if name.lower().startswith(_SECURE_NAMES) else None
         return self.cookie(name, "", max_age=0, expires=0, path=path, domain=domain, secure=secure)
 
     # Bodies.
 
-    def _build(self, body: bytes | _Document | _Stream | _File, content_type: str) -> Response:
+    def _build(self, body: bytes | _Document | _Stream | _FileBody, content_type: str) -> Response:
         self._refuse_if_sent()
         self._body = body
         self._content_type = content_type
@@ -2678,14 +2347,13 @@ class Response:
     def html(self, template: str | Template, /, **values: Any) -> Response:
         """Build an HTML body.
 
-        With `values`, the template is formatted as by str.format, and every formatted field is escaped, unless its
-        value is a `Markup`. Escaping knows nothing of context: it is right for text and for quoted attributes, and
-        not enough inside <script> or <style>, in an attribute without quotes, or for an href that may begin with
-        "javascript:". A literal brace is written twice. Without `values` the template goes out as it is. KeyError for
-        a value that the template wants and nobody gave.
+        With `values`, the template is formatted as by str.format, and each field is escaped, unless its value is a
+        `Markup`. A literal brace is written twice. KeyError for a missing value. Without `values` the template goes
+        out as it is. A template string of Python 3.14, t"<li>{name}", holds its values itself; an iterable of values
+        is written one after the other.
 
-        On Python 3.14 a template string, t"<li>{name}", holds its values itself: each is escaped, but for Markup and
-        other template strings, and an iterable of values is written one after the other.
+        Escaping is right for text and for quoted attributes. It is not enough inside <script> or <style>, in an
+        attribute without quotes, or for an href that may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -2699,14 +2367,14 @@ class Response:
         """Build a body of bytes. TypeError for anything else, a str too."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"a body is bytes, not {type(data).__name__}; text() and html() take a str")
-        return self._build(bytes(data), _check_content_type(content_type))
+        return self._build(bytes(data), _check_header("Content-Type", content_type)[1])
 
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
 
         Encoded when sent, in UTF-8, always valid JSON: NaN is an error, a lone surrogate is escaped. Dates become ISO
         8601, UUID, Decimal and paths strings, dataclasses objects, sets and iterators arrays. An exception becomes
-        its type, its message and its whole stack trace: that is for a developer's eyes, so pass one on purpose only.
+        its type, its message and its whole stack trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
@@ -2717,10 +2385,7 @@ class Response:
         return self._build(_Document(document, self._form), _JSON)
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
-        """Put `members` into the response form: they are kept in `.form`, and join a JSON document that is an object.
-
-        A member that the document has itself goes before one of the form.
-        """
+        """Put `members` into the response form. They join a JSON document that is an object; its own members win."""
         form = {**(self._form or {}), **members}
         self._build(_Document(self._body.document if isinstance(self._body, _Document) else {}, form), _JSON)
         self._form = form
@@ -2741,8 +2406,7 @@ class Response:
         """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
 
         The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
-        breaks the connection off, so that the client can tell. An iterator that has ended or failed is not asked again.
-        `iterable.close()` is called however the stream ends, also if it could not be sent at all.
+        breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
@@ -2759,14 +2423,14 @@ class Response:
         # Before anything can fail, because the caller does not close a stream that it has given away.
         self._close_later(iterable)
         # The members, numbers or letters of a single event or chunk would be taken for many.
-        whole: tuple[type, ...] = (Mapping, bytes, bytearray, memoryview, *((str,) if write is _encode_event else ()))
-        if isinstance(iterable, whole) or not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
+        whole = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
+        if whole or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
             call = ": call it" if callable(iterable) else ""
             raise TypeError(f"a stream is an iterable of its chunks or events, not {_value(iterable)}{call}")
         chunks = iter(iterable)
         if chunks is not iterable:
             self._close_later(chunks)
-        content_type = _check_content_type(content_type)
+        content_type = _check_header("Content-Type", content_type)[1]
         return self._build(_Stream(chunks, write, content_type), content_type)
 
     def _close_later(self, iterable: object) -> None:
@@ -2780,19 +2444,19 @@ class Response:
         """Build a body from a file, with a strong ETag and Last-Modified; `filename` makes it a download (RFC 6266).
 
         Conditional requests are answered with 304, a single byte range with 206 or 416 (RFC 9110 sections 13 and 14),
-        while no other status is set. Without `content_type` it is that of the file's extension. NotFoundException if
-        there is no such file, or can be none of that name; PermissionError if it may not be read; HttpException 503
-        without descriptors or memory to open it.
+        while no other status is set. `content_type` is that of the file's extension unless given. NotFoundException if
+        there is no such file, PermissionError if it may not be read, HttpException 503 if the machine cannot open more.
         """
         self._refuse_if_sent()
         if filename is not None:
             _check_text("the filename of a download", filename)
-        checked = _check_content_type(content_type) if content_type else None
-        return self._build_file(_open_file(os.fsdecode(path)), checked, filename)
+        return self._build_file(_open_file(os.fsdecode(path)), content_type, filename)
 
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._close_later(file)
-        return self._build(_File(file, filename), content_type or _content_type(os.path.splitext(file.path)[1]))
+        file.filename = filename
+        content_type = content_type or _content_type(os.path.splitext(file.path)[1])
+        return self._build(file, _check_header("Content-Type", content_type)[1])
 
     # Sending.
 
@@ -2800,8 +2464,8 @@ class Response:
         """Finish the response: status and body are final then. A second send raises RuntimeError and changes nothing.
 
         `body` may be what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an
-        iterator of chunks, or the response itself; anything else is a TypeError. What fails while encoding, or in a
-        stream's first chunk, fails here. Nothing built and no status set is a 204.
+        iterator of chunks, or the response itself; anything else is a TypeError. A failure to encode, or of a stream's
+        first chunk, is raised here. Nothing built and no status set is a 204.
         """
         self._send(body, self.send)
         return self
@@ -2809,8 +2473,7 @@ class Response:
     def _send(self, value: Any = None, giver: object = None) -> None:
         """Send `value`, or what was built if it is None or the response; messages name `giver`, which gave it."""
         if self._state != _OPEN:
-            if hasattr(value, "__next__"):
-                self._close_later(value)
+            self._close_later(value)
             self._refuse_if_sent()
         if type(value) is str:  # most handlers return one
             self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
@@ -2855,10 +2518,14 @@ class Response:
         elif hasattr(value, "__next__"):
             self.stream(value)
         else:
+            kind = value if isinstance(value, type) else type(value)
+            hint = f"; or call it: {_name(value)}()" if callable(value) else ""
+            if issubclass(kind, BaseException):
+                hint = f"; an exception is raised: raise {_name(kind)}(...)"
+            other = f"code(404) for a status, json(document) for any other document){hint}"
             raise TypeError(
                 f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, "
-                "Markup or an iterator, or use context.response (code(404) for a status, json(document) for any other "
-                f"document){_rather(value)}"
+                f"Markup or an iterator, or use context.response ({other}"
             )
 
     def _open_session(self) -> dict[str, Any]:
@@ -2894,11 +2561,9 @@ class Response:
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
-        names = list(self._request._varies)
-        if "vary" in self._headers:
-            said = [value for _, value in self._headers["vary"]]
-            known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
-            names = said + [name for name in names if not known & {name.lower(), "*"}]
+        said = [value for _, value in self._headers.get("vary", ())]
+        known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
+        names = said + [name for name in dict.fromkeys(self._request._varies) if not known & {name.lower(), "*"}]
         self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
@@ -2911,8 +2576,8 @@ class Response:
         if self._request._varies:
             self._note_variance()
         headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
-        if self._headers:
-            self._header_list(headers)
+        for fields in self._headers.values():
+            headers += fields
         if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
             headers = _without(headers, "content-type", "content-length")
         elif (length := len(body) if isinstance(body, bytes) else getattr(body, "size", None)) is not None:
@@ -3498,7 +3163,7 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
 # than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
 # the real name of the file that was opened, must lead to the same route. Otherwise the hooks of another route might
 # have to run, and the answer is a 404. `_Gateway` is the server's side of PEP 3333: mounts, the test client and the
-# server share it. A first reading may skip `_fold` and `_shifted`.
+# server share it. A first reading may skip `_fold` and `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
@@ -3508,8 +3173,6 @@ _IGNORABLE = re.compile(
 # A name that begins with a dot, or holds a slash, a backslash or a NUL; on Windows also a name that no file can have.
 _NOT_SERVED = re.compile(r"\.|.*[/\\\0]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
 _SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
-_PATH_SEGMENT = re.compile("[^/]+")
-_ONE_READING = re.compile(r"(?:/[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)+")  # a path that each file system reads in the same way
 
 
 def _fold(name: str) -> str:
@@ -3523,28 +3186,20 @@ def _fold(name: str) -> str:
 
 def _folded(app: WebApp) -> _Router:
     """Return a router that finds the routes of `app` by folded segments; of two routes that became one, the first."""
-    router, is_other = _Router(), False
+    router = _Router()
     for route in app._routes:
         segments = _parse_pattern(route.pattern)
-        folded = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments]
-        is_other |= folded != segments
         with contextlib.suppress(ValueError):
-            router.add(route, folded)
-    return router if is_other else app._router
+            router.add(route, [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments])
+    return router
 
 
-def _check_readings(context: WebContext, depth: int, segments: Sequence[str], is_matched: bool = False) -> None:
-    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`.
-
-    `is_matched`: the router has found the route by just these segments.
-    """
+def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
+    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
     path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
-    if is_matched and app._folded_router is app._router:
-        if _ONE_READING.fullmatch(path) and path.count("/") == len(segments):
-            return
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
@@ -3562,8 +3217,8 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     depth = len(scope._whole(prefix)[0])
 
     def serve_file(context: WebContext) -> Response:
-        request, segments = context.request, context.request._segments()
-        _check_readings(context, depth, segments, is_matched=True)
+        request, segments = context.request, _path_segments(context.request.environ)
+        _check_readings(context, depth, segments)
         names = segments[depth:]
         if any(map(_NOT_SERVED.match, names)):
             raise NotFoundException(f"not a name to serve: {names!r}")
@@ -3572,11 +3227,16 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         except NotFoundException:
             if not os.path.isdir(os.path.join(root, *names)):
                 raise
-        segments = [*segments, "index.html"]
+        segments.append("index.html")
         _check_readings(context, depth, segments)
         response = _build_below(context, depth, root, segments)
-        # A browser resolves the links of the page against the path of the request, so it has to end with a slash.
-        return response if request.path.endswith("/") else response.redirect(_with_slash(request), 301)
+        if request.path.endswith("/"):
+            return response
+        # A browser resolves the links of the page against the path of the request, so it has to end with a slash. The
+        # redirect is relative, so it can name no other host.
+        path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
+        name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
+        return response.redirect(f"./{name}/" + (request.query_string and "?" + request.query_string), 301)
 
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
@@ -3594,7 +3254,11 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
     response = context.response._build_file(file)  # now the request closes the file, even if a check fails
-    start, real = root.rstrip(os.sep) + os.sep, _real_path(file)
+    try:
+        real = os.readlink(f"/proc/self/fd/{file.fileno()}")
+    except OSError:  # not on Linux: somebody may exchange a link now, and deceive this second look at the path
+        real = os.path.realpath(file.path)
+    start = root.rstrip(os.sep) + os.sep
     if not real.startswith(start):
         raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
     below = real[len(start) :].split(os.sep)
@@ -3606,38 +3270,20 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
     return response
 
 
-def _real_path(file: _FileBody) -> str:
-    """Return where an open file lies, with links resolved.
-
-    Linux tells it of the open file. Elsewhere `os.path.realpath` looks at the path once more, so a person who can
-    exchange links in the directory at just that moment can deceive this function there.
-    """
-    try:
-        return os.readlink(f"/proc/self/fd/{file.fileno()}")
-    except OSError:
-        return os.path.realpath(file.path)
-
-
-def _with_slash(request: Request) -> str:
-    """Return a reference to the path of the request with a slash behind it; relative, so it can name no other host."""
-    path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
-    name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
-    return f"./{name}/" + (request.query_string and "?" + request.query_string)
-
-
 def _mistaken(app: object) -> str:
     """Return why `app` is no WSGI application (PEP 3333) and what to give; "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
     try:
-        if _takes(_signature(app), None, None):
-            return ""
+        signature = _signature(app)
     except TypeError:
         return f"{name} is async, an ASGI application, and this takes WSGI"
+    if _takes(signature, None, None):
+        return ""
     if isinstance(app, type):
         return f"{name} is a class: give an application made of it, {name}()"
-    if _takes(_signature(app)):
+    if _takes(signature):
         return f"{name} takes no arguments: give the application that it makes, {name}()"
     return f"{name} takes no (environ, start_response), as a WSGI application does"
 
@@ -3649,13 +3295,13 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, context.request._segments(), is_matched=True)
+        _check_readings(context, depth, _path_segments(context.request.environ))
         gateway, response = _Gateway(), context.response
         result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
         response._close_later(result)
         body = gateway.body(result, context.request.method)
         first = next(body, b"")
-        status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
+        status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
         response.code(int(status[:3]))
         for name, value in headers:
             if name.lower() not in _NOT_OURS:  # old applications say Connection: close, which is harmless
@@ -3667,18 +3313,16 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
-
-    The new SCRIPT_NAME never begins with two slashes, because a link made of it would then name a host.
-    """
-    path = environ.get("PATH_INFO", "")
-    end = [0, *(segment.end() for segment in _PATH_SEGMENT.finditer(path))][depth]
-    script_name, path = environ.get("SCRIPT_NAME", "") + path[:end], path[end:]
-    if "//" in script_name or script_name == "/":
-        script_name = _as_path(_named_segments(script_name))
-    if not script_name and path:
+    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME."""
+    names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
+    for _ in range(depth):
+        name, slash, rest = path.lstrip("/").partition("/")
+        names.append(name)
+        path = slash + rest
+    # Neither of them may begin with two slashes, because a link made of it would then name a host.
+    if not names and path:
         path = "/" + path.lstrip("/")
-    return {**environ, "SCRIPT_NAME": script_name, "PATH_INFO": path}
+    return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
 
 
 class _Gateway:
@@ -3712,16 +3356,16 @@ class _Gateway:
     def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
         """Yield the blocks that were written and those of `result`, without empty ones; the caller closes `result`.
 
-        `head` is set before the first block is yielded. RuntimeError for a body without a head, and for a body that is
-        not as long as its Content-Length says.
+        RuntimeError for a body without a head, and for one that is not as long as its Content-Length says.
         """
-        sent = 0
-        announced: int | None = None
+        sent, announced = 0, None  # bytes
         for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
-            if not sent:
-                announced = _announced_length(self.head, method)
+            status, headers = self.head
+            has_body = method != "HEAD" and status[:3] not in ("204", "304")
+            lengths = [value for name, value in headers if has_body and name.lower() == "content-length"]
+            announced = int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
             self.write(chunk)
             written, self._written = self._written, []
             for block in filter(None, written):
@@ -3731,14 +3375,6 @@ class _Gateway:
                 yield block
         if announced is not None and sent < announced:
             raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server cuts the connection")
-
-
-def _announced_length(head: tuple[str, list[tuple[str, str]]], method: str) -> int | None:
-    """Return the length of the body that a head announces, None for none or for a response that has no body."""
-    if method == "HEAD" or head[0][:3] in ("204", "304"):
-        return None
-    lengths = [value for name, value in head[1] if name.lower() == "content-length"]
-    return int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
 
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
@@ -4330,7 +3966,7 @@ class WebApp(Scope):
             context.route, context._values = self._router.look_up(path, method)
         if context.route is None:
             try:
-                segments = _path_segments(environ, path, target)
+                segments = _path_segments(environ)
             except UnicodeError:
                 return HttpException(400, "the path is not UTF-8")
             context.route, context._values, methods = self._router.match(segments, method)
@@ -4444,7 +4080,7 @@ class WebApp(Scope):
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
         try:
-            methods = self._router.match(context.request._segments(), "")[2]
+            methods = self._router.match(_path_segments(context.request.environ), "")[2]
         except UnicodeError:
             methods = ()
         context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
@@ -4459,33 +4095,26 @@ class WebApp(Scope):
         return _SentStream(context, body, self._complete)
 
     def _complete(self, context: WebContext) -> None:
-        """Close files and streams, then call on_complete: the last thing that happens to a request."""
-        try:
-            self._close(context)
-        finally:  # also when KeyboardInterrupt passes through
-            self._call_safely(context, "on_complete", self.on_complete, context)
-
-    def _close(self, context: WebContext) -> None:
-        """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
-        closing, interrupt = context.request._closing, None
+        """Close files and streams, the last opened first, then call on_complete, which ends a request."""
+        closing: list[Callable[[], object]] = [functools.partial(self.on_complete, context)]
+        closing += context.request._closing or ()
+        context.request._closing = closing
+        interrupt = None
         while closing:
+            callback = closing.pop()
+            # A server that stops closes streams from another thread, and nobody can close a generator that is running.
+            generator = getattr(callback, "__self__", None)
+            if isinstance(generator, GeneratorType) and generator.gi_running:
+                continue
             try:
-                self._call_safely(context, "on_close", closing.pop())
-            except BaseException as error:
+                callback()
+            except Exception as error:
+                stage, hook = ("on_close", callback) if closing else ("on_complete", self.on_complete)
+                self._report_hook(context, stage, error, hook)
+            except BaseException as error:  # KeyboardInterrupt and its like wait for the rest
                 interrupt = error
         if interrupt is not None:
             raise interrupt
-
-    def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function; its failure is logged and changes nothing."""
-        # A server that stops closes streams from another thread, and nobody can close a generator that is running.
-        generator = getattr(call, "__self__", None)
-        if isinstance(generator, GeneratorType) and generator.gi_running:
-            return
-        try:
-            call(*arguments)
-        except Exception as error:
-            self._report_hook(context, stage, error, call)
 
 
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
@@ -4526,22 +4155,18 @@ def same_origin(context: WebContext) -> None:
     host or port. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
-    if request.method in ("GET", "HEAD", "OPTIONS", "TRACE"):
-        return
-    site = request.headers.get("Sec-Fetch-Site")
-    origin = request.headers.get("Origin")
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
     if site is not None:
         foreign = site not in ("same-origin", "none")
-    else:
-        foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
-    if foreign:
+    if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
         raise HttpException(403, f"a {request.method} from another site: {origin!r}")
 
 
 def _origin(url: str) -> str:
-    default_port = {"http": ":80", "https": ":443"}.get(url.partition("://")[0].lower(), "")
+    """Return an origin without the port that its scheme implies."""
     url = url.strip(" \t").lower()
-    return url[: -len(default_port)] if default_port and url.endswith(default_port) else url
+    return url.removesuffix(":443" if url.startswith("https:") else ":80")
 
 
 # ---- the test client -------------------------------------------------------------------------------------------------
@@ -4551,8 +4176,8 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client shows what a browser would get from the server below: it never repairs a response, and a response that
-# the server would cut off is an exception. It opens no socket. `_call` does for one request what PEP 3333 asks of a
-# server; the functions above it turn arguments into an environ. A first reading may skip all of them.
+# the server would cut off is an exception. It opens no socket. `TestClient._exchange` does for one request what
+# PEP 3333 asks of a server. A first reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 _MAX_REDIRECTS = 10  # browsers stop at 20
@@ -4577,13 +4202,8 @@ _SERVER_ENVIRON: _Environ = {
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
     """Return fields as pairs; a value of a type in `repeated` makes one pair for each of its items."""
-    items: Any = fields.items() if isinstance(fields, Mapping) else fields
-    several = ((name, value if isinstance(value, repeated) else (value,)) for name, value in items)
-    return [(name, value) for name, values in several for value in values]
-
-
-def _urlencode(fields: _FieldSource) -> str:
-    return urllib.parse.urlencode(_pairs(fields))
+    pairs: Any = fields.items() if isinstance(fields, Mapping) else fields
+    return [(name, item) for name, value in pairs for item in (value if isinstance(value, repeated) else (value,))]
 
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
@@ -4601,12 +4221,14 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
 
 def _header_entries(headers: _FieldSource) -> dict[str, str]:
     """Return the environment entries of header fields; `UnicodeEncodeError` for what is not latin-1."""
-    values: dict[str, list[str]] = {}
+    entries: dict[str, str] = {}
     for name, value in _pairs(headers):
         key = name.upper().replace("-", "_")
         key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
-        values.setdefault(key, []).append(str(value).encode("latin-1").decode("latin-1"))
-    return {key: ("; " if key == "HTTP_COOKIE" else ", ").join(several) for key, several in values.items()}
+        earlier = [entries[key]] if key in entries else []
+        entries[key] = ("; " if key == "HTTP_COOKIE" else ", ").join([*earlier, str(value)])
+        entries[key].encode("latin-1")  # nothing else fits into a header field
+    return entries
 
 
 def _to_bytes(value: Any) -> bytes:
@@ -4615,24 +4237,24 @@ def _to_bytes(value: Any) -> bytes:
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode()
 
 
-def _disposition(name: str, value: str) -> str:
-    # Escaped as the HTML standard says (multipart/form-data encoding algorithm), not as RFC 2231.
-    return f'; {name}="{value.translate({0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"})}"'
+_ESCAPED_NAME = {0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"}  # HTML standard, multipart/form-data encoding algorithm
 
 
 def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, str]:
     """Return a multipart/form-data body (RFC 7578), its fields before its files, and its Content-Type."""
     boundary = "----webapp" + os.urandom(16).hex()
-    parts = [(_disposition("name", name), value) for name, value in _pairs(form)]
+    parts = [(name, "", value) for name, value in _pairs(form)]
     for name, file in _pairs(files, list):
         if not isinstance(file, tuple):
             file = (os.path.basename(str(getattr(file, "name", name))), file)
         filename, content, content_type = (*file, "application/octet-stream")[:3]
-        labels = _disposition("name", name) + _disposition("filename", filename)
-        parts.append((f"{labels}\r\nContent-Type: {content_type}", content))
-    start = f"--{boundary}\r\nContent-Disposition: form-data"
-    encoded = (f"{start}{labels}\r\n\r\n".encode() + _to_bytes(value) + b"\r\n" for labels, value in parts)
-    return b"".join(encoded) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
+        label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
+        parts.append((name, label, content))
+    body = bytearray()
+    for name, label, content in parts:
+        head = f'Content-Disposition: form-data; name="{name.translate(_ESCAPED_NAME)}"{label}'
+        body += f"--{boundary}\r\n{head}\r\n\r\n".encode() + _to_bytes(content) + b"\r\n"
+    return bytes(body) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
 
 
 def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[bytes, dict[str, Any]]:
@@ -4642,7 +4264,7 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
     elif files is not None:
         content, content_type = _encode_multipart(form or (), files)
     elif form is not None:
-        content, content_type = _urlencode(form).encode(), "application/x-www-form-urlencoded"
+        content, content_type = urllib.parse.urlencode(_pairs(form)).encode(), "application/x-www-form-urlencoded"
     elif body is None:
         return b"", {}
     elif isinstance(body, (str, bytes, bytearray, memoryview)):
@@ -4652,14 +4274,6 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
     return content, {"CONTENT_TYPE": content_type, "CONTENT_LENGTH": str(len(content))}
 
 
-def _is_expired(attributes: Mapping[str, str]) -> bool:
-    """Say whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
-    if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):
-        return int(attributes["max-age"]) <= 0
-    expires = _parse_http_date(attributes.get("expires", ""))
-    return expires is not None and expires <= time.time()
-
-
 class _TestObserver(_Observer):
     """Keeps the exceptions that no error hook has answered."""
 
@@ -4667,18 +4281,18 @@ class _TestObserver(_Observer):
         self.errors: list[BaseException] = []
 
     def unanswered(self, error: BaseException) -> bool:
-        is_new = all(error is not known for known in self.errors)
-        if is_new:
-            self.errors.append(error)
-        return is_new
+        if any(error is known for known in self.errors):
+            return False
+        self.errors.append(error)
+        return True
 
 
 class _TestResponse:
-    """What a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
+    """An answer that a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
 
-    def __init__(self, status_line: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        code, _, self.reason = status_line.partition(" ")
-        self.status = int(code)
+    def __init__(self, gateway: _Gateway, body: bytes) -> None:
+        status, headers = gateway.head or ("", [])
+        self.status, self.reason = int(status[:3]), status[4:]
         self.headers = _Headers(headers)
         self.body = body
 
@@ -4696,20 +4310,6 @@ class _TestResponse:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
 
 
-def _call(app: _WSGIApplication, environ: _Environ) -> _TestResponse:
-    """Do for one request what PEP 3333 asks of a server; RuntimeError for a response that a server would cut off."""
-    gateway = _Gateway()
-    result = app(environ, gateway.start_response)
-    try:
-        body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
-    finally:
-        close = getattr(result, "close", None)
-        if close is not None:
-            close()
-    status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
-    return _TestResponse(status, headers, body)
-
-
 class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
@@ -4717,24 +4317,22 @@ class TestClient:
     ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
     The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
-    answered, instead of showing the 500 that hides the exception. An exception that escapes from the application is
-    always raised, for example when a stream breaks after its start: a server would cut the connection. A body that is
-    not as long as its Content-Length is a RuntimeError, because a server would cut it or answer 500.
+    answered, instead of showing the 500. An exception that escapes from the application is always raised, for example
+    when a stream breaks after its start. A body that is not as long as its Content-Length is a RuntimeError, because a
+    server would cut the connection or answer 500.
 
-    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response changes it, and
-    deletes from it (Max-Age up to 0, Expires in the past). It holds one value per name and sends them all
-    with every request: Path, Domain and Secure are not looked at, and no cookie expires by waiting.
+    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response adds to it and deletes
+    from it. Each request sends all of them: Path, Domain and Secure do not count, and no cookie expires by waiting.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
 
     def __init__(self, app: Callable[..., Iterable[bytes]], *, raise_errors: bool = False) -> None:
+        if mistake := _mistaken(app):
+            raise TypeError(f"TestClient(): {mistake}")
         self.cookies: dict[str, str] = {}
         self._app = app
         self._raise_errors = raise_errors
-        mistake = _mistaken(app)
-        if mistake:
-            raise TypeError(f"TestClient(): {mistake}")
 
     def request(
         self,
@@ -4771,7 +4369,7 @@ class TestClient:
         entries = {
             **_SERVER_ENVIRON,
             "REQUEST_METHOD": method,
-            **_target_entries(path, _urlencode(query or ())),
+            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
             "wsgi.input": io.BytesIO(content),
             "wsgi.errors": sys.stderr,
             **described,
@@ -4808,12 +4406,17 @@ class TestClient:
         return response
 
     def _exchange(self, environ: dict[str, Any]) -> _TestResponse:
-        observer = _TestObserver()
+        observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
         environ = {"webapp.server": observer, **environ, **({"HTTP_COOKIE": cookies} if cookies else {})}
         try:
-            response = _call(self._app, environ)
+            result = self._app(environ, gateway.start_response)
+            try:
+                body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
+            finally:
+                getattr(result, "close", lambda: None)()
+            response = _TestResponse(gateway, body)
             for header in response.headers.getall("Set-Cookie"):
                 self._keep_cookie(header)
             if self._raise_errors and observer.errors:
@@ -4831,11 +4434,15 @@ class TestClient:
 
     def _keep_cookie(self, header: str) -> None:
         parts = header.encode("latin-1").decode("utf-8", "surrogateescape").split(";")
-        pair, *attributes = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
-        if _is_expired({name.lower(): value for name, _, value in attributes}):
-            self.cookies.pop(pair[0], None)
-        else:
-            self.cookies[pair[0]] = pair[2]
+        (name, _, value), *rest = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
+        attributes = {attribute.lower(): text for attribute, _, text in rest}
+        expires = _parse_http_date(attributes.get("expires", ""))
+        gone = expires is not None and expires <= time.time()
+        if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):  # it outranks Expires: RFC 6265 section 5.3
+            gone = int(attributes["max-age"]) <= 0
+        self.cookies[name] = value
+        if gone:
+            del self.cookies[name]
 
 
 # ---- the head of a request -------------------------------------------------------------------------------------------
@@ -5069,7 +4676,7 @@ class _Body(io.RawIOBase):
             if self._framing > _MAX_FRAMING + 8 * self.size:
                 raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
         except HttpException as failure:
-            self.failure = _untraced(failure)
+            self.failure = copy.copy(failure)  # without the frames that it came from
         self.patience.moved(self.size - before)
         return data[start:]
 
@@ -5460,7 +5067,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         connection, body, environ = self.connection, self.connection.body, self.request.environ
         try:
             if connection.refusal is not None:
-                raise connection.refusal
+                raise copy.copy(connection.refusal)
             if body is not None and not body.complete:
                 body.receive = self._receive
                 self._input = io.BufferedReader(body, _RECEIVE)
@@ -5474,8 +5081,6 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         except BaseException:
             if self.server.alive:  # not in a child process that a handler has forked
                 self.handle_error()
-        if connection.refusal is not None:
-            _untraced(connection.refusal)
         self.over = True
         self._known.clear()  # their frames refer to this object
         if connection.output is None:
@@ -5593,7 +5198,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
                 connection.buffer += data
             connection.buffer = body.feed(connection.buffer)
         except HttpException as busy:
-            body.failure = _untraced(busy)
+            body.failure = copy.copy(busy)
         except TimeoutError:
             connection.lost = False
             body.failure = HttpException(408, "the body came too slowly")
@@ -5644,7 +5249,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     def log_exception(self, exc_info: Any) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
         error = exc_info[1]
-        refused = isinstance(error, HttpException) and (error is self.connection.refusal or error.status_code < 500)
+        refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
         if not (refused or self.connection.lost or any(error is known for known in self._known)):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
@@ -6389,7 +5994,7 @@ class Server:
         method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
         connection.head = _Head(method, target if line[:1] != "\x16" else "-", True, {})
         connection.head.keep_alive = False
-        connection.refusal = _untraced(refusal)
+        connection.refusal = copy.copy(refusal)  # without the frames that it came from
         self._hand_over(connection)
 
     def _decode(self, connection: _Connection) -> None:
