@@ -4621,6 +4621,7 @@ _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout:
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
 _MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body
+_SMALL = 4 * 1024  # bytes; smaller pieces of a body are joined, because each piece costs memory of its own
 _LINES_AT_ONCE = 256  # lines of a chunked body that are decoded before other connections have their turn
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # what the next line of a chunked body is
 
@@ -4652,7 +4653,8 @@ class _Body(io.RawIOBase):
         self.chunked = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
         self.failure: HttpException | None = None  # raised behind the bytes that came before: 400, 408 or 503
-        self.kept = bytearray()  # the bytes that were decoded and not taken yet
+        self.kept: list[bytes] = []  # the pieces that were decoded and not taken yet
+        self.kept_size = 0  # bytes in them
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout)
@@ -4671,7 +4673,7 @@ class _Body(io.RawIOBase):
         try:
             for _ in range(_LINES_AT_ONCE):
                 piece = data[start : start + self.left]
-                self.kept += piece
+                self._keep(piece)
                 self.size += len(piece)
                 self.left -= len(piece)
                 start += len(piece)
@@ -4687,6 +4689,13 @@ class _Body(io.RawIOBase):
             self.failure = copy.copy(failure)  # without the frames that it came from
         self.patience.moved(self.size - before)
         return data[start:]
+
+    def _keep(self, piece: bytes) -> None:
+        if self.kept and len(self.kept[-1]) < _SMALL:
+            self.kept[-1] += piece
+        elif piece:
+            self.kept.append(piece)
+        self.kept_size += len(piece)
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its end, which must be CRLF; b"" if it has not arrived completely."""
@@ -4728,9 +4737,12 @@ class _Body(io.RawIOBase):
             if self.failure is not None:
                 raise copy.copy(self.failure)
             self.receive(self)
-        size = min(len(target), len(self.kept))
-        target[:size] = self.kept[:size]
-        del self.kept[:size]
+        piece = self.kept.pop(0) if self.kept else b""
+        size = min(len(target), len(piece))
+        target[:size] = piece[:size]
+        if size < len(piece):
+            self.kept.insert(0, piece[size:])
+        self.kept_size -= size
         return size
 
 
@@ -5080,7 +5092,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
                 body.receive = self._receive
                 self._input = io.BufferedReader(body, _RECEIVE)
             else:
-                self._input = io.BytesIO(b"" if body is None else body.kept)
+                self._input = io.BytesIO(b"" if body is None else b"".join(body.kept))
             environ["REMOTE_ADDR"] = connection.address
             environ["wsgi.input"] = self._input
             environ["webapp.server"] = self
@@ -5938,7 +5950,8 @@ class Server:
             return
         data: bytes | None
         try:
-            data = connection.attempt(_READ, connection.socket.recv, _RECEIVE)
+            size = 4 * _RECEIVE if connection.stage == _BODY else _RECEIVE
+            data = connection.attempt(_READ, connection.socket.recv, size)
         except OSError as error:
             data = b""
             if connection.stage == _SHAKING and getattr(error, "reason", None) and not self.quiet:
@@ -6011,8 +6024,8 @@ class Server:
         body.patience.left = min(body.patience.left, connection.deadline - self._now)
         connection.buffer = body.feed(connection.buffer)
         connection.deadline = self._now + body.patience.left
-        self._collected += len(body.kept) - body.counted
-        body.counted = len(body.kept)
+        self._collected += body.kept_size - body.counted
+        body.counted = body.kept_size
         if body.complete or body.failure or body.size > _COLLECTED or self._collected > self.max_collected:
             self._hand_over(connection)
         elif body.paused:
