@@ -4880,7 +4880,7 @@ def test_failure_to_open_a_file_is_the_clients_or_the_machines(site, monkeypatch
     """A 404 says that a name is wrong, and never hides that the machine is."""
     below = serve(site)
     ways = ((lambda: get_file(site / "a.txt"), of_a_file), (lambda: below.get("/s/a.txt"), of_static))
-    for call, (ask_for, status) in itertools.product(("stat", "open", "fstat"), ways):
+    for call, (ask_for, status) in itertools.product(("open", "fstat"), ways):
         real = getattr(os, call)
 
         def fail(path, *arguments, call=call, real=real, **options):

@@ -328,6 +328,7 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
 _FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
 
 
+@functools.lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
     """Write a time stamp as an IMF-fixdate, the one form that RFC 9110 section 5.6.7 lets us send.
 
@@ -1953,7 +1954,7 @@ class _FileBody(io.FileIO):
         try:
             self.info = os.fstat(self.fileno())
             if not stat.S_ISREG(self.info.st_mode):
-                raise NotFoundException(f"no regular file any more: {path!r}")
+                raise NotFoundException(f"not a regular file: {path!r}")
         except BaseException:
             super().close()
             raise
@@ -2002,9 +2003,10 @@ class _FileBody(io.FileIO):
             callback()
 
 
-_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for a writer if the file has just become a FIFO
+_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writer of a FIFO
 # Errors about the name of a file, and errors of a machine that is busy.
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
+_NOT_THERE.add(errno.ENXIO)  # of a socket
 _BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _WINDOWS = os.name == "nt"
 # No names of files on Windows: those of devices, which may keep whoever opens them; names with a character that stands
@@ -2020,8 +2022,7 @@ def _open_file(path: str) -> _FileBody:
     try:
         if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
-        if stat.S_ISREG(os.stat(path).st_mode):  # others are not even opened, because that may wait or do something
-            return _FileBody(path)
+        return _FileBody(path)
     except (OSError, ValueError) as error:
         code = getattr(error, "errno", errno.EINVAL)  # ValueError: a NUL, or no text of this locale
         if code in _NOT_THERE:
@@ -2029,7 +2030,6 @@ def _open_file(path: str) -> _FileBody:
         if code in _BUSY:
             raise HttpException(503, str(error)) from error
         raise
-    raise NotFoundException(f"not a regular file: {path!r}")
 
 
 def _validators(info: os.stat_result) -> tuple[str, str]:
