@@ -107,7 +107,7 @@ if TYPE_CHECKING:
     else:
         Template = str
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 
 __all__ = [
     "CodeException", "Executor", "Fields", "HttpException", "Markup", "MethodNotAllowedException", "NotFoundException",
