@@ -4025,12 +4025,9 @@ def test_routes_are_listed_by_pattern_then_method():
     app.routes().clear()
     inner.get("b")(nothing)
     app.route("PROPFIND", "/A", nothing)
-    assert [(route.method, route.pattern, route.scope, list(route.handlers)) for route in app.routes()] == [
-        ("PROPFIND", "/A", app, [nothing]),
-        ("GET", "/a/b", inner, [nothing]),
-        ("POST", "/a/b", inner, [Says, nothing]),
-        ("GET", "/c", app, [nothing]),
-    ]
+    found = [(f"{route.method} {route.pattern}", route.scope, list(route.handlers)) for route in app.routes()]
+    assert found[:2] == [("PROPFIND /A", app, [nothing]), ("GET /a/b", inner, [nothing])]
+    assert found[2:] == [("POST /a/b", inner, [Says, nothing]), ("GET /c", app, [nothing])]
 
 
 # ---- routes and scopes: matching -------------------------------------------------------------------------------------
@@ -4223,40 +4220,25 @@ def with_guards(guards):
     return app, calls
 
 
-DOES = st.sampled_from([*WAYS_TO_END, HttpException(403)]) | st.sampled_from(PASSES)
-GUARDS = st.tuples(st.sampled_from(PLACES[1:]), DOES)
-
-
-@given(DOES.map(lambda expression: ("on_request", expression)), st.lists(GUARDS, max_size=7))
-def test_behind_a_guard_that_has_answered_run_only_after_hooks_and_on_complete(on_request, guards):
-    """A handler that answers drops the queue in the same way. Behind on_request, only on_complete runs."""
-    guards = [on_request, *sorted(guards, key=lambda guard: PLACES.index(guard[0]))]
-    app, calls = with_guards(guards)
-    with Log():
-        client(app).get("/")
-    answered = [number for number, (_, expression) in enumerate(guards) if expression not in PASSES]
-    ran = [*range(answered[0] + 1 if answered else len(guards))]
-    ended = answered and guards[answered[0]][0] == "on_request" and isinstance(guards[answered[0]][1], str)
-    assert calls == [*ran, *([] if ended else ["after"]), "on_complete"]
-
-
 @pytest.mark.parametrize("expression, sent", WAYS_TO_END.items())
-def test_answer_of_a_guard_is_sent_and_no_error_hook_runs(expression, sent):
-    for place in PLACES:
-        app, calls = with_guards([(place, expression)])
-        app.error(lambda context, cause, status: "an error hook")
-        response = client(app).get("/")
-        assert (f"{response.status} {response.text}".rstrip(), calls[0], calls[-1]) == (sent, 0, "on_complete")
+@pytest.mark.parametrize("place", PLACES)
+def test_answer_of_a_guard_is_sent_and_nothing_runs_behind_it(place, expression, sent):
+    """Only after hooks and on_complete do, and behind on_request only on_complete. A handler drops the queue."""
+    behind = [each for each in PLACES[PLACES.index(place) :] if each != "on_request"]
+    app, calls = with_guards([(place, expression), *((each, "'behind'") for each in behind)])
+    app.error(lambda context, cause, status: "an error hook")
+    response = client(app).get("/")
+    assert f"{response.status} {response.text}".rstrip() == sent
+    assert calls == [0, "on_complete"] if place == "on_request" else [0, "after", "on_complete"]
 
 
 @pytest.mark.parametrize("passes", [*PASSES, "response.header('X-A', 'b')", "response.cookie('a', 'b')"])
 def test_guard_that_has_not_answered_lets_the_handler_answer(passes):
     """Headers, cookies, a 2xx status and a body that was built but not returned do not end the request."""
-    for place in PLACES[:6]:
-        app, calls = with_guards([(place, passes), ("handler", "'data'")])
-        response = client(app).get("/")
-        assert (response.text, calls) == ("data", [0, 1, "after", "on_complete"])
-        assert (response.status, "X-A" in response.headers) == (299 if "299" in passes else 200, "X-A" in passes)
+    app, calls = with_guards([*((place, passes) for place in PLACES[:6]), ("handler", "'data'")])
+    response = client(app).get("/")
+    assert (response.text, calls) == ("data", [*range(7), "after", "on_complete"])
+    assert (response.status, "X-A" in response.headers) == (299 if "299" in passes else 200, "X-A" in passes)
 
 
 CANCELED = [
@@ -4287,7 +4269,13 @@ def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, sent
 # says what the hook does: "1 before 0: send" is the first before hook of the second block, and sends. `model` predicts
 # from the names alone, in the words of the contract, which hooks run and which body the client gets.
 
-DEEDS = ["pass", "build", "send", "answer", "raise"]
+DEEDS = {
+    "pass": lambda response, name: None,
+    "build": lambda response, name: response.text(name) and None,
+    "send": lambda response, name: response.send(name),
+    "answer": lambda response, name: name,
+    "raise": lambda response, name: 1 / 0,
+}
 
 
 def tree_of(deeds):
@@ -4297,7 +4285,7 @@ def tree_of(deeds):
     ]
 
 
-SOME_DEEDS = st.lists(st.sampled_from(DEEDS), max_size=2)
+SOME_DEEDS = st.lists(st.sampled_from([*DEEDS]), max_size=2)
 BLOCKS = st.fixed_dictionaries({"before": SOME_DEEDS, "error": SOME_DEEDS, "after": SOME_DEEDS})
 TREES = st.lists(BLOCKS, min_size=1, max_size=4).map(tree_of)
 HANDLERS = st.sampled_from([f"handler: {deed}" for deed in DEEDS])
@@ -4331,13 +4319,7 @@ def build(tree, handler):
     def named(name):
         def run(context, *_):
             calls.append(name)
-            if "raise" in name:
-                raise ValueError
-            if "build" in name:
-                context.response.text(name)
-            elif "send" in name:
-                context.response.send(name)
-            return name if "answer" in name else None
+            return DEEDS[name.rpartition(" ")[2]](context.response, name)
 
         return run
 
@@ -4454,20 +4436,15 @@ def doer(doings, is_catching):
 @example({"outer_error": (["context.session.update(a=object())"], True)}, "GET", "/nothing", {})
 def test_response_is_complete_and_valid_for_any_handlers_and_hooks(stages, method, path, headers):
     app = Traced(**{stage: doer(*doing) for stage, doing in stages.items()})
-    sized, in_memory = [], []
+    bodies = []
 
     def watch(environ, start_response):
-        def start(status, headers, exc_info=None):
-            sized.append([int(value) for name, value in headers if name.lower() == "content-length"])
-            return start_response(status, headers)
-
-        body = app(environ, start)
-        in_memory.append(isinstance(body, list))
-        return body
+        bodies.append(app(environ, start_response))
+        return bodies[0]
 
     with Log():
         response = client(watch).request(method, path, headers=headers)
-    status, [lengths] = response.status, sized
+    status, lengths = response.status, [int(length) for length in response.headers.getall("Content-Length")]
     assert app.calls.count("on_complete") == 1
     assert 200 <= status <= 599
     assert ("Content-Type" in response.headers) == (status not in (204, 304))
@@ -4477,7 +4454,7 @@ def test_response_is_complete_and_valid_for_any_handlers_and_hooks(stages, metho
     elif method == "HEAD":
         assert (len(lengths) <= 1, response.body) == (True, b"")
     else:
-        assert lengths == [len(response.body)] or (lengths, in_memory) == ([], [False])
+        assert lengths == ([len(response.body)] if isinstance(bodies[0], list) or lengths else [])
 
 
 @pytest.mark.parametrize("failing", [*FAILED_STAGES.split()[:-1]])
@@ -8755,7 +8732,6 @@ ASKED = [
     (lambda c: {"it's \n": object}, TypeError, f'document["it\'s \\n"] {OF_LAMBDA}'),
     (lambda c: [{"a": math.nan}], ValueError, f'document[0]["a"] {OF_LAMBDA}'),
     (lambda c: {"a": {(1, 2): 3}}, TypeError, f'document["a"] {OF_LAMBDA}'),
-    (lambda c: {"a": looped()}, (RecursionError, ValueError), 'document["a"][0]'),
     (lambda c: c.session.update(a=TODAY), TypeError, "date would not come back as what it is; a session keeps"),
     (lambda c: c.session.update(a=[{"b": TODAY}]), TypeError, 'session["a"][0]["b"] of '),
     (lambda c: c.response.cookie("a", 1), TypeError, "the value of cookie 'a' is a str, not 1"),
@@ -8767,12 +8743,10 @@ ASKED = [
     (lambda c: c.url(user, uid=7), LookupError, "url(user) was given uid: /users/{id:int} needs id"),
     (lambda c: c.url(lost), LookupError, "no route has the handler lost"),
     (lambda c: 404, TypeError, f"gave int as a response; {GAVE}"),
-    (lambda c: c.response.send(404), TypeError, "Response.send gave int as a response; give "),
     (lambda c: c.add_executor(checking), TypeError, "(context)"),
     (lambda c: HttpException(404), TypeError, "an exception is raised: raise HttpException(...)"),
     (lambda c: letters, TypeError, "for any other document); or call it: letters()"),
     (lambda c: c.response.stream(letters), TypeError, "an iterable of its chunks or events, not letters: call it"),
-    (lambda c: iter([1]), TypeError, "a chunk of a stream is str or bytes, not int"),
     (lambda c: setattr(c.response, "status", 404), AttributeError, "can be read only: code(404) sets it"),
     (lambda c: c.request.cookies.__setitem__("a", "b"), TypeError, "response.cookie('a', ...) sets one"),
     (lambda c: c.response.cookie("a", "b", max_age=math.inf), OverflowError, "max_age is a number of seconds, not inf"),
@@ -8809,14 +8783,12 @@ def test_mistake_in_a_handler_is_told_in_the_terminal_alone(handler, error, word
 
 # What a client may send wrongly, and the words of the reason. Nobody need configure more than the level of the logger.
 SENT = [
-    (lambda c: c.request.form["name"], {}, "Missing field 'name'"),
     (lambda c: c.request.json["name"], {"json": {}}, "Missing member 'name'"),
     (lambda c: c.request.json, {"body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON"),
     (lambda c: c.request.form["name"], {"json": {"name": 1}}, "field 'name': the body is application/json, so no form"),
     (lambda c: c.request.form["name"], {"body": b"name=a"}, "'name': there is no body with a Content-Type, so no form"),
     (lambda c: c.request.files["f"], {"form": {"f": "a"}}, "files come in a form with enctype='multipart/form-data'"),
     (lambda c: c.request.body_all()["name"], {"query": {"nam": 1}}, "Missing input 'name'"),
-    (lambda c: c.request.body_all()["name"], {"json": ["name"]}, "Missing input 'name'"),
 ]
 
 
@@ -8849,24 +8821,27 @@ def form_with_a_header(size):
     return {"body": f"--x\r\n{line.ljust(size, 'x')}\r\n\r\n\r\n--x--\r\n", "headers": {"Content-Type": MULTIPART}}
 
 
+DEFAULTS = {
+    "host": "127.0.0.1", "port": 8000, "secret_key": None, "session_cookie": "session", "session_max_age": 14 * 86_400,
+    "max_body_size": 2**24, "max_form_memory": 2**20, "max_fields": 1000, "trusted_proxies": 0, "quiet": False,
+    "reload": False,
+}  # fmt: skip
+
+
 def test_defaults_are_those_of_the_documentation():
-    defaults = {"port": 8000, "host": "127.0.0.1", "session_cookie": "session", "session_max_age": 14 * 24 * 60 * 60}
-    signatures = [*inspect.signature(WebApp).parameters.values(), *inspect.signature(WebApp.run).parameters.values()]
-    assert {each.name: each.default for each in signatures if each.name in defaults} == defaults
+    given = {**inspect.signature(WebApp).parameters, **inspect.signature(WebApp.run).parameters}
+    assert {name: each.default for name, each in given.items() if name not in ("self", "options")} == DEFAULTS
 
 
+# The most, the status beyond it, what the handler reads, and a request of that size.
 LIMITS = [
-    # The most, the status beyond it, what the handler reads, and a request of that size.
-    (16 * 2**20, 413, "str(len(request.body))", lambda n: {"body": bytes(n)}),
+    (1000, 400, "dict(request.query)", lambda n: {"query": {"a": ["x"] * n}}),
     (2**20, 413, "dict(request.form)", lambda n: {"form": {"a": "x" * (n - 2)}}),
     (2**20, 413, "dict(request.form)", lambda n: {"form": {"a": "x" * (n - 1)}, "files": {}}),
-    (2**20, 413, "str(request.json)[:9]", lambda n: {"json": "x" * (n - 2)}),
-    (1000, 413, "dict(request.form)", lambda n: {"form": {"a": ["x"] * n}}),
-    (1000, 400, "dict(request.query)", lambda n: {"query": {"a": ["x"] * n}}),
     (2**13, 413, "dict(request.form)", form_with_a_header),
-    (2**17, 413, "str(request.json)[:9]", lambda n: {"json": [1] * (n - 1)}),
-    (200, 400, "str(request.json)[:9]", lambda n: json_text("[" * n + "1" + "]" * n)),
-    (4300, 400, "str(request.json)[:9]", lambda n: json_text("1" * n)),
+    (2**17, 413, "str(request.json)", lambda n: {"json": [1] * (n - 1)}),
+    (200, 400, "str(request.json)", lambda n: json_text("[" * n + "1" + "]" * n)),
+    (4300, 400, "str(request.json)", lambda n: json_text("1" * n)),
 ]
 
 
@@ -8876,10 +8851,7 @@ def test_a_limit_is_where_the_answer_changes(most, status, reads, request_of):
         assert answer(does(reads), "POST", **request_of(size)).status == expected
 
 
-def test_uploads_have_256_kib_in_memory_and_session_cookies_4093_bytes():
-    kind = does("type(request.files['f'].file).__name__")
-    found = [answer(kind, "POST", files={"f": bytes(2**18 + more)}).text for more in (0, 1)]
-    assert [name == "BytesIO" for name in found] == [True, False]
+def test_session_cookies_have_up_to_4093_bytes():
     app = WebApp(secret_key=KEY)
     app.get("/{size:int}")(lambda context, size: context.session.update(x="x" * size))
     responses = [client(app).get(f"/{size}") for size in range(2800, 3100, 3)]
