@@ -650,6 +650,10 @@ def test_7_1_and_7_8_status_is_resolved_by_what_happened(status, method, path, h
     assert "X-Upstream" not in response.headers
 
 
+def test_7_1_code_exception_has_a_code_and_a_message():
+    assert (CodeException(7, "text").code, CodeException(7, "text").message) == (7, "text")
+
+
 @pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", ValueError(), Unprintable()])
 def test_7_1_resolve_status_code_that_fails_means_500_and_is_logged(outcome):
     """Design 4: it raises, or it returns no status."""
@@ -3752,7 +3756,7 @@ def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
 @pytest.mark.parametrize(
     "asked, stage", [("/in/route", "inner_after"), ("/route", "outer_error"), ("/nowhere", "outer_error")]
 )
-def test_executor_added_behind_the_route_or_after_a_failure_is_too_late(asked, stage):
+def test_executor_added_after_the_route_or_a_failure_is_too_late(asked, stage):
     seen = see(asked, outer_handler="1 / 0", **{stage: "context.add_executor(lambda context: 'never reached')"})
     assert "never" not in seen.answer and seen.log[-1] == f"ERROR {stage.partition('_')[2]} {stage}"
 
@@ -3866,7 +3870,7 @@ GOOD_HANDLERS = [
 
 
 @pytest.mark.parametrize("handler", GOOD_HANDLERS)
-def test_handler_takes_the_context_alone_or_with_the_names_of_the_pattern(handler):
+def test_handler_takes_the_context_alone_or_with_the_pattern_names(handler):
     app = WebApp()
     assert app.get("/decorated/{a}/{b:int}")(handler) is handler
     app.get("/given/{a}/{b:int}", handler)
@@ -3874,7 +3878,7 @@ def test_handler_takes_the_context_alone_or_with_the_names_of_the_pattern(handle
         assert client(app, raise_errors=True).get(path).text == "x 7"
 
 
-def test_default_of_a_parameter_serves_a_route_that_lacks_it_and_a_loop():
+def test_default_serves_a_route_that_lacks_the_parameter_and_a_loop():
     app = WebApp()
     hello = lambda context, name="Stranger": f"Hello {name}"  # noqa: E731
     for pattern in ("/hello", "/hello/{name}"):
@@ -4453,8 +4457,8 @@ def test_exception_object_of_many_requests_keeps_no_more_than_the_last(stage):
     assert len({*lengths}) == 1
 
 
-def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, tmp_path):
-    """No request is kept after its end either, and least of all one that failed."""
+def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_path):
+    """Least of all one that failed: a client must not be able to fill the memory."""
     (tmp_path / "a.txt").write_text("hello")
     app = WebApp(secret_key=KEY)
     handlers = {
@@ -4465,6 +4469,7 @@ def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, tm
     for path, handler in handlers.items():
         app.any(path)(does(handler))
     app.any("/valid", Answer422)
+    app.error(raiser(ValueError("of a hook")))
     app.static("/s", tmp_path)
     log_to(monkeypatch, logging.StreamHandler(io.StringIO()))
     contents = [
