@@ -4469,7 +4469,7 @@ def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_p
     for path, handler in handlers.items():
         app.any(path)(does(handler))
     app.any("/valid", Answer422)
-    app.error(raiser(ValueError("of a hook")))
+    app.error(does("1 / 0"))
     app.static("/s", tmp_path)
     log_to(monkeypatch, logging.StreamHandler(io.StringIO()))
     contents = [
