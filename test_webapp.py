@@ -4457,6 +4457,7 @@ def test_exception_object_of_many_requests_keeps_no_more_than_the_last(stage):
     assert len({*lengths}) == 1
 
 
+@pytest.mark.skipif(not hasattr(gc, "DEBUG_SAVEALL"), reason="this collector tells nobody what it has freed")
 def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_path):
     """Least of all one that failed: a client must not be able to fill the memory."""
     (tmp_path / "a.txt").write_text("hello")
