@@ -625,7 +625,7 @@ def having(error, **attributes):
 
 # The answer of another server is no answer to our own client.
 OF_AN_HTTP_CLIENT = having(type("Refused", (Exception,), {})(), status_code=404, headers={"X-Upstream": "1"})
-STATUSES = [
+RESOLVED = [
     (404, "GET", "/nowhere", nothing), (405, "POST", "/", nothing), (204, "GET", "/", nothing),
     (422, "GET", "/", Answer422), (400, "GET", "/", lambda context: context.request.query["missing"]),
     *((status, "GET", "/", raiser(error)) for status, error in [
@@ -636,7 +636,7 @@ STATUSES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("status, method, path, handler", STATUSES)
+@pytest.mark.parametrize("status, method, path, handler", RESOLVED)
 def test_7_1_and_7_8_status_is_resolved_by_what_happened(status, method, path, handler):
     """An override gives Known a 451, and an error hook gives ZeroDivisionError a 503."""
 
@@ -714,10 +714,10 @@ HOOKS_BUILD = [
     ("context.session.update(a='a' * 5000) or response.text('built') and None", "None", DEFAULT, BOTH),
 ]
 # The last three have built what cannot be sent: `send` encodes before the response counts as sent (design 3.4).
-FAILURES = [ValueError(), "response.json('a', object())", "iter([5])", "context.session.update(a=object()) or 'text'"]
+FAILING_HANDLERS = [ValueError(), "response.json('a', object())", "iter([5])", "context.session.update(a=object()) or 'text'"]
 
 
-@pytest.mark.parametrize("handler", FAILURES)
+@pytest.mark.parametrize("handler", FAILING_HANDLERS)
 @pytest.mark.parametrize("inner, outer, sent, ran", HOOKS_BUILD)
 def test_7_2_and_7_3_hooks_build_from_the_inner_scope_outward(handler, inner, outer, sent, ran):
     seen = see("/in/route", inner_handler=handler, inner_error=inner, outer_error=outer)
@@ -3784,13 +3784,13 @@ def test_factory_is_called_for_every_request_and_makes_an_executor():
 
 
 # What the handler of a GET route does; a row is one request by GET and one by HEAD.
-HEADS = [
+ANSWERED_TO_HEAD = [
     "'answer'", "'ü' * 100_000", "{'a': 1}", "response.header('X-Mine', '1').text('answer')", "response.code(204)",
     "response.redirect('/')", "iter(['a', 'b'])", "1 / 0",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("handler", HEADS)
+@pytest.mark.parametrize("handler", ANSWERED_TO_HEAD)
 def test_a_get_route_answers_head_with_the_same_headers_and_no_body(handler):
     app = WebApp()
     app.get("/a")(does(handler))
@@ -8644,7 +8644,7 @@ DECLARED = [
     (lambda app: app.static("/static", "nowhere"), ValueError, f"'nowhere' is no directory in {os.getcwd()}"),
 ]
 
-NUMBERS = ["session_max_age", "max_body_size", "max_form_memory", "max_fields", "trusted_proxies"]
+WHOLE_NUMBERS = ["session_max_age", "max_body_size", "max_form_memory", "max_fields", "trusted_proxies"]
 AT_THE_START = [
     (lambda app: app.run(port="8000"), TypeError, "port is a number, not '8000'"),
     (lambda app: app.run(8000), TypeError, "host is a str, not 8000; for a port write port=8000"),
@@ -8654,7 +8654,7 @@ AT_THE_START = [
     (lambda app: Server(app, ssl_context="adhoc"), TypeError, "ssl_context is an ssl.SSLContext, not 'adhoc': make it"),
     (lambda app: Server(app, ssl_context=ssl.create_default_context()), ValueError, "is one for clients: make it by "),
     (lambda app: Server(app, socket="/run/x"), TypeError, "socket is a listening socket.socket, not '/run/x'"),
-    *((lambda app, name=name: WebApp(**{name: -1}), ValueError, f"{name} is a whole number") for name in NUMBERS),
+    *((lambda app, name=name: WebApp(**{name: -1}), ValueError, f"{name} is a whole number") for name in WHOLE_NUMBERS),
     (lambda app: WebApp(session_cookie=None), TypeError, "session_cookie is a str, not None"),
     (lambda app: WebApp(secret_key=5), ValueError, "secret_key is a str or bytes, or a list of them"),
     (lambda app: HttpException("Not Found"), ValueError, "a status is an int from 200 to 599, not 'Not Found'"),
