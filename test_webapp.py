@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import builtins
 import collections
 import configparser
 import contextlib
@@ -26,7 +27,6 @@ import hashlib
 import hmac
 import html
 import html.parser
-import http.client
 import importlib.util
 import inspect
 import io
@@ -59,6 +59,7 @@ import urllib.parse
 import urllib.request
 import uuid
 import warnings
+import weakref
 import wsgiref.simple_server
 import wsgiref.util
 import zipfile
@@ -83,7 +84,6 @@ from webapp import (
     Markup,
     MethodNotAllowedException,
     NotFoundException,
-    Scope,
     Server,
     TestClient,
     ValidationExecutor,
@@ -93,9 +93,8 @@ from webapp import (
 
 # ---- helpers ---------------------------------------------------------------------------------------------------------
 #
-# Every helper that two sections share stands here. The three to remember: `client(app)` sends requests,
-# `answer(handler)` sends one request to one handler, and `see("/in/route", ...)` shows which stages ran and what was
-# logged.
+# Helpers that several sections share. The three to remember: `client(app)` sends requests, `answer(handler)` sends one
+# request to one handler, and `see("/in/route", ...)` shows which stages ran and what was logged.
 
 ROOT = pathlib.Path(__file__).parent
 HERE = re.escape(os.path.basename(__file__)) + r":\d+"  # where a mistake was made, as its message says it
@@ -176,7 +175,6 @@ def acting(action):
 
 
 def failing_app(error):
-    """Return an application whose one route, GET /, raises `error`."""
     app = WebApp()
     app.get("/", raiser(error))
     return app
@@ -198,16 +196,16 @@ class Log(logging.Handler):
             logger.setLevel(logging.DEBUG)
         return self
 
-    def emit(self, record):
-        record.getMessage()
-        self.records.append(record)
-        self.arrived.release()
-
     def __exit__(self, *exc_info):
         for logger, (propagate, level) in zip(self.loggers, self.before):
             logger.removeHandler(self)
             logger.propagate = propagate
             logger.setLevel(level)
+
+    def emit(self, record):
+        record.getMessage()
+        self.records.append(record)
+        self.arrived.release()
 
     def wait(self):
         """Wait for one record more than at the call before."""
@@ -216,19 +214,13 @@ class Log(logging.Handler):
     def levels(self):
         return [record.levelname for record in self.records]
 
-    def hooks_that_failed(self):
-        return [record.stage for record in self.records if record.msg == HOOK_FAILED]
-
     def lines(self):
         """Give each record as a line: for a failed hook level, stage and name of the hook, else level and message."""
-        return [
-            " ".join((each.levelname, *((each.stage, each.hook) if each.msg == HOOK_FAILED else [each.getMessage()])))
-            for each in self.records
-        ]
+        told = [(r.stage, r.hook) if r.msg == HOOK_FAILED else [r.getMessage()] for r in self.records]
+        return [" ".join((level, *words)) for level, words in zip(self.levels(), told)]
 
 
 def log_to(monkeypatch, *handlers):
-    """Have the log handled by these alone, until the test ends."""
     monkeypatch.setattr(logging.getLogger("webapp"), "handlers", [*handlers])
     monkeypatch.setattr(logging.getLogger("webapp"), "propagate", False)
 
@@ -299,13 +291,6 @@ class Feed:
         self.closed += 1
 
 
-class Unprintable(Exception):
-    def __repr__(self):
-        raise ValueError("repr")
-
-    __str__ = __repr__
-
-
 class Answer422(ValidationExecutor):
     def validate(self, context):
         self.add_error("title", "is missing")
@@ -313,6 +298,7 @@ class Answer422(ValidationExecutor):
 
 
 ERRORS = {"title": ["is missing", "is short"], "age": ["is no number"]}
+ANSWER_422 = json.dumps({"validation": ERRORS})
 
 
 @dataclasses.dataclass
@@ -340,14 +326,6 @@ def new_class(*bases, **members):
     return type("App", bases or (WebApp,), members)
 
 
-def phrase(status):
-    """The phrase of RFC 9110 or IANA, from the standard library if every supported Python has it."""
-    newer = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
-    classes = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
-    known = {int(member): member.phrase for member in HTTPStatus if member != 418}  # 418 and 306: "(Unused)"
-    return {**known, **newer}.get(status, classes[status // 100])
-
-
 def in_threads(count, target):
     """Call `target` with 0, 1, 2 ... in as many threads at a time, and wait for their ends."""
     threads = [threading.Thread(target=target, args=(number,)) for number in range(count)]
@@ -358,12 +336,9 @@ def in_threads(count, target):
 
 
 def garbage_of(run):
-    """Call `run` twice; return frames and objects of ours that the second call leaves to the garbage collector.
-
-    The result of `run` does not count.
-    """
+    """Call `run` twice; return frames and objects of ours that the second call leaves to the garbage collector."""
     run()
-    returned = None
+    returned = None  # the result of `run` does not count
     gc.collect()
     gc.disable()
     try:
@@ -381,9 +356,16 @@ def garbage_of(run):
 def run_python(folder, *arguments, text=True, **environ):
     """Run a program to its end, with webapp.py at hand."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environ, capture_output=True, text=text, timeout=60
-    )
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=text, timeout=60)
+
+
+def load_copy(name):
+    """Load the file once more, under another name."""
+    spec = importlib.util.spec_from_file_location(name, webapp.__file__)
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 WINDOWS = sys.platform == "win32"
@@ -392,28 +374,14 @@ RESET = struct.pack("hh" if WINDOWS else "ii", 1, 0)  # for SO_LINGER
 
 def can_link():
     """Windows lets few people make symbolic links, and Wine makes none that lead anywhere."""
-    with tempfile.TemporaryDirectory() as directory:
-        try:
-            os.symlink(directory, os.path.join(directory, "link"))
-            return os.path.isdir(os.path.join(directory, "link", "link"))
-        except OSError:
-            return False
-
-
-def can_reset():
-    """Wine takes SO_LINGER, and closes without a reset all the same."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as sock:
-        accepted, _ = listener.accept()
-        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        accepted.close()
-        try:
-            return bool(sock.recv(1))
-        except ConnectionResetError:
-            return True
+    with tempfile.TemporaryDirectory() as directory, contextlib.suppress(OSError):
+        os.symlink(directory, os.path.join(directory, "link"))
+        return os.path.isdir(os.path.join(directory, "link", "link"))
+    return False
 
 
 CAN_LINK = can_link()
-CAN_RESET = can_reset()
+CAN_RESET = not WINDOWS  # Wine takes SO_LINGER, and closes without a reset all the same
 NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
 NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
 
@@ -424,22 +392,38 @@ NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pip
 # `pytest -k test_7` runs a chapter. Sections 3, 5, 8 and 9 of the contract ask for nothing.
 
 
-@pytest.mark.parametrize(
-    "asked, handler, status, ran",
-    [
-        ("/in/route", "1 / 0", 500, FAILED_STAGES),
-        ("/nowhere", "None", 404, "on_request outer_error outer_after on_complete"),
-        ("/in/route", "context.add_executor(Answer422)", 422, STAGES),
-    ],
-)
-def test_1_three_paths_lead_to_an_error_response(asked, handler, status, ran):
-    seen = see(asked, inner_handler=handler)
-    assert (seen.response.status, seen.calls) == (status, ran)
+# A request, what one stage does, the answer, and the stages that ran.
+DEFAULT = "500 500 Internal Server Error"
+MISSED = "on_request outer_error outer_after on_complete"
+PATHS = [
+    ("/in/route", {"inner_handler": "1 / 0"}, DEFAULT, FAILED_STAGES),
+    ("/nowhere", {}, "404 404 Not Found", MISSED),
+    ("/in/route", {"inner_handler": "context.add_executor(Answer422)"}, "422 " + ANSWER_422, STAGES),
+    ("/nowhere", {"on_request": "'mine'"}, "200 mine", "on_request on_complete"),
+    ("/in/route", {"on_request": "response.header('X-A', 'b')"}, "204", STAGES),
+    ("/in/route", {"on_request": HttpException(403)}, "403 403 Forbidden", f"on_request inner_error outer_error {END}"),
+    ("/nowhere", {"on_request": HttpException(403)}, "403 403 Forbidden", MISSED),
+]
+
+
+@pytest.mark.parametrize("asked, stages, sent, ran", PATHS)
+def test_1_and_6_three_paths_between_on_request_and_on_complete(asked, stages, sent, ran):
+    """On every request. For on_request that sends see "the application: guards"."""
+    seen = see(asked, **stages)
+    assert (seen.answer, seen.calls) == (sent, ran)
+
+
+def phrase(status):
+    """The phrase of RFC 9110 or IANA, from the standard library if every supported Python has it."""
+    newer = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
+    classes = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+    known = {int(member): member.phrase for member in HTTPStatus if member != 418}  # 418 and 306: "(Unused)"
+    return {**known, **newer}.get(status, classes[status // 100])
 
 
 @pytest.mark.parametrize("code", [200, 204, 503])
-def test_2_1_hook_gets_context_cause_and_resolved_status_which_the_response_has_until_a_hook_overrides_it(code):
-    """Also 7.2 rule 1 and 7.8; the default body is that of the status that stands at the end (design 4)."""
+def test_2_1_hook_gets_context_cause_and_resolved_status(code):
+    """Also 7.2 rule 1 and 7.8: the response has that status until a hook overrides it; the default body follows it."""
     found, cause = [], HttpException(409, "two at once")
     hook = does(f"found.append((cause, status, response.status)) or response.code({code})", found=found)
     seen = see("/in/route", inner_handler=cause, inner_error=hook, outer_error=hook)
@@ -447,129 +431,45 @@ def test_2_1_hook_gets_context_cause_and_resolved_status_which_the_response_has_
     assert found == [(cause, 409, 409), (cause, 409, code)]
 
 
-def test_2_2_and_2_3_default_body_is_status_and_phrase_byte_for_byte_in_both_forms_for_every_status():
-    """Also 7.1: the status of an HttpException. An unregistered status has the name of its class (design 4)."""
+def test_2_2_and_2_3_default_body_is_status_and_phrase():
+    """In both forms, for every status. An unregistered status has the name of its class (design 4)."""
     app = WebApp()
 
     @app.get("/{status:int}")
     def fail(context, status):
         raise HttpException(status)
 
-    browser = client(app)
     for status in range(200, 600):
         as_text = f"{status} {phrase(status)}".encode()
         as_json = f'{{"error": {{"status": {status}, "message": "{phrase(status)}"}}}}'.encode()
         for headers, content_type, body in (({}, PLAIN, as_text), (ACCEPT_JSON, JSON, as_json)):
-            response = browser.get(f"/{status}", headers=headers)
+            response = client(app).get(f"/{status}", headers=headers)
             assert (response.status, response.reason, HttpException(status).phrase) == (status, *[phrase(status)] * 2)
             assert response.body == (b"" if status in (204, 205, 304) else body)
             assert response.headers.get("Content-Type") == (None if status in (204, 304) else content_type)
             assert response.headers["Vary"] == "Accept"
 
 
-def having(error, **attributes):
-    for name, value in attributes.items():
-        setattr(error, name, value)
-    return error
-
-
-class Rude(HttpException):
-    def __repr__(self):
-        return self.message
-
-
-def caused(text):
-    return having(ValueError("caused"), __cause__=having(KeyError(text), __context__=Rude(500, text)))
-
-
-def grouped(text):
-    if sys.version_info < (3, 11):
-        return ValueError(text)
-    return ExceptionGroup(text, [ValueError(text), ExceptionGroup(text, [caused(text)])])  # noqa: F821
-
-
-def from_a_file_named(text):
-    try:
-        exec(compile("raise ValueError", text.replace("\0", "") + "\nFORGED\n    FORGED", "exec"))
-    except ValueError as error:
-        return error
-
-
-# The places in which an exception may hold a text.
-SAYING = {
-    "message": ValueError,
-    "HttpException that is no error": lambda text: Rude(404, text),
-    "name of a file": lambda text: OSError(2, text, text),
-    "object": lambda text: KeyError(Point(1, text)),
-    "bytes": lambda text: UnicodeDecodeError("utf-8", text.encode(), 0, 1, text),
-    "notes": lambda text: having(ValueError(), __notes__=[text, f" {text}"]),  # shown since Python 3.11
-    "source": lambda text: SyntaxError(text, (text, 1, 1, text)),
-    "name of the file": from_a_file_named,
-    "cause": caused,
-    "group": grouped,
-    "name of a class": lambda text: type(text.replace("\0", "") or "A", (Exception,), {})(text),
-}
-
-
-@given(
-    secret=st.text("ßЖ漢…§¤🦊", min_size=1, max_size=20),  # no default body has any of these letters
-    kind=st.sampled_from(sorted(SAYING)),
-    headers=st.sampled_from([{}, ACCEPT_JSON]),
-    stage=st.sampled_from(["on_request", "inner_before", "inner_handler", "inner_error", "inner_after"]),
-)
-def test_2_2_and_7_5_default_body_never_contains_any_part_of_an_exception(secret, kind, headers, stage):
-    """Also 7.7, the last sentence."""
-    response = see("/in/route", headers, **{name: SAYING[kind](secret) for name in ("inner_handler", stage)}).response
-    shown = response.text + repr(dict(response.headers)) + response.reason
-    assert shown.isascii() and not {"\\", "%"} & set(shown)
-    assert response.text == see("/in/route", headers, inner_handler=HttpException(response.status)).response.text
-
-
-# What is sent, and which of it comes back.
-INPUT = {
-    "fields": ({"form": {"age": "x", "tag": ["a", "b"]}}, {"age": "x", "tag": ["a", "b"]}),
-    "JSON": ({"json": {"age": None, "deep": [{"er": 2.5}]}}, {"age": None, "deep": [{"er": 2.5}]}),
-    "a file": ({"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
-    "odd names": ({"form": {"": "no name", "ключ": "<b>'\"\\"}}, {"": "no name", "ключ": "<b>'\"\\"}),
-    "broken JSON": ((b"{", JSON), {}),
-    "a member named validation": ((b'{"validation": "none"}', JSON), {}),
-    "JSON that is cut short": ({"json": {}, "environ": {"CONTENT_LENGTH": "9"}}, {}),
-    "fields that are not UTF-8": ((b"a=%ff", URLENCODED), {}),
-    "a broken multipart form": ((b"--x\r\nnonsense", MULTIPART), {}),
-}
-
-
-@pytest.mark.parametrize("sent, echo", INPUT.values(), ids=INPUT)
-def test_2_4_validation_body_has_the_messages_by_field_and_every_input_that_can_be_read_as_submitted(sent, echo):
-    """Also 7.6: no error hook, nothing in the log."""
-    if isinstance(sent, tuple):
-        sent = {"body": sent[0], "headers": {"Content-Type": sent[1]} if sent[1] else {}}
-    response, ran, log = validated({}, query={"kept": "yes"}, **sent)
-    assert (response.status, response.headers["Content-Type"], ran, log) == (422, JSON, "after", [])
-    assert response.json == {"kept": "yes", **echo, "validation": ERRORS}
-
-
 # ---- contract 4: routing and responses that are fixed ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/in", "/in/nowhere", "/%ff"])
-def test_4_1_unmatched_route_calls_only_the_hooks_of_the_outermost_scope(path):
+@pytest.mark.parametrize("path", ["/nowhere", "/in", "/in/nowhere", "/In/Route", "/%ff"])
+def test_4_1_unmatched_route_calls_only_the_outermost_hooks(path):
     """Also 7.3 rule 3; a path that is not UTF-8 is a 400 (design 3.2)."""
     look = "response.header('X-Seen', f'{type(cause).__name__} {context.route} {context.params}')"
     seen = see(path, outer_error=look)
     cause, status = ("HttpException", 400) if path == "/%ff" else ("NotFoundException", 404)
-    assert (seen.answer, seen.calls) == (
-        f"{status} {status} {phrase(status)}",
-        "on_request outer_error outer_after on_complete",
-    )
+    assert seen.answer == f"{status} {status} {phrase(status)}"
+    assert seen.calls == MISSED
     assert seen.response.headers["X-Seen"] == f"{cause} None {{}}"
 
 
 @pytest.mark.parametrize(
     "asked, allow",
-    [("POST /in/3", "GET, HEAD, PUT"), ("PATCH /in/word/", "PUT"), ("get /in/3", "GET, HEAD, PUT")],
-)
-def test_4_2_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_permitted_method(asked, allow):
+    [("POST /in/3", "GET, HEAD, PUT"), ("PATCH /in/word/", "PUT"), ("get /in/3", "GET, HEAD, PUT"),
+     ("OPTIONS /in/3", "GET, HEAD, PUT")],
+)  # fmt: skip
+def test_4_2_method_that_differs_is_a_405_with_every_permitted_method(asked, allow):
     """The methods of all fitting patterns; the hooks are those of the outermost scope (design 3.2 and 4)."""
     app, calls = WebApp(), []
     app.error(lambda context, cause, status: calls.append((type(cause), cause.allow, status)))
@@ -583,20 +483,18 @@ def test_4_2_path_that_matches_and_a_method_that_does_not_is_a_405_with_every_pe
     assert calls == [(MethodNotAllowedException, tuple(allow.split(", ")), 405)]
 
 
-@pytest.mark.parametrize(
-    "path, stages, allow",
-    [
-        ("/route", {"outer_handler": HttpException(405)}, "GET, HEAD"),
-        ("/route", {"outer_handler": MethodNotAllowedException(["PUT", "GET"])}, "GET, PUT"),
-        ("/route", {"outer_handler": "response.code(405)"}, "GET, HEAD"),
-        ("/route", {"outer_handler": "1 / 0", "outer_error": "response.code(405)"}, "GET, HEAD"),
-        ("/nowhere", {"outer_error": "response.code(405)"}, ""),
-        ("/%ff", {"outer_error": "response.code(405)"}, ""),
-    ],
-)
-def test_4_2_and_7_8_every_405_has_an_allow_header(path, stages, allow):
+MADE_405 = [
+    ("/route", HttpException(405), "None", "GET, HEAD"), ("/route", "response.code(405)", "None", "GET, HEAD"),
+    ("/route", MethodNotAllowedException(["PUT", "GET"]), "None", "GET, PUT"),
+    ("/route", "1 / 0", "response.code(405)", "GET, HEAD"),
+    *((path, "None", "response.code(405)", "") for path in ("/nowhere", "/%ff")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path, handler, hook, allow", MADE_405)
+def test_4_2_and_7_8_every_405_has_an_allow_header(path, handler, hook, allow):
     """Also if the application made the 405. The header is empty if no route has the path (design 3.5)."""
-    assert see(path, **stages).response.headers.getall("Allow") == [allow]
+    assert see(path, outer_handler=handler, outer_error=hook).response.headers.getall("Allow") == [allow]
 
 
 NAMES_JSON = [
@@ -611,7 +509,7 @@ NAMES_NO_JSON = [
 
 
 @pytest.mark.parametrize("as_json, accept", [*((True, a) for a in NAMES_JSON), *((False, a) for a in NAMES_NO_JSON)])
-def test_4_3_accept_json_and_the_default_body_follow_the_types_that_accept_names(as_json, accept):
+def test_4_3_default_body_is_json_if_accept_names_it(as_json, accept):
     """For the grammar see "header values: Accept"."""
     asked = []
     app = WebApp()
@@ -632,21 +530,6 @@ def test_4_block_may_be_a_function_or_a_with_statement():
 # ---- contract 6: three methods can be overridden, and everything else is final ---------------------------------------
 
 
-@pytest.mark.parametrize(
-    "asked, on_request, sent, ran",
-    [
-        ("/nowhere", "'mine'", "200 mine", "on_request on_complete"),
-        ("/in/route", "response.header('X-A', 'b')", "204", STAGES),
-        ("/in/route", HttpException(403), "403 403 Forbidden", "on_request inner_error outer_error " + END),
-        ("/nowhere", HttpException(403), "403 403 Forbidden", "on_request outer_error outer_after on_complete"),
-    ],
-)  # fmt: skip
-def test_6_on_request_comes_first_and_on_complete_last_on_every_request(asked, on_request, sent, ran):
-    """For on_request that sends see "the application: guards"."""
-    seen = see(asked, on_request=on_request)
-    assert (seen.answer, seen.calls) == (sent, ran)
-
-
 def test_6_on_request_sees_the_matched_route_and_its_parameters():
     """Design 4 step 1."""
     app = Traced(on_request="f'{context.route and context.route.pattern} {context.params}'")
@@ -659,15 +542,14 @@ def test_6_on_request_sees_the_matched_route_and_its_parameters():
     [("on_request", SystemExit), ("inner_handler", KeyboardInterrupt), ("inner_error", KeyboardInterrupt),
      ("inner_after", GeneratorExit)],
 )  # fmt: skip
-def test_6_keyboard_interrupt_and_its_like_pass_through_after_on_complete(stage, interrupt):
+def test_6_keyboard_interrupt_and_its_like_pass_after_on_complete(stage, interrupt):
     """Design 4 steps 6 and 8."""
     closed = []
     app = Traced(**{"inner_handler": ValueError(), stage: interrupt()})
     app.actions["inner_before"] = lambda context: context.on_close(lambda: closed.append(stage))
     with pytest.raises(interrupt):
         client(app).get("/in/route")
-    assert app.calls[-2:] == [stage, "on_complete"]
-    assert app.calls.count("on_complete") == 1
+    assert (app.calls[-2:], app.calls.count("on_complete")) == ([stage, "on_complete"], 1)
     assert closed == ([stage] if "inner_before" in app.calls else [])
 
 
@@ -678,47 +560,39 @@ def test_6_on_complete_runs_when_the_server_refuses_the_response():
     assert app.calls[-1] == "on_complete"
 
 
-OVERRIDABLE = {"on_request", "on_complete", "resolve_status_code"}
-# Private methods too: the dispatcher is made of them.
-FINAL = {name for name in (*vars(Scope), *vars(WebApp)) if not name.startswith("__")} - OVERRIDABLE
+OVERRIDABLE = ["on_complete", "on_request", "resolve_status_code"]
+PUBLIC = "get post put patch delete head options route any path before after error static mount routes run __call__"
+# The dispatcher is made of private methods.
+FINAL = sorted({*PUBLIC.split(), *(name for name in vars(WebApp) if re.match("_[a-z]", name))})
 OVERRIDDEN = raiser(AssertionError("overridden"))
 
 
-def test_6_public_methods_are_final():
-    """The tests below would pass if FINAL were empty."""
-    names = "get post put patch delete head options route any path before after error static mount routes run"
-    assert set(names.split()) == {name for name in FINAL if name[0] != "_"}
-
-
-@pytest.mark.parametrize("name", [*sorted(FINAL | OVERRIDABLE), "__call__"])
-def test_6_method_cannot_be_overridden_nor_assigned_to_an_instance_and_the_error_names_it(name):
-    """Also 1: the dispatcher is final. Exactly three methods can be overridden, and only by a subclass."""
+@pytest.mark.parametrize("name", [*FINAL, *OVERRIDABLE])
+def test_6_methods_are_final_and_three_can_be_overridden(name):
+    """Also 1: the dispatcher is final. Only a subclass can override the three, and an instance cannot."""
     app = WebApp()
     with pytest.raises(TypeError, match=name):
         setattr(app, name, OVERRIDDEN)
     assert client(app).get("/").status == 404
-    if name not in OVERRIDABLE:
+    if name in FINAL:
         with pytest.raises(TypeError, match=name):
             new_class(**{name: OVERRIDDEN})
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        lambda: new_class(get=5),
-        lambda: new_class(get=WebApp.options),
-        lambda: new_class(new_class(), get=OVERRIDDEN),
-        lambda: new_class(new_class(object, get=OVERRIDDEN), WebApp),
-        lambda: new_class(new_class(new_class(object, get=OVERRIDDEN)), WebApp),
-        *(lambda name=name: new_class(**{name: None}) for name in sorted(OVERRIDABLE)),
-    ],
-)
-def test_6_nothing_can_be_overridden_through_a_base_class_nor_by_what_is_no_method(override):
+MIXIN = new_class(object, get=OVERRIDDEN)
+REFUSED_OVERRIDES = [
+    ((), {"get": 5}), ((), {"get": WebApp.options}), ((new_class(),), {"get": OVERRIDDEN}), ((MIXIN, WebApp), {}),
+    ((new_class(MIXIN), WebApp), {}), *(((), {name: None}) for name in OVERRIDABLE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bases, members", REFUSED_OVERRIDES)
+def test_6_nothing_is_overridden_by_a_base_class_or_by_no_method(bases, members):
     with pytest.raises(TypeError, match=r"\.get would override WebApp\.get|App\.(on_|resolve_)"):
-        override()
+        new_class(*bases, **members)
 
 
-def test_6_three_methods_can_be_overridden_by_a_mixin_as_by_a_subclass():
+def test_6_three_methods_can_be_overridden_by_a_mixin():
     """The table of 6; 7.1 rule 1: super() gives the default."""
 
     class Mixin:
@@ -736,49 +610,63 @@ def test_6_three_methods_can_be_overridden_by_a_mixin_as_by_a_subclass():
 class Teapot(HttpException):
     """Forgets to call super().__init__, as applications do."""
 
-    status_code = 418
-
-    def __init__(self):
-        pass
+    status_code, __init__ = 418, lambda self: None
 
 
-@pytest.mark.parametrize(
-    "status, cause",
-    [
-        (410, HttpException(HTTPStatus.GONE)),
-        (404, NotFoundException()),
-        (405, MethodNotAllowedException(["PUT"])),
-        (418, Teapot()),
-        (500, CodeException("23505", "duplicate key")),
-        (500, StopIteration()),
-        (500, having(type("OfAnHttpClient", (Exception,), {})(), status_code=404, headers={"X-Upstream": "1"})),
-    ],
-)
-def test_7_1_status_is_resolved_by_the_kind_of_exception(status, cause):
-    """Beside the rows of README's table. The answer of another server is no answer to our own client."""
-    response = answer(raiser(cause))
-    assert (response.status, response.text) == (status, f"{status} {phrase(status)}")
+Known = type("Known", (Exception,), {})  # `resolve_status_code` knows it
+Unprintable = type("Unprintable", (Exception,), dict.fromkeys(["__repr__", "__str__"], raiser(ValueError("repr"))))
+
+
+def having(error, **attributes):
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+# The answer of another server is no answer to our own client.
+OF_AN_HTTP_CLIENT = having(type("Refused", (Exception,), {})(), status_code=404, headers={"X-Upstream": "1"})
+RESOLVED = [
+    (404, "GET", "/nowhere", nothing), (405, "POST", "/", nothing), (204, "GET", "/", nothing),
+    (422, "GET", "/", Answer422), (400, "GET", "/", lambda context: context.request.query["missing"]),
+    *((status, "GET", "/", raiser(error)) for status, error in [
+        (410, HttpException(HTTPStatus.GONE)), (404, NotFoundException()), (405, MethodNotAllowedException(["PUT"])),
+        (418, Teapot()), (500, CodeException("23505", "duplicate key")), (500, StopIteration()),
+        (500, OF_AN_HTTP_CLIENT), (451, Known()), (503, ZeroDivisionError()),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("status, method, path, handler", RESOLVED)
+def test_7_1_and_7_8_status_is_resolved_by_what_happened(status, method, path, handler):
+    """An override gives Known a 451, and an error hook gives ZeroDivisionError a 503."""
+
+    resolve = lambda self, cause: 451 if isinstance(cause, Known) else WebApp.resolve_status_code(self, cause)  # noqa: E731
+    app = new_class(resolve_status_code=resolve)()
+    app.get("/", handler)
+    app.error(lambda context, cause, code: context.response.code(503) if type(cause) is ZeroDivisionError else None)
+    response = client(app).request(method, path)
+    assert (response.status, "Allow" in response.headers) == (status, status == 405)
+    assert response.text == f"{status} {phrase(status)}" or status in (204, 422)
     assert "X-Upstream" not in response.headers
 
 
-def test_7_1_code_exception_is_no_http_exception():
-    assert issubclass(NotFoundException, HttpException) and not issubclass(CodeException, HttpException)
+def test_7_1_code_exception_has_a_code_and_a_message():
     assert (CodeException(7, "text").code, CodeException(7, "text").message) == (7, "text")
 
 
 @pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", ValueError(), Unprintable()])
-def test_7_1_resolve_status_code_that_raises_or_returns_no_status_means_500_and_is_logged(outcome):
-    """Design 4."""
-    resolve = raiser(outcome) if isinstance(outcome, Exception) else lambda self, cause: outcome
-    app = new_class(resolve_status_code=resolve)()
+def test_7_1_resolve_status_code_that_fails_means_500_and_is_logged(outcome):
+    """Design 4: it raises, or it returns no status."""
+    app = new_class(resolve_status_code=raiser(outcome) if isinstance(outcome, Exception) else lambda *_: outcome)()
     app.error(lambda context, cause, status: f"the hook got {status}")
     with Log() as log:
         assert client(app).get("/").text == "the hook got 500"
-    assert log.levels() == ["ERROR", "ERROR"]
+    said = "resolve_status_code failed for NotFoundException(404, '')"
+    assert log.lines() == [f"ERROR {said}", "ERROR 'GET' '/': 500"]
 
 
 @pytest.mark.parametrize("status", [199, 600, -404, True, "404", 404.0, None])
-def test_7_1_http_exception_that_no_response_could_answer_is_refused_when_it_is_made(status):
+def test_7_1_http_exception_that_cannot_be_sent_is_refused_when_made(status):
     """Design 3.5."""
     for headers in ({"X y": "a"}, {"Content-Length": "a"}, {"X": "a\r\nSet-Cookie: b"}, {"X": "\u20ac"}, {"X": 5}):
         with pytest.raises(ValueError):
@@ -790,39 +678,56 @@ def test_7_1_http_exception_that_no_response_could_answer_is_refused_when_it_is_
 # ---- contract 7.2: the order in which the error response is built ----------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "inner, outer, sent, ran",
-    [
-        # The hooks are called from the inner scope outward, until one sends.
-        ("None", "None", "500 500 Internal Server Error", "inner_error outer_error"),
-        ("response.send('inner')", "None", "500 inner", "inner_error"),
-        ("'inner'", "None", "500 inner", "inner_error"),
-        ("None", "response.send('outer')", "500 outer", "inner_error outer_error"),
-        # A body that was built wins over the default, and the last one over those before; returning the response counts
-        # for nothing here.
-        ("response.text('inner') and None", "None", "500 inner", "inner_error outer_error"),
-        ("response.text('inner')", "response.text('outer')", "500 outer", "inner_error outer_error"),
-        ("response.json('a', 1)", "response.json('b', 2)", '500 {"a": 1, "b": 2}', "inner_error outer_error"),
-        ("response.text('inner')", "response.code(503)", "503 inner", "inner_error outer_error"),
-        ("response.redirect('/')", "None", "303 303 See Other", "inner_error outer_error"),
-        ("response.code(410)", "None", "410 410 Gone", "inner_error outer_error"),
-        # An empty body is a body.
-        ("response.text('')", "None", "500", "inner_error outer_error"),
-        ("response.json(None)", "None", "500 null", "inner_error outer_error"),
-        ("response.json({})", "None", "500 {}", "inner_error outer_error"),
-        ("response.stream([])", "None", "500", "inner_error outer_error"),
-        # A hook that raises had no effect (7.4), unless it had sent.
-        ("1 / 0", "None", "500 500 Internal Server Error", "inner_error outer_error"),
-        ("response.code(503).text('a') and 1 / 0", "None", "500 500 Internal Server Error", "inner_error outer_error"),
-        ("response.text('inner') and None", "response.text('lost') and 1 / 0", "500 inner", "inner_error outer_error"),
-        ("response.send('inner') and 1 / 0", "None", "500 inner", "inner_error"),
-    ],
-)  # fmt: skip
-def test_7_2_and_7_3_hooks_build_the_response_from_the_inner_scope_outward_until_one_sends(inner, outer, sent, ran):
-    seen = see("/in/route", inner_handler=ValueError(), inner_error=inner, outer_error=outer)
+def second_line(record):
+    return logging.Formatter().format(record).splitlines()[1]
+
+
+# What the inner and the outer error hook do; the answer; what ran.
+BOTH = "inner_error outer_error"
+HOOKS_BUILD = [
+    # The hooks are called from the inner scope outward, until one sends.
+    ("None", "None", DEFAULT, BOTH),
+    ("response.send('inner')", "None", "500 inner", "inner_error"),
+    ("'inner'", "None", "500 inner", "inner_error"),
+    ("None", "response.send('outer')", "500 outer", BOTH),
+    # A body that was built wins over the default, and the last one over those before; returning the response counts
+    # for nothing here.
+    ("response.text('inner') and None", "None", "500 inner", BOTH),
+    ("response.text('inner')", "response.text('outer')", "500 outer", BOTH),
+    ("response.json('a', 1)", "response.json('b', 2)", '500 {"a": 1, "b": 2}', BOTH),
+    ("response.text('inner')", "response.code(503)", "503 inner", BOTH),
+    ("response.redirect('/')", "None", "303 303 See Other", BOTH),
+    ("response.code(410)", "None", "410 410 Gone", BOTH),
+    # An empty body is a body.
+    ("response.text('')", "None", "500", BOTH),
+    ("response.json(None)", "None", "500 null", BOTH),
+    ("response.json({})", "None", "500 {}", BOTH),
+    ("response.stream([])", "None", "500", BOTH),
+    # A hook that raises had no effect (7.4), unless it had sent.
+    ("1 / 0", "None", DEFAULT, BOTH),
+    ("response.code(503).text('a') and 1 / 0", "None", DEFAULT, BOTH),
+    ("response.text('inner') and None", "response.text('lost') and 1 / 0", "500 inner", BOTH),
+    ("response.send('inner') and 1 / 0", "None", "500 inner", "inner_error"),
+    # A response that cannot be sent gives the default. Several hooks may have built it, so the record names none.
+    ("response.code(503).json('a', object())", "None", "503 503 Service Unavailable", BOTH),
+    ("response.code(503) and context.session.update(a=object())", "None", "503 503 Service Unavailable", BOTH),
+    ("context.session.update(a='a' * 5000) or response.text('built') and None", "None", DEFAULT, BOTH),
+]
+# The last three have built what cannot be sent: `send` encodes before the response counts as sent (design 3.4).
+FAILS = [ValueError(), "response.json('a', object())", "iter([5])", "context.session.update(a=object()) or 'text'"]
+
+
+@pytest.mark.parametrize("handler", FAILS)
+@pytest.mark.parametrize("inner, outer, sent, ran", HOOKS_BUILD)
+def test_7_2_and_7_3_hooks_build_from_the_inner_scope_outward(handler, inner, outer, sent, ran):
+    seen = see("/in/route", inner_handler=handler, inner_error=inner, outer_error=outer)
     failed = [f"ERROR error {hook}" for hook, deed in zip(ran.split(), (inner, outer)) if "1 / 0" in deed]
-    assert (seen.answer, seen.calls) == (sent, FAILED_STAGES.replace("inner_error outer_error", ran))
+    failed += ["ERROR error "] * ("update" in inner or "object" in inner)
+    assert (seen.answer, seen.calls) == (sent, FAILED_STAGES.replace(BOTH, ran))
     assert seen.log == ["ERROR 'GET' '/in/route': 500", *failed]
+    if seen.log[-1] == "ERROR error ":
+        assert second_line(seen.records[-1]) == "the response that the error hooks built failed for 'GET' '/in/route':"
+    assert "Set-Cookie" not in seen.response.headers
 
 
 def test_7_2_failed_step_is_undone_and_earlier_steps_stay():
@@ -839,24 +744,19 @@ def too_many(headers):
     return type("TooMany", (HttpException,), {"headers": headers})(429)
 
 
-BEARER = HttpException(401, headers={"WWW-Authenticate": " Bearer ", "x-mine": "0", "X-Mine": "1"})
-CHANGED = MethodNotAllowedException("PUT,GET")
-CHANGED.headers.update({"X-Mine": "2", "X-Broken": "\n"})
+# An exception, the headers of it that are sent, and the levels of the log.
+SENT_HEADERS = [
+    (HttpException(401, headers={"A": " b ", "x-mine": "0", "X-Mine": "1"}), {"A": "b", "X-Mine": "1"}, ["DEBUG"]),
+    (MethodNotAllowedException("PUT,GET"), {"Allow": "GET, PUT"}, ["DEBUG"]),
+    (too_many({"Retry-After": "9"}), {"Retry-After": "9"}, ["DEBUG"]),
+    (too_many({"Retry-After": "a\r\nSet-Cookie: b"}), {}, ["DEBUG", "ERROR"]),
+    (HttpException(400, headers={"Content-Type": "text/html", "Content-Length": "99999"}), {}, ["DEBUG"]),
+]
 
 
-@pytest.mark.parametrize(
-    "cause, headers, levels",
-    [
-        (BEARER, {"WWW-Authenticate": "Bearer", "X-Mine": "1"}, ["DEBUG"]),
-        (copy.copy(BEARER), {"WWW-Authenticate": "Bearer", "X-Mine": "1"}, ["DEBUG"]),
-        (CHANGED, {"Allow": "GET, PUT", "X-Mine": "2"}, ["DEBUG", "ERROR"]),
-        (too_many({"Retry-After": "9"}), {"Retry-After": "9"}, ["DEBUG"]),
-        (too_many({"Retry-After": "a\r\nSet-Cookie: b"}), {}, ["DEBUG", "ERROR"]),
-        (HttpException(400, headers={"Content-Type": "text/html", "Content-Length": "99999"}), {}, ["DEBUG"]),
-    ],
-)
-def test_7_2_headers_of_an_http_exception_are_sent_unless_they_cannot_be_or_describe_a_body(cause, headers, levels):
-    """Design 3.5: they go onto the response before the first hook."""
+@pytest.mark.parametrize("cause, headers, levels", SENT_HEADERS)
+def test_7_2_headers_of_an_http_exception_are_sent(cause, headers, levels):
+    """Design 3.5: unless they cannot be, or describe a body. They go onto the response before the first hook."""
     app, seen = failing_app(cause), []
     app.error(lambda context, *_: seen.extend(name for name in headers if name in context.response.headers))
     with Log() as log:
@@ -867,61 +767,30 @@ def test_7_2_headers_of_an_http_exception_are_sent_unless_they_cannot_be_or_desc
     assert (log.levels(), seen) == (levels, [*headers])
 
 
-@pytest.mark.parametrize("late", [RuntimeError(), "response.send('b')", "'b'"], ids=repr)
-def test_7_2_response_that_was_sent_before_the_exception_stands_and_no_error_hook_runs(late):
-    """Design 4 and 3.4: a second send raises RuntimeError."""
-
-    def send_and_fail(context):
-        context.response.header("X-Kept", "1").code(201).send("sent")
-        return acting(late)(context)
-
-    seen = see("/in/route", inner_handler=send_and_fail)
+@pytest.mark.parametrize("late", ["1 / 0", "response.send('b')", "'b'"])
+def test_7_2_response_that_was_sent_before_the_exception_stands(late):
+    """No error hook runs. A second send raises RuntimeError (design 4 and 3.4)."""
+    seen = see("/in/route", inner_handler=f"response.header('X-Kept', '1').code(201).send('sent') and {late}")
     assert (seen.answer, seen.response.headers["X-Kept"], seen.calls) == ("201 sent", "1", STAGES)
-    assert [(record.levelname, record.exc_info[0]) for record in seen.records] == [("ERROR", RuntimeError)]
-
-
-@pytest.mark.parametrize("breaks", ["response.json('a', object())", "iter([5])", "context.session.update(a=object())"])
-def test_7_2_what_a_handler_built_and_cannot_be_sent_takes_the_error_path(breaks):
-    """Design 3.4: `send` encodes before the response counts as sent. Step 4: send() without a status keeps the body."""
-    seen = see("/in/route", inner_handler=breaks, outer_error="response.json('status', status)")
-    assert (seen.answer, seen.calls) == ('500 {"status": 500}', FAILED_STAGES)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    ["response.json('a', object())", "context.session.update(a=object())",
-     "context.session.update(a='a' * 5000) or response.text('built')"],
-    ids=["document", "session", "session too long"],
-)  # fmt: skip
-def test_7_2_hook_that_built_something_unsendable_is_logged_as_failed_and_the_default_sent(spoil):
-    """Design 4: something complete is always sent. Several hooks may have built it, so the record names none."""
-    spoils = does(f"response.code(503) and {spoil}")
-    seen = see("/in/route", inner_handler="1 / 0", inner_error=spoils)
-    assert (seen.answer, seen.response.headers["Content-Type"]) == ("503 503 Service Unavailable", PLAIN)
-    assert ("Set-Cookie" in seen.response.headers, seen.log[1:]) == (False, ["ERROR error "])
-
-
-def second_line(record):
-    return logging.Formatter().format(record).splitlines()[1]
+    error = ZeroDivisionError if late == "1 / 0" else RuntimeError
+    assert [(record.levelname, record.exc_info[0]) for record in seen.records] == [("ERROR", error)]
 
 
 # ---- contract 7.4: when a hook itself fails --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "stage, message", [(f"{s}_{k}", k) for k in ("error", "after") for s in ("inner", "outer")] + [("on_complete",) * 2]
-)
-def test_7_4_and_6_failure_of_a_hook_is_swallowed_and_logged_and_the_next_hook_runs(stage, message):
+@pytest.mark.parametrize("stage", ["inner_error", "outer_error", "inner_after", "outer_after", "on_complete"])
+def test_7_4_and_6_failure_of_a_hook_is_logged_and_the_next_hook_runs(stage):
     """The message is exact; the log names the hook."""
     seen = see("/in/route", inner_handler="1 / 0", **{stage: KeyError("of the hook")})
-    assert (seen.answer, seen.calls) == ("500 500 Internal Server Error", FAILED_STAGES)
+    assert (seen.answer, seen.calls) == (DEFAULT, FAILED_STAGES)
     assert seen.records[-1].getMessage() == HOOK_FAILED
-    name = "Traced.on_complete" if stage == "on_complete" else stage
-    assert seen.log == ["ERROR 'GET' '/in/route': 500", f"ERROR {message} {name}"]
+    named = "on_complete Traced.on_complete" if stage == "on_complete" else f"{stage.partition('_')[2]} {stage}"
+    assert seen.log == ["ERROR 'GET' '/in/route': 500", f"ERROR {named}"]
 
 
-def test_7_4_error_hook_that_throws_leaves_no_trace_in_response_form_and_session():
-    """Design 4: as though it had not run."""
+def test_7_4_error_hook_that_throws_leaves_no_trace():
+    """In response, form and session it is as though the hook had not run (design 4)."""
     build = "response.header('X-Built', '1').put_form({'form': 1}).json('built', [1]) and context.session.update(a=[1])"
     spoil = (
         "response.code(418).header('X-Spoilt', '1').cookie('b', '1').put_form({'spoilt': 1}).json('spoilt', 1)"
@@ -936,6 +805,10 @@ def test_7_4_error_hook_that_throws_leaves_no_trace_in_response_form_and_session
     assert [line.partition("=")[0] for line in response.headers.getall("Set-Cookie")] == ["session"]
 
 
+def plain(*arguments):
+    raise ValueError
+
+
 class Named:
     def method(self, *arguments):
         raise ValueError
@@ -943,22 +816,16 @@ class Named:
     __call__ = method
 
 
-def plain(*arguments):
-    raise ValueError
+FAILING_HOOKS = [
+    ("error hook", plain, "plain"), ("on_close hook", functools.partial(plain, 1), "a partial of plain"),
+    ("after hook", functools.wraps(plain)(lambda *arguments: plain()), "plain"),
+    ("error hook", Named().method, "Named.method"), ("on_close hook", Named(), "an object of Named"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "stage, hook, name",
-    [
-        ("error hook", plain, "plain"),
-        ("after hook", functools.wraps(plain)(lambda *arguments: plain()), "plain"),
-        ("on_close hook", functools.partial(plain, 1), "a partial of plain"),
-        ("error hook", Named().method, "Named.method"),
-        ("on_close hook", Named(), "an object of Named"),
-    ],
-)
-def test_7_4_log_says_in_its_second_line_which_hook_failed_and_where_it_stands_and_on_which_request(stage, hook, name):
-    """The line is part of the stack trace, because the message is fixed."""
+@pytest.mark.parametrize("stage, hook, name", FAILING_HOOKS)
+def test_7_4_log_names_hook_and_place_and_request(stage, hook, name):
+    """In the second line: it is part of the stack trace, because the message is fixed."""
     app = WebApp()
     app.get("/it's")(lambda context: context.on_close(hook) if stage == "on_close hook" else 1 / 0)
     if stage != "on_close hook":
@@ -969,85 +836,122 @@ def test_7_4_log_says_in_its_second_line_which_hook_failed_and_where_it_stands_a
     assert (record.levelname, record.getMessage()) == ("ERROR", HOOK_FAILED)
     assert re.fullmatch(rf"{stage} {name} \(.*{HERE}\) failed for 'GET' \"/it's\":", second_line(record))
     assert re.search(rf'File ".*{os.path.basename(__file__)}", line \d+', record.exc_text)
-    assert "webapp.py" not in record.exc_text.replace(os.path.basename(__file__), "")
     assert (record.stage, record.hook, record.method, record.path) == (stage.split()[0], name, "GET", "/it's")
-
-
-@pytest.mark.parametrize("give", ["5", "{'a': object()}", "iter([5])", "response.json([float('nan')]) and None"])
-def test_7_5_second_line_of_the_log_names_the_handler_if_no_frame_of_it_is_left(give):
-    """The result is encoded when the handler has returned."""
-    app = WebApp()
-    app.get("/{name}")(does(give))
-    with Log() as log:
-        assert client(app).get("/a").status == 500
-    assert re.fullmatch(rf"GET /\{{name\}}, handled by .*do \(.*{HERE}\):", second_line(log.records[0]))
 
 
 # ---- contract 7.5: logging -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [200, 404, 499, 500, 599])
-def test_7_5_5xx_is_logged_as_an_error_with_the_stack_trace_and_everything_else_for_debugging(status):
+@pytest.mark.parametrize("status", [500, 599])
+def test_7_5_5xx_is_logged_as_an_error_with_the_stack_trace(status):
     """The level follows the resolved status; a hook that sets another one hides nothing (design 4)."""
     cause = HttpException(status, "what happened")
-    [record] = see("/route", outer_handler=cause, outer_error=f"response.code({404 if status >= 500 else 503})").records
-    assert (record.name, record.levelname) == ("webapp", "ERROR" if status >= 500 else "DEBUG")
-    if status >= 500:
-        assert record.exc_info[1] is cause
-        assert "in fail" in logging.Formatter().format(record)
-    else:
-        assert (record.exc_info, record.getMessage()) == (None, f"'GET' '/route': {status} {cause!r}")
-    assert [line[:5] for line in see("/nowhere", outer_error="response.code(500)").log] == ["DEBUG"]
+    [record] = see("/route", outer_handler=cause, outer_error="response.code(404)").records
+    assert (record.name, record.levelname, record.exc_info[1]) == ("webapp", "ERROR", cause)
+    assert record.getMessage() == f"'GET' '/route': {status}" and "in fail" in record.exc_text
+
+
+@pytest.mark.parametrize("asked, status", [("/route", 200), ("/route", 403), ("/route", 499), ("/nowhere", 404)])
+def test_7_5_everything_else_is_logged_for_debugging(asked, status):
+    cause = HttpException(status, "what happened") if asked == "/route" else NotFoundException()
+    [record] = see(asked, outer_handler=cause, outer_error="response.code(500)").records
+    assert (record.name, record.levelname, record.exc_info) == ("webapp", "DEBUG", None)
+    assert record.getMessage() == f"'GET' {asked!r}: {status} {cause!r}"
+
+
+Rude = type("Rude", (HttpException,), {"__repr__": lambda self: self.message})
+
+
+def caused(text):
+    return having(ValueError("caused"), __cause__=having(KeyError(text), __context__=Rude(500, text)))
+
+
+def grouped(text):
+    group = getattr(builtins, "ExceptionGroup", lambda text, errors: errors[0])  # since Python 3.11
+    return group(text, [ValueError(text), group(text, [caused(text)])])
+
+
+def from_a_file_named(text):
+    with pytest.raises(ValueError) as caught:
+        exec(compile("raise ValueError", text.replace("\0", "") + "\nFORGED\n    FORGED", "exec"))
+    return caught.value
+
+
+# The places in which an exception may hold a text.
+SAYING = {
+    "message": ValueError,
+    "HttpException that is no error": lambda text: Rude(404, text),
+    "object": lambda text: KeyError(Point(1, text)),
+    "notes": lambda text: having(ValueError(), __notes__=[text, f" {text}"]),  # shown since Python 3.11
+    "source": lambda text: SyntaxError(text, (text, 1, 1, text)),
+    "name of the file": from_a_file_named,
+    "cause": caused,
+    "group": grouped,
+    "name of a class": lambda text: type(text.replace("\0", "") or "A", (Exception,), {})(text),
+}
 
 
 @given(
     st.sampled_from(sorted(SAYING)),
-    st.text("\r\n\x1b \x85\u2028\u202ea:|\0\t\x0b", max_size=9),
-    st.sampled_from(["inner_handler", "inner_error", "inner_after"]),
+    st.text("\r\n\x1b \x85\u2028\u202ea:|\0\t\x0b漢§🦊", max_size=9),
+    st.sampled_from(["on_request", "inner_before", "inner_handler", "inner_error", "inner_after"]),
+    st.sampled_from([{}, ACCEPT_JSON]),
 )
-@example("notes", "\n", "inner_handler")
-@example("source", "\n    \n", "inner_handler")
-def test_7_5_client_cannot_forge_a_line_of_the_log(kind, end, stage):
-    """Every record is checked as a formatter writes it, and as a QueueHandler passes it on."""
+@example("notes", "\n", "inner_handler", {})
+@example("source", "\n    \n", "inner_handler", {})
+def test_2_2_and_7_5_exception_leaks_no_text_and_forges_no_log_line(kind, end, stage, headers):
+    """Each record is checked as a formatter writes it, and as a QueueHandler passes it on."""
     forged = f"{end}FORGED{end}FORGED"
     app = Traced(**{name: SAYING[kind](forged) for name in ("inner_handler", stage)})
     app.get("/{name}")(app.actions["inner_handler"])
     with Log() as log:
-        client(app).get("/in/route")
-        assert client(app).get(f"/x{forged}").status == getattr(SAYING[kind](forged), "status_code", 500)
+        response = client(app).get("/in/route", headers=headers)
+        assert client(app).get(f"/x{forged}").status == response.status
+    assert response.text == see("/route", headers, outer_handler=HttpException(response.status)).response.text
+    shown = response.text + repr(dict(response.headers)) + response.reason
+    assert shown.isascii() and "FORGED" not in shown and not {"\\", "%"} & set(shown)
     formatter = logging.Formatter("%(levelname)s %(message)s %(funcName)s %(pathname)s")
     for record in log.records:
         values = [value for value in [*vars(record).values(), *record.args] if isinstance(value, str)]
         assert all(value.isprintable() for value in values if value is not record.exc_text)
+        # Notes, source and the lines of a file's name have lines of their own, indented.
+        margin = "|" if kind in ("notes", "source", "name of the file") else " |"
         for written in (formatter.format(record), logging.handlers.QueueHandler(None).prepare(record).getMessage()):
-            lines = written.split("\n")
-            assert all(line.isprintable() for line in lines)
-            # Notes, source and the lines of a file's name have lines of their own, indented.
-            margin = "|" if kind in ("notes", "source", "name of the file") else " |"
-            assert not any(line.lstrip(margin).startswith("FORGED") for line in lines)
+            for line in written.split("\n"):
+                assert line.isprintable() and not line.lstrip(margin).startswith("FORGED")
 
 
-def test_7_5_stack_trace_is_that_of_python_if_no_line_ends_are_in_it():
-    """Chained, and with the frames of the application alone, as logging itself would print it."""
+@pytest.mark.parametrize("earlier", ["error", "None"])
+def test_7_5_stack_trace_is_that_of_python_without_frames_of_webapp(earlier):
+    """Chained, as logging itself would print it; for line ends in it see above."""
 
     def fail(context):
         try:
             context.response.code(5)
         except ValueError as error:
-            raise LookupError("what happened") from error
+            raise LookupError("what happened") from {"error": error, "None": None}[earlier]
 
     [record] = see("/route", outer_handler=fail).records
     assert record.exc_text == logging.Formatter().formatException(record.exc_info)
 
 
-def test_7_5_stack_trace_of_a_chain_deeper_than_recursion_goes_is_logged():
+def test_7_5_chain_of_causes_deeper_than_recursion_is_logged():
     error = None
     for number in range(sys.getrecursionlimit() + 100):
-        error, cause = ValueError(number), error
-        error.__cause__ = cause
+        error = having(ValueError(number), __cause__=error)
     with Log() as log:
         answer(raiser(error))
-    assert f"ValueError({number})" in log.records[0].exc_text or f"ValueError: {number}" in log.records[0].exc_text
+    assert re.search(rf"ValueError(\(|: ){number}", log.records[0].exc_text)
+
+
+@pytest.mark.parametrize("give", ["5", "{'a': object()}", "iter([5])", "response.json([float('nan')]) and None"])
+def test_7_5_log_names_the_handler_of_which_no_frame_is_left(give):
+    """In the second line. The result is encoded when the handler has returned."""
+    app = WebApp()
+    app.get("/{name}")(does(give))
+    with Log() as log:
+        assert client(app).get("/a").status == 500
+    assert re.fullmatch(rf"GET /\{{name\}}, handled by .*do \(.*{HERE}\):", second_line(log.records[0]))
 
 
 def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
@@ -1057,18 +961,24 @@ def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
     assert client(failing_app(ValueError())).get("/").text == "500 Internal Server Error"
 
 
-def canceling(name, **members):
-    return type(name, (Executor,), {"execute": lambda self, context: self.cancel(), **members})
+class Told(webapp._Observer):
+    """A server that wants to know more than PEP 3333 tells (design 6)."""
 
+    def __init__(self):
+        self.reasons, self.errors = [], []
+        self.explain = self.reasons.append
 
-class Reasons(list):
-    """An object that a server puts into the environ as webapp.server, with the three methods of design 6."""
-
-    explain, begin_stream, unanswered = list.append, lambda self, _: None, lambda self, _: True
+    def unanswered(self, error):
+        self.errors.append(error)
+        return error not in self.errors[:-1]
 
 
 def watched(app, observer):
     return lambda environ, start_response: app({**environ, "webapp.server": observer}, start_response)
+
+
+def canceling(name, **members):
+    return type(name, (Executor,), {"execute": lambda self, context: self.cancel(), **members})
 
 
 # What answers a request, the reason that the server is told, and the request if it is no GET of "/".
@@ -1076,6 +986,7 @@ REASONS = {
     "missing field": ("request.query['name']", "Missing field 'name'", {}),
     "forged": (HttpException(400, "a\r\nFORGED\x1b"), r"a\\r\\nFORGED\\x1b", {}),
     "long": (HttpException(400, "x" * 10**6), r"x{197}(\.\.\.|xxx)", {}),
+    "no message": (HttpException(400), rf"HttpException raised at {HERE}", {}),
     "no route": (nothing, "no such route", {"path": "/nowhere/at/all"}),
     "no method": (nothing, "only for GET, HEAD, POST", {"method": "DELETE"}),
     "invalid": (Answer422, "Answer422 found errors in title, age", {}),
@@ -1086,26 +997,38 @@ REASONS = {
 
 
 @pytest.mark.parametrize("handler, reason, asked", REASONS.values(), ids=REASONS)
-def test_7_5_server_that_asks_for_it_is_told_the_reason_of_an_answer_and_no_client_is(handler, reason, asked):
-    """The reason is one printable line for the access log. The answer is the same without such a server."""
-    app, reasons, handler = WebApp(max_body_size=4), Reasons(), acting(handler)
+def test_7_5_server_is_told_the_reason_of_an_answer_and_no_client_is(handler, reason, asked):
+    """The reason is one printable line for the access log. The answer is the same for a server that does not ask."""
+    app, told, handler = WebApp(max_body_size=4), Told(), acting(handler)
     app.get("/", handler)
     app.post("/", handler)
     app.error(raiser(KeyError("of a hook")))
     request = {"method": "GET", "path": "/", **asked}
     with Log():
-        told = client(watched(app, reasons)).request(**request)
-        untold = client(app).request(**request)
-    assert (told.status, told.body, dict(told.headers)) == (untold.status, untold.body, dict(untold.headers))
-    assert re.fullmatch(reason, reasons[-1])
-    assert reasons[-1].isprintable() and len(reasons[-1]) <= 200
+        asking, silent = (client(each).request(**request) for each in (watched(app, told), app))
+    assert (asking.status, asking.body, dict(asking.headers)) == (silent.status, silent.body, dict(silent.headers))
+    assert re.fullmatch(reason, told.reasons[-1])
+    assert told.reasons[-1].isprintable() and len(told.reasons[-1]) <= 200
 
 
-@pytest.mark.parametrize(
-    "method, handler, is_said",
-    [("GET", "None", 1), ("HEAD", "None", 1), ("GET", "response.header('X-A', 'b')", 1), ("POST", "None", 0),
-     ("GET", "response.code(204) and None", 0), ("GET", "response.text('') and None", 0)],
-)  # fmt: skip
+@pytest.mark.parametrize("is_mounted", [False, True])
+def test_7_5_broken_stream_is_logged_and_told_once(is_mounted):
+    """Also if the application is mounted in another one, through which the failure passes."""
+    app, outer, told = WebApp(), WebApp(), Told()
+    app.get("/", lambda context: iter(["begun", 5]))
+    outer.mount("/in", app)
+    with Log() as log, pytest.raises(TypeError):
+        client(watched(outer if is_mounted else app, told)).get("/in/" if is_mounted else "/")
+    assert (log.lines(), told.reasons) == (["ERROR 'GET' '/': 500"], [f"TypeError: {told.errors[0]}"])
+
+
+NOTHING_BUILT = [
+    ("GET", "None", 1), ("HEAD", "None", 1), ("GET", "response.header('X-A', 'b')", 1), ("POST", "None", 0),
+    ("GET", "response.code(204) and None", 0), ("GET", "response.text('') and None", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("method, handler, is_said", NOTHING_BUILT)
 def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(method, handler, is_said):
     """Nearly always a return was forgotten."""
     app, run = WebApp(), does(handler)
@@ -1117,7 +1040,7 @@ def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(method, handl
     assert [bool(re.fullmatch(said, line)) for line in log.lines()] == [True] * is_said
 
 
-# ---- contract 7.6: validation failures -------------------------------------------------------------------------------
+# ---- contract 2.4 and 7.6: validation failures -----------------------------------------------------------------------
 
 
 def validated(members, **request):
@@ -1131,25 +1054,41 @@ def validated(members, **request):
     return response, " ".join(calls), log.lines()
 
 
-def test_7_6_validation_executor_cancels_itself_and_discards_the_executors_behind_it():
+# What is sent, and which of it comes back.
+INPUT = {
+    "fields": ({"form": {"age": "x", "tag": ["a", "b"]}}, {"age": "x", "tag": ["a", "b"]}),
+    "JSON": ({"json": {"age": None, "deep": [{"er": 2.5}]}}, {"age": None, "deep": [{"er": 2.5}]}),
+    "a file": ({"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
+    "odd names": ({"form": {"": "no name", "ключ": "<b>'\"\\"}}, {"": "no name", "ключ": "<b>'\"\\"}),
+    "broken JSON": ((b"{", JSON), {}),
+    "a member named validation": ((b'{"validation": "none"}', JSON), {}),
+    "JSON that is cut short": ({"json": {}, "environ": {"CONTENT_LENGTH": "9"}}, {}),
+    "fields that are not UTF-8": ((b"a=%ff", URLENCODED), {}),
+    "a broken multipart form": ((b"--x\r\nnonsense", MULTIPART), {}),
+}
+
+
+@pytest.mark.parametrize("sent, echo", INPUT.values(), ids=INPUT)
+def test_2_4_validation_body_has_messages_by_field_and_all_input(sent, echo):
+    """All input that can be read, as submitted. Also 7.6: no error hook, nothing in the log."""
+    if isinstance(sent, tuple):
+        sent = {"body": sent[0], "headers": {"Content-Type": sent[1]}}
+    response, ran, log = validated({}, query={"kept": "yes"}, **sent)
+    assert (response.status, response.headers["Content-Type"], ran, log) == (422, JSON, "after", [])
+    assert response.json == {"kept": "yes", **echo, "validation": ERRORS}
+
+
+def test_7_6_executors_behind_a_validation_failure_are_discarded():
     """Rules 1 and 2; the after hooks run, because nothing failed."""
     never = raiser(AssertionError("an executor behind it"))
-
-    def validate(self, context):
-        context.add_executor(never)
-        self.add_error("name", "is missing")
-        assert self.canceled
-
-    def on_cancel(self, context):
-        context.add_executor(never)
-        ValidationExecutor.on_cancel(self, context)
-
+    validate = lambda self, context: context.add_executor(never) or Answer422.validate(self, context)  # noqa: E731
+    on_cancel = lambda self, context: context.add_executor(never) or Answer422.on_cancel(self, context)  # noqa: E731
     response, calls, log = validated({"validate": validate, "on_cancel": on_cancel}, json={"a": 1})
-    assert (response.status, response.json) == (422, {"a": 1, "validation": {"name": ["is missing"]}})
-    assert (calls, log) == ("after", [])
+    assert (response.status, response.json, calls, log) == (422, {"a": 1, "validation": ERRORS}, "after", [])
 
 
 # A method of the Answer422, the expression that it returns, the answer, and what ran. "422" alone is an empty body.
+ECHO_422 = "422 " + ANSWER_422.replace("{", '{"a": "1", ', 1)
 CHECKS = [
     ("validate", "self.add_errors({})", "200 handled", "handler after"),
     ("validate", "response.header('X', '1')", "200 handled", "handler after"),
@@ -1158,7 +1097,10 @@ CHECKS = [
     ("validate", "self.cancel() or response.code(409).send('mine') and None", "409 mine", "after"),
     ("validate", "request.json", "415 415 Unsupported Media Type", "error 415 after"),
     ("validate", "self.cancel() or request.json", "415 415 Unsupported Media Type", "error 415 after"),
-    ("validate", "ValidationExecutor.validate(self, context)", "500 500 Internal Server Error", "error 500 after"),
+    ("validate", "ValidationExecutor.validate(self, context)", DEFAULT, "error 500 after"),
+    # A returned value does not change a 422.
+    ("validate", "Answer422.validate(self, context) or ''", ECHO_422, "after"),
+    ("execute", "Answer422.validate(self, context) or {'a': 1}", ECHO_422, "after"),
     ("on_cancel", "None", "422", "after"),
     ("on_cancel", "[*self.errors]", '422 ["title", "age"]', "after"),
     ("on_cancel", "response.text('wrong')", "422 wrong", "after"),
@@ -1168,38 +1110,34 @@ CHECKS = [
     ("on_cancel", "response.code(400).text('wrong')", "400 wrong", "after"),
     ("on_cancel", "response.redirect('/')", "303 303 See Other", "after"),
     ("on_cancel", "response.code(204)", "204", "after"),
-    ("on_cancel", "1 / 0", "500 500 Internal Server Error", "error 500 after"),
+    ("on_cancel", "1 / 0", DEFAULT, "error 500 after"),
 ]
 
 
 @pytest.mark.parametrize("method, returned, sent, ran", CHECKS)
-def test_7_6_validation_goes_on_to_the_handler_or_is_answered_by_on_cancel(method, returned, sent, ran):
+def test_7_6_validation_passes_or_is_answered_by_on_cancel(method, returned, sent, ran):
     """Rule 3; an exception in `validate` or `on_cancel` takes the error path (design 3.5)."""
     run = eval("lambda self, context: " + re.sub(r"\b(request|response)\b", r"context.\1", returned))
     response, calls, log = validated({method: run}, form={"a": "1"})
     assert (f"{response.status} {response.text}".rstrip(), calls, bool(log)) == (sent, ran, "error" in ran)
 
 
-@pytest.mark.parametrize("method", ["validate", "execute"])
-def test_7_6_validation_failure_is_a_422_and_a_returned_value_does_not_change_that(method):
-    """An error added is a 422 (design 3.5). A returned stream is closed."""
-    for value in ("", {"a": 1}, False, 5, Feed("a")):
-        returns = lambda self, context, value=value: Answer422.validate(self, context) or value  # noqa: E731
-        response, calls, log = validated({method: returns}, form={"a": "1"})
-        assert (response.status, response.json, calls, log) == (422, {"a": "1", "validation": ERRORS}, "after", [])
-    assert value.closed == 1
+def test_7_6_stream_that_an_invalid_validate_returns_is_closed():
+    feed = Feed("a")
+    response, _, _ = validated({"validate": lambda self, context: Answer422.validate(self, context) or feed})
+    assert (response.json, feed.closed) == ({"validation": ERRORS}, 1)
 
 
 @pytest.mark.parametrize("value", [{"title": "Missing"}, [], "Title is missing", False, iter("ab")], ids=repr)
-def test_7_6_validate_that_returns_something_is_told_of_add_error_and_its_value_is_not_sent(value):
-    """It would be sent as a 200, and the handler be skipped."""
+def test_7_6_validate_that_returns_something_is_told_of_add_error(value):
+    """The value would be sent as a 200, and the handler be skipped."""
     check = new_class(ValidationExecutor, validate=lambda self, context: value)
     with Log(), pytest.raises(TypeError, match=r"<lambda> returned \w+: .*add_error\(field, message\)"):
         answer(check, raise_errors=True)
 
 
 @pytest.mark.parametrize("sent", ["form", "json", "query"])
-def test_7_6_secret_fields_are_not_given_back_and_all_others_are(sent):
+def test_7_6_secret_fields_are_not_given_back(sent):
     given = {"user": "Ada", "pass": "word", "password": "s3cret", "again": "s3cret"}
     response, _, _ = validated({"secret_fields": ("password", "again")}, **{sent: given})
     assert (response.status, response.json) == (422, {"user": "Ada", "pass": "word", "validation": ERRORS})
@@ -1217,8 +1155,8 @@ def test_7_6_errors_of_one_request_are_not_seen_by_the_next():
 # ---- contract 7.7: content written by hooks --------------------------------------------------------------------------
 
 
-def test_7_7_exception_given_to_json_sends_its_type_message_and_stack_trace_with_its_cause():
-    """The application is responsible for what its hook makes of the cause (design 3.4)."""
+def test_7_7_exception_given_to_json_sends_its_whole_stack_trace():
+    """The application is responsible for the content that its hook writes (design 3.4)."""
     cause = having(ValueError("the message"), __cause__=OSError("the cause"))
     shown = see("/in/route", inner_handler=cause, inner_error="response.json([cause, str(cause)])").response.json
     assert (shown[0]["type"], shown[0]["message"], shown[1]) == ("ValueError", *["the message"] * 2)
@@ -3794,9 +3732,6 @@ class Says(Executor):
     def execute(self, context):
         return self.word
 
-    def again(self):
-        return Says(self.word)
-
 
 def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
     app, calls = WebApp(), []
@@ -3821,43 +3756,53 @@ def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
 @pytest.mark.parametrize(
     "asked, stage", [("/in/route", "inner_after"), ("/route", "outer_error"), ("/nowhere", "outer_error")]
 )
-def test_executor_that_is_added_behind_the_route_or_after_a_failure_comes_too_late(asked, stage):
+def test_executor_added_after_the_route_or_a_failure_is_too_late(asked, stage):
     seen = see(asked, outer_handler="1 / 0", **{stage: "context.add_executor(lambda context: 'never reached')"})
     assert "never" not in seen.answer and seen.log[-1] == f"ERROR {stage.partition('_')[2]} {stage}"
 
 
-def test_handler_that_answers_drops_the_queue_and_one_that_builds_does_not():
-    for handler, sent in (("'mine'", "mine"), ("response.text('a')", "a"), ("response.text('a') and None", "late")):
-        app = WebApp()
-        app.before(lambda context: context.add_executor(lambda context: "late"))
-        app.get("/", does(handler))
-        assert client(app).get("/").text == sent
-
-
 @pytest.mark.parametrize(
-    "executor, made",
-    [(Says, "made"), (lambda: Says("a"), "a"), (functools.partial(Says, "a"), "a"), (lambda a="a": Says(a), "a"),
-     (Says("a").again, "a")],
-)  # fmt: skip
-def test_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(executor, made):
+    "executor", [Says, lambda: Says(), functools.partial(Says, "made"), lambda a="made": Says(a)]
+)
+def test_executor_of_a_route_is_a_subclass_or_a_factory(executor):
+    """A factory needs no argument."""
     app = WebApp()
     app.get("/{name}", executor)
-    assert client(app, raise_errors=True).get("/x").text == made
+    assert client(app, raise_errors=True).get("/x").text == "made"
 
 
-def test_factory_is_called_for_every_request_and_must_make_an_executor():
+def test_factory_is_called_for_every_request_and_makes_an_executor():
     app, made = WebApp(), []
     app.get("/", lambda: made.append(Says(str(len(made)))) or made[-1])
-    app.get("/none", lambda: None)(lambda context: "not reached")
-    app.get("/class", lambda: Says)
-    browser = client(app, raise_errors=True)
-    assert [browser.get("/").text for _ in range(3)] == ["0", "1", "2"]
-    for path in ("/none", "/class"):
-        with pytest.raises(TypeError):
-            browser.get(path)
+    assert [client(app).get("/").text for _ in range(3)] == ["0", "1", "2"]
+    for factory in (lambda: None, lambda: Says):
+        with pytest.raises(TypeError, match=rf"the factory .*{HERE}.* is no Executor: a handler takes \(context\)"):
+            answer(factory, raise_errors=True)
 
 
 # ---- routes and scopes: declaring ------------------------------------------------------------------------------------
+
+
+# What the handler of a GET route does; a row is one request by GET and one by HEAD.
+ANSWERED_TO_HEAD = [
+    "'answer'", "'ü' * 100_000", "{'a': 1}", "response.header('X-Mine', '1').text('answer')", "response.code(204)",
+    "response.redirect('/')", "iter(['a', 'b'])", "1 / 0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("handler", ANSWERED_TO_HEAD)
+def test_a_get_route_answers_head_with_the_same_headers_and_no_body(handler):
+    app = WebApp()
+    app.get("/a")(does(handler))
+    got, head = client(app).get("/a"), client(app).head("/a")
+    assert (head.status, head.body, dict(head.headers)) == (got.status, b"", dict(got.headers))
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"])
+def test_each_usual_method_has_a_declaration_and_any_has_them_all(method):
+    app = WebApp()
+    assert getattr(app, method.lower())("/one")(nothing) is app.any("/all")(nothing) is nothing
+    assert [client(app).request(method, path).status for path in ("/one", "/all")] == [204, 204]
 
 
 @pytest.mark.parametrize("method", ["PROPFIND", "purge", "M-SEARCH"])
@@ -3865,16 +3810,7 @@ def test_any_other_token_is_a_method_and_methods_have_case(method):
     app = WebApp()
     app.route(method, "/a")(lambda context: "called")
     browser = client(app, unchecked="it warns of such methods")
-    assert browser.request(method, "/a").text == "called"
-    missed = browser.request(method.swapcase(), "/a")
-    assert (missed.status, missed.headers["Allow"]) == (405, method)
-
-
-def test_a_get_route_answers_head_with_the_same_headers_and_no_body():
-    app = WebApp()
-    app.get("/a")(lambda context: context.response.header("X-Mine", "1").text("answer"))
-    got, head = client(app).get("/a"), client(app).head("/a")
-    assert (head.status, head.body, dict(head.headers)) == (200, b"", dict(got.headers))
+    assert [browser.request(each, "/a").status for each in (method, method.swapcase())] == [200, 405]
 
 
 SAME_ROUTE = [
@@ -3884,7 +3820,7 @@ SAME_ROUTE = [
 
 
 @pytest.mark.parametrize("first, second", SAME_ROUTE)
-def test_one_method_and_shape_twice_is_a_value_error_with_both_patterns_and_both_places(first, second):
+def test_one_method_and_shape_twice_is_a_value_error_with_both_places(first, second):
     app = WebApp()
     app.any(first)
     line = sys._getframe().f_lineno - 1
@@ -3895,14 +3831,14 @@ def test_one_method_and_shape_twice_is_a_value_error_with_both_patterns_and_both
     assert all("/" + pattern.strip("/") in str(caught.value) for pattern in (first, second))
 
 
-def function(parameters):
-    """A function with these parameters; it returns what it was given as a and b."""
-    return eval(f"lambda {parameters}: given_as_a_and_b(locals())")
-
-
 def given_as_a_and_b(given):
     given = {**given, **given.get("values", {})}
     return "{a} {b}".format(**(given if "a" in given else given["context"].params))
+
+
+def function(parameters):
+    """A function with these parameters; it returns what it was given as a and b."""
+    return eval(f"lambda {parameters}: given_as_a_and_b(locals())")
 
 
 class Shop:
@@ -3934,7 +3870,7 @@ GOOD_HANDLERS = [
 
 
 @pytest.mark.parametrize("handler", GOOD_HANDLERS)
-def test_handler_takes_the_context_alone_or_with_exactly_the_names_of_the_pattern(handler):
+def test_handler_takes_the_context_alone_or_with_the_pattern_names(handler):
     app = WebApp()
     assert app.get("/decorated/{a}/{b:int}")(handler) is handler
     app.get("/given/{a}/{b:int}", handler)
@@ -3942,48 +3878,37 @@ def test_handler_takes_the_context_alone_or_with_exactly_the_names_of_the_patter
         assert client(app, raise_errors=True).get(path).text == "x 7"
 
 
-def test_default_of_a_parameter_serves_a_route_that_lacks_it_and_a_loop():
+def test_default_serves_a_route_that_lacks_the_parameter_and_a_loop():
     app = WebApp()
-
-    @app.get("/hello")
-    @app.get("/hello/{name}")
-    def hello(context, name="Stranger"):
-        return f"Hello {name}"
-
+    hello = lambda context, name="Stranger": f"Hello {name}"  # noqa: E731
+    for pattern in ("/hello", "/hello/{name}"):
+        app.get(pattern)(hello)
     for name in ("Bo", "Cy"):
         app.get(f"/bye/{name}")(lambda context, name=name: f"Bye {name}")
     asked = {"/hello": "Hello Stranger", "/hello/Ada": "Hello Ada", "/bye/Bo": "Bye Bo", "/bye/Cy": "Bye Cy"}
     assert {path: client(app).get(path).text for path in asked} == asked
 
 
-HOOK_PARAMETERS = [
-    "", "context", "context, more=1", "context, *, needed", "context, cause", "*args", "context, **more",
-    "context, cause, status_code", "context, cause=None, status_code=500, more=1", "context, cause, status_code, more",
-]  # fmt: skip
-HOOKS = [
-    *(eval(f"lambda {parameters}: None") for parameters in HOOK_PARAMETERS), Shop().none, Shop().both, [].append,
-    functools.partial(lambda context, cause, status_code: None, 1, 2), wrapping(lambda context: None),
-    functools.partial(lambda context, cause, status_code: None, status_code=1),
-    wrapping(lambda context, cause, status_code: None),
+GOOD_HOOKS = [
+    *((kind, eval(f"lambda {parameters}: None")) for kind, parameters in [
+        ("before", "context"), ("before", "context, more=1"), ("after", "*args"), ("after", "context, **more"),
+        ("error", "context, cause, status_code"), ("error", "*args"), ("error", "context, a=None, b=5, more=1"),
+    ]),
+    ("before", [].append), ("error", Shop().both), ("before", wrapping(lambda context: None)),
+    ("after", functools.partial(lambda context, cause, status_code: None, 1, 2)),
+    ("error", wrapping(lambda context, cause, status_code: None)),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-def test_hook_can_be_called_with_its_positional_arguments_or_is_a_type_error_that_says_where(hook):
-    """Contract 2.1, design 3.1."""
-    for kind, arguments in {"before": (None,), "after": (None,), "error": (None, None, None)}.items():
-        app = WebApp()
-        try:
-            hook(*arguments)
-        except TypeError:
-            for scope in (app, app.path("/inner")):
-                with pytest.raises(TypeError, match=f"{kind}.*{HERE}"):
-                    getattr(scope, kind)(hook)
-        else:
-            assert getattr(app, kind)(hook) is hook
-        with Log() as log:
-            assert client(app).get("/nowhere").status == 404
-        assert log.levels() == ["DEBUG"]
+@pytest.mark.parametrize("kind, hook", GOOD_HOOKS)
+def test_hook_is_called_with_its_positional_arguments(kind, hook):
+    """Contract 2.1, design 3.1. For hooks that do not take them see REFUSED_DECLARATIONS."""
+    app = WebApp()
+    assert getattr(app, kind)(hook) is hook
+    app.get("/")(lambda context: 1 / 0 if kind == "error" else "handled")
+    with Log() as log:
+        assert client(app).get("/").status == (500 if kind == "error" else 200)
+    assert HOOK_FAILED not in "".join(record.getMessage() for record in log.records)
 
 
 async def coroutine(context):
@@ -3992,6 +3917,10 @@ async def coroutine(context):
 
 async def asynchronous_generator(context):
     yield ""
+
+
+def page(context, n: int = 5):
+    """A function whose author expects the query's n."""
 
 
 BAD_PATTERNS = [
@@ -4005,24 +3934,26 @@ BAD_METHODS = ["", "GE T", "GET ", "G\n", "GET\0", "GÉT", "GET,POST", "get", "G
 BAD_HANDLERS = [
     *map(function, ["", "context, a", "context, a, b, c", "context, a, c", "*, context", "context, a, b, *, c"]),
     coroutine, asynchronous_generator, functools.partial(coroutine), Shop().none, Shop,
-    wrapping(function("context, a")), None, "handler",
-    functools.partial(function("context, a, b"), None, "a", "b"),
+    wrapping(function("context, a")), None, "handler", functools.partial(function("context, a, b"), None, "a", "b"),
 ]  # fmt: skip
 BAD_METHODS_OF_EXECUTORS = [*map(function, ["", "self, *, context", "self, context, more"]), coroutine]
 NEEDY = type("Needy", (Executor,), {"__init__": lambda self, word: None})
 BAD_EXECUTORS = [Says(), NEEDY, dict, WebApp, coroutine, [Says], 5, None, "name"]
+BAD_HOOKS = [
+    *((kind, eval(f"lambda {parameters}: None")) for kind, parameters in [
+        ("before", ""), ("before", "context, *, needed"), ("after", "context, cause"), ("error", "context"),
+        ("error", "context, cause"), ("error", "context, cause, status_code, more"), ("error", "context, **more"),
+    ]),
+    ("after", Shop().none), ("before", Shop().both), ("error", wrapping(lambda context: None)),
+    ("error", functools.partial(lambda context, cause, status_code: None, status_code=1)),
+    *((kind, bad) for kind in ("before", "error") for bad in (coroutine, asynchronous_generator, None, "hook", 404)),
+]  # fmt: skip
 DECORATED = [
     # pattern, handler, what it must take
     ("/", lambda context, a: "", "(context)"),
     ("/{a}/{b}", lambda context, a: "", "(context) or (context, a, b)"),
     ("/{name}", lambda name: name, "(context) or (context, name)"),  # it would be given the context as the name
 ]
-
-
-def page(context, n: int = 5):
-    """A function whose author expects the query's n."""
-
-
 # A declaration that is refused at once, the error, and words of the message beside the place.
 REFUSED_DECLARATIONS = [
     *((lambda app, pattern=pattern: app.get(pattern), ValueError, repr(pattern)) for pattern in BAD_PATTERNS),
@@ -4034,18 +3965,18 @@ REFUSED_DECLARATIONS = [
     *((lambda app, bad=bad: app.get("/{a}/{b:int}")(bad), TypeError, "") for bad in BAD_HANDLERS),
     *((lambda app, bad=bad: app.get(bad[0])(bad[1]), TypeError, f"must take {bad[2]} (") for bad in DECORATED),
     *((lambda app, bad=bad: app.get("/", bad), TypeError, "") for bad in BAD_EXECUTORS),
-    *((lambda app, bad=bad: app.before(bad), TypeError, "") for bad in (coroutine, None, "hook", 404)),
-    *((lambda app, bad=bad: app.error(bad), TypeError, "") for bad in (asynchronous_generator, None, "hook", 404)),
+    *((lambda app, bad=bad: getattr(app.path(""), bad[0])(bad[1]), TypeError, "") for bad in BAD_HOOKS),
     *((lambda app, bad=bad: new_class(Executor, execute=bad), TypeError, "") for bad in BAD_METHODS_OF_EXECUTORS),
     (lambda app: new_class(new_class(object, execute=function("")), Executor), TypeError, "must take (self, context)"),
     # An annotated parameter with a default that is not in the pattern never gets the query's value.
     *((lambda app, path=path: app.get(path)(page), TypeError, "query") for path in ("/", "/{id}")),
-    (lambda app: app.get("/", page), TypeError, "query"),
+    (lambda app: app.get("/", page), TypeError, "query.parse('n', int, default=5)"),
 ]
 
 
 @pytest.mark.parametrize("declare, error, words", REFUSED_DECLARATIONS)
-def test_declaration_that_cannot_work_is_an_error_at_once_that_says_what_and_where(declare, error, words):
+def test_declaration_that_cannot_work_is_an_error_at_once(declare, error, words):
+    """The error says where. For the words of the messages see "mistakes"."""
     app = WebApp()
     with pytest.raises(error, match=HERE) as caught:
         declare(app)
@@ -4053,11 +3984,7 @@ def test_declaration_that_cannot_work_is_an_error_at_once_that_says_what_and_whe
     assert [list(route.handlers) for route in app.routes()] in ([], [[]])
 
 
-def test_parameter_matches_a_segment_that_contains_what_no_pattern_may():
-    assert routed("/{a}").get("/%3F%23%5C%3A").json == ["/{a}", {"a": "?#\\:"}]
-
-
-def test_routes_are_listed_by_pattern_then_method_with_their_scope_and_handlers():
+def test_routes_are_listed_by_pattern_then_method():
     app = WebApp()
     inner = app.path("/a")
     inner.post("/b/", Says)(nothing)
@@ -4065,12 +3992,9 @@ def test_routes_are_listed_by_pattern_then_method_with_their_scope_and_handlers(
     app.routes().clear()
     inner.get("b")(nothing)
     app.route("PROPFIND", "/A", nothing)
-    assert [(route.method, route.pattern, route.scope, list(route.handlers)) for route in app.routes()] == [
-        ("PROPFIND", "/A", app, [nothing]),
-        ("GET", "/a/b", inner, [nothing]),
-        ("POST", "/a/b", inner, [Says, nothing]),
-        ("GET", "/c", app, [nothing]),
-    ]
+    found = [(f"{route.method} {route.pattern}", route.scope, list(route.handlers)) for route in app.routes()]
+    assert found[:2] == [("PROPFIND /A", app, [nothing]), ("GET /a/b", inner, [nothing])]
+    assert found[2:] == [("POST /a/b", inner, [Says, nothing]), ("GET /c", app, [nothing])]
 
 
 # ---- routes and scopes: matching -------------------------------------------------------------------------------------
@@ -4085,52 +4009,46 @@ def routed(*routes):
     return client(app, raise_errors=True)
 
 
-INTEGERS = {
-    "0": 0, "-0": 0, "-1": -1, "007": 7, "9" * 18: 10**18 - 1, "-" + "9" * 18: 1 - 10**18, "9" * 19: None, "-": None,
-    "+1": None, "1.0": None, "1_0": None, "%201": None, "1%0A": None, "٣": None, "0x1": None,
-}  # fmt: skip
+# A pattern, a path that fits it, and the parameter; or None and the 404.
+MATCHED = [
+    *(("/{n:int}", f"/{text}", int(text)) for text in ("0", "-0", "-1", "007", "9" * 18, "-" + "9" * 18)),
+    *(("/{n:int}", f"/{text}", None) for text in ("9" * 19, "-", "+1", "1.0", "1_0", "%201", "1%0A", "٣", "0x1")),
+    ("/one/{n}", "/one/%C3%BC%20%25+%3F%23%5C%3A", "ü %+?#\\:"), ("/one/{n}", "/one/.", "."),
+    ("/one/{n}", "/one/..", ".."), ("/one/{n}", "/one", None), ("/all/{n:path}", "/all/a%20b//c/", "a b/c"),
+    ("/all/{n:path}", "/all/", None),
+    ("/a/{n}/a", "/a" * 10_000, None), ("/{n:path}", "/a" * 9_999, "a/" * 9_998 + "a"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("segment, expected", INTEGERS.items())
-def test_int_is_up_to_18_digits_of_ascii_and_perhaps_a_minus(segment, expected):
-    response = routed("/{n:int}").get(f"/{segment}")
-    assert response.status == (404 if expected is None else 200)
-    if expected is not None:
-        assert response.json == ["/{n:int}", {"n": expected}]
+@pytest.mark.parametrize("pattern, path, value", MATCHED, ids=str)
+def test_parameter_is_percent_decoded_and_an_int_has_up_to_18_digits(pattern, path, value):
+    """The digits are those of ASCII, perhaps behind a minus; a path parameter joins its segments."""
+    response = routed(pattern).get(path)
+    assert response.status == (404 if value is None else 200)
+    assert value is None or response.json == [pattern, {"n": value}]
 
 
-def test_parameters_arrive_percent_decoded_and_a_path_parameter_joins_its_segments():
-    browser = routed("/one/{a}", "/all/{a:path}")
-    assert browser.get("/one/%C3%BC%20%25+%3F%23").json[1] == {"a": "ü %+?#"}
-    assert [browser.get(f"/one/{sent}").json[1]["a"] for sent in (".", "..", "%C3%BC")] == [".", "..", "ü"]
-    assert browser.get("/all/a%20b//c/").json[1] == {"a": "a b/c"}
+def test_pattern_may_have_300_parameters_and_path_info_may_be_empty():
+    names = [f"p{number}" for number in range(300)]
+    assert list(routed("".join(f"/{{{name}}}" for name in names)).get("/v" * 300).json[1]) == names
+    assert routed("/").get("/", environ={"PATH_INFO": "", "REQUEST_URI": ""}).json == ["/", {}]
 
 
 # The raw target; PATH_INFO is "/f/a/b" and SCRIPT_NAME "" if they are not given; the segments behind /f.
 ENCODED_SLASHES = [
-    ("/f/a%2Fb", {}, ["a/b"]),
-    ("", {"RAW_URI": "/f/a%2Fb"}, ["a/b"]),
-    ("/f/a%2fb?c=%2F/d", {}, ["a/b"]),
-    ("http://localhost:8/f/a%2Fb", {}, ["a/b"]),
-    ("//f//a%2Fb/", {"PATH_INFO": "//f//a/b/"}, ["a/b"]),
-    ("/app/f/a%2Fb", {"SCRIPT_NAME": "/app"}, ["a/b"]),
-    ("/my%20app/f/a%2Fb", {"SCRIPT_NAME": "/my app"}, ["a/b"]),
+    ("/f/a%2Fb", {}, ["a/b"]), ("", {"RAW_URI": "/f/a%2Fb"}, ["a/b"]), ("/f/a%2fb?c=%2F/d", {}, ["a/b"]),
+    ("http://localhost:8/f/a%2Fb", {}, ["a/b"]), ("//f//a%2Fb/", {"PATH_INFO": "//f//a/b/"}, ["a/b"]),
+    ("/app/f/a%2Fb", {"SCRIPT_NAME": "/app"}, ["a/b"]), ("/my%20app/f/a%2Fb", {"SCRIPT_NAME": "/my app"}, ["a/b"]),
     ("/f/a%2Fb%20c", {"PATH_INFO": "/f/a%2Fb c"}, ["a/b c"]),  # as cheroot does
-    ("/f/a%252Fb", {"PATH_INFO": "/f/a%2Fb"}, ["a%2Fb"]),
-    ("/f/a%2Fb%252Fc", {"PATH_INFO": "/f/a/b%2Fc"}, ["a/b%2Fc"]),
+    ("/f/a%252Fb", {"PATH_INFO": "/f/a%2Fb"}, ["a%2Fb"]), ("/f/a%2Fb%252Fc", {"PATH_INFO": "/f/a/b%2Fc"}, ["a/b%2Fc"]),
     # A target without such a slash, or one that does not agree with the path.
-    ("/f/a/b?c=%2F", {}, ["a", "b"]),
-    ("", {}, ["a", "b"]),
-    ("/old%2Fpath", {}, ["a", "b"]),
-    ("/f/a%2Fb/c", {}, ["a", "b"]),
+    *((target, {}, ["a", "b"]) for target in ("/f/a/b?c=%2F", "", "/old%2Fpath", "/f/a%2Fb/c", "/app/f/a%2Fb", "%2F")),
     ("/f/a%2Fb", {"SCRIPT_NAME": "/app"}, ["a", "b"]),
-    ("/app/f/a%2Fb", {}, ["a", "b"]),
-    ("%2F", {}, ["a", "b"]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("target, environ, expected", ENCODED_SLASHES)
-def test_encoded_slash_stays_in_its_segment_if_the_raw_target_agrees_with_the_path(target, environ, expected):
+def test_encoded_slash_stays_in_its_segment_if_target_and_path_agree(target, environ, expected):
     found = routed("/f/{a}", "/f/{a}/{b}").get("/f/a/b", environ={"REQUEST_URI": target, **environ})
     assert [*found.json[1].values()] == expected
 
@@ -4139,15 +4057,6 @@ def test_encoded_slash_stays_in_its_segment_if_the_raw_target_agrees_with_the_pa
 def test_path_that_is_not_utf_8_is_a_400(path):
     browser = routed("GET /a", "GET /{rest:path}", "POST /{x}")
     assert browser.get(path).status == browser.post(path).status == browser.delete(path).status == 400
-
-
-def test_path_of_ten_thousand_segments_and_pattern_of_300_parameters_match_or_are_a_404():
-    path = "/a" * 10_000
-    browser = routed("/a/{x}/a", "/{a}/{b:path}", "POST /a/a/a/a")
-    assert browser.get(path).json == ["/{a}/{b:path}", {"a": "a", "b": path[3:]}]
-    assert routed("/a/{x}/a", "/a/a/a/{y}").get(path).status == 404
-    names = [f"p{number}" for number in range(300)]
-    assert list(routed("".join(f"/{{{name}}}" for name in names)).get("/v" * 300).json[1]) == names
 
 
 METHODS = st.sampled_from(["GET", "HEAD", "POST"])
@@ -4201,7 +4110,7 @@ def written(pattern):
     + [("GET", pattern) for pattern in [(INT, B), (INT, B, B), (NAME, NAME, B), (NAME, NAME)]],
     [("GET", path.split("/"), ONE) for path in "7 8 a b 7/a 8/b 8/x b/x 7/b/b 8/x/b b/x/b b/x/y a/x a/x/b".split()],
 )
-def test_router_chooses_the_route_that_trying_all_patterns_one_by_one_would_choose(routes, requests):
+def test_router_chooses_what_trying_all_patterns_would_choose(routes, requests):
     def handle(context):
         context.response.header("X-Chosen", ascii([context.route.method, context.route.pattern, context.params]))
         return "answer"
@@ -4211,23 +4120,21 @@ def test_router_chooses_the_route_that_trying_all_patterns_one_by_one_would_choo
         app.route(method, written(pattern))(handle)
     browser = client(app, raise_errors=True)
     for method, segments, (slash, end) in requests:
-        path = slash + slash.join(urllib.parse.quote(segment, safe="") for segment in segments) + end
-        response = browser.request(method, path)
+        response = browser.request(method, slash + slash.join(urllib.parse.quote(s, safe="") for s in segments) + end)
         fitting = [(name, pattern) for name, pattern in routes if fits(pattern, segments) is not None]
         usable = [
             ([LEVELS.index(kind) for kind, _ in pattern], name != method, name, pattern)
             for name, pattern in fitting
             if name == method or (name, method) == ("GET", "HEAD")
         ]
+        methods = {name for name, _ in fitting} | {"HEAD" for name, _ in fitting if name == "GET"}
         if usable:
             _, _, name, pattern = min(usable)
             expected = [name, written(pattern), fits(pattern, segments)]
             assert (response.status, response.headers["X-Chosen"]) == (200, ascii(expected))
-        elif fitting:
-            allowed = {name for name, _ in fitting} | {"HEAD" for name, _ in fitting if name == "GET"}
-            assert (response.status, response.headers["Allow"]) == (405, ", ".join(sorted(allowed)))
         else:
-            assert response.status == 404
+            expected = (405, ", ".join(sorted(methods))) if fitting else (404, None)
+            assert (response.status, response.headers.get("Allow")) == expected
 
 
 # ---- the application: guards -----------------------------------------------------------------------------------------
@@ -4238,14 +4145,10 @@ def test_router_chooses_the_route_that_trying_all_patterns_one_by_one_would_choo
 WAYS_TO_END = {
     **dict.fromkeys(["'no'", "iter('no')", "response.send('no')", "response.send('no') and None"], "200 no"),
     **{"''": "200", "[]": "200 []", "response.text('no')": "200 no", "response.text('')": "200"},
-    "response.json('a', 1)": '200 {"a": 1}',
-    "response.code(201)": "201",
-    "response.code(300) and None": "300",
-    "response.code(403)": "403",
+    **{"response.json('a', 1)": '200 {"a": 1}', "response.code(201)": "201", "response.code(300) and None": "300"},
+    **{"response.code(403)": "403", "response.code(403).text('no') and None": "403 no"},
     "response.code(503).header('Retry-After', '9') and None": "503",
-    "response.code(403).text('no') and None": "403 no",
-    "response.redirect('/login')": "303 303 See Other",
-    "response.redirect('/login') and None": "303 303 See Other",
+    **dict.fromkeys(["response.redirect('/login')", "response.redirect('/login') and None"], "303 303 See Other"),
 }
 PASSES = [
     "None", "response.header('X-A', 'b') and None", "response.cookie('a', 'b') and None", "context.session.update(a=1)",
@@ -4263,80 +4166,58 @@ def with_guards(guards):
         def guard(number, expression):
             return lambda context, *_: calls.append(number) or acting(expression)(context)
 
-        return [guard(number, expression) for number, (where, expression) in enumerate(guards) if where == place]
-
-    def executor(guard):
-        return new_class(Executor, execute=lambda self, context: guard(context))
+        found = [guard(number, expression) for number, (where, expression) in enumerate(guards) if where == place]
+        made = [new_class(Executor, execute=lambda self, context, each=each: each(context)) for each in found]
+        return made if place.endswith("class") else found
 
     def on_request(self, context):
-        for queued in [*guards_at("queued function"), *map(executor, guards_at("queued class"))]:
+        for queued in (*guards_at("queued function"), *guards_at("queued class")):
             context.add_executor(queued)
         return next(iter(guards_at("on_request")), nothing)(context)
 
-    app = scope = new_class(on_request=on_request, on_complete=lambda self, context: calls.append("on_complete"))(
-        secret_key=KEY
-    )
+    members = {"on_request": on_request, "on_complete": lambda self, context: calls.append("on_complete")}
+    app = scope = new_class(**members)(secret_key=KEY)
     app.after(lambda context: calls.append("after"))
     for depth in range(3):
         for hook in guards_at(f"before {depth}"):
             scope.before(hook)
         scope = scope.path("")
-    chain = [*guards_at("function"), *map(executor, guards_at("class")), *guards_at("handler")]
-    scope.get("/", *chain, *([] if chain else [nothing]))
+    chain = [*guards_at("function"), *guards_at("class"), *guards_at("handler")]
+    scope.get("/", *(chain or [nothing]))
     return app, calls
 
 
-DOES = st.sampled_from([*WAYS_TO_END, HttpException(403)]) | st.sampled_from(PASSES)
-GUARDS = st.tuples(st.sampled_from(PLACES[1:]), DOES)
-
-
-@given(DOES.map(lambda expression: ("on_request", expression)), st.lists(GUARDS, max_size=7))
-def test_nothing_runs_behind_a_guard_that_has_answered_but_after_hooks_and_on_complete(on_request, guards):
-    """A handler that answers drops the queue in the same way. Behind on_request, only on_complete runs."""
-    guards = [on_request, *sorted(guards, key=lambda guard: PLACES.index(guard[0]))]
-    app, calls = with_guards(guards)
-    with Log():
-        client(app).get("/")
-    answered = [number for number, (_, expression) in enumerate(guards) if expression not in PASSES]
-    ran = [*range(answered[0] + 1 if answered else len(guards))]
-    ended = answered and guards[answered[0]][0] == "on_request" and isinstance(guards[answered[0]][1], str)
-    assert calls == [*ran, *([] if ended else ["after"]), "on_complete"]
-
-
 @pytest.mark.parametrize("expression, sent", WAYS_TO_END.items())
-def test_answer_of_a_guard_is_sent_and_no_error_hook_runs(expression, sent):
-    for place in PLACES:
-        app, calls = with_guards([(place, expression)])
-        app.error(lambda context, cause, status: "an error hook")
-        response = client(app).get("/")
-        assert (f"{response.status} {response.text}".rstrip(), calls[0], calls[-1]) == (sent, 0, "on_complete")
+@pytest.mark.parametrize("place", PLACES)
+def test_answer_of_a_guard_is_sent_and_nothing_runs_behind_it(place, expression, sent):
+    """Only after hooks and on_complete do, and behind on_request only on_complete. A handler drops the queue."""
+    behind = [each for each in PLACES[PLACES.index(place) :] if each != "on_request"]
+    app, calls = with_guards([(place, expression), *((each, "'behind'") for each in behind)])
+    app.error(lambda context, cause, status: "an error hook")
+    response = client(app).get("/")
+    assert f"{response.status} {response.text}".rstrip() == sent
+    assert calls == [0, "on_complete"] if place == "on_request" else [0, "after", "on_complete"]
 
 
 @pytest.mark.parametrize("passes", [*PASSES, "response.header('X-A', 'b')", "response.cookie('a', 'b')"])
 def test_guard_that_has_not_answered_lets_the_handler_answer(passes):
     """Headers, cookies, a 2xx status and a body that was built but not returned do not end the request."""
-    for place in PLACES[:6]:
-        app, calls = with_guards([(place, passes), ("handler", "'data'")])
-        response = client(app).get("/")
-        assert (response.text, calls) == ("data", [0, 1, "after", "on_complete"])
-        assert response.status == (299 if "299" in passes else 200)
-        assert ("X-A" in response.headers) == ("X-A" in passes)
+    app, calls = with_guards([*((place, passes) for place in PLACES[:6]), ("handler", "'data'")])
+    response = client(app).get("/")
+    assert (response.text, calls) == ("data", [*range(7), "after", "on_complete"])
+    assert (response.status, "X-A" in response.headers) == (299 if "299" in passes else 200, "X-A" in passes)
 
 
-@pytest.mark.parametrize(
-    "returned, of_on_cancel, sent",
-    [
-        ("None", "None", "204"),
-        ("'mine'", "None", "200 mine"),
-        ("response.text('mine')", "None", "200 mine"),
-        ("response.code(403) and None", "None", "403"),
-        ("'mine'", "'answer'", "200 answer"),
-        ("'mine'", "response.text('answer') and None", "200 answer"),
-        ("'mine'", "response.send('answer')", "200 answer"),
-        ("iter(['mine'])", "1 / 0", "500 500 Internal Server Error"),
-        ("response.send('mine')", "None", "200 mine"),
-    ],
-)
+CANCELED = [
+    # What `execute` returns, what `on_cancel` does, and the answer.
+    ("None", "None", "204"), ("'mine'", "None", "200 mine"), ("response.text('mine')", "None", "200 mine"),
+    ("response.code(403) and None", "None", "403"), ("response.send('mine')", "None", "200 mine"),
+    ("'mine'", "'answer'", "200 answer"), ("'mine'", "response.text('answer') and None", "200 answer"),
+    ("'mine'", "response.send('answer')", "200 answer"), ("iter(['mine'])", "1 / 0", DEFAULT),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("returned, of_on_cancel, sent", CANCELED)
 def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, sent):
     """Nothing behind it runs. The result of `execute` is the answer only if on_cancel neither builds nor sends."""
     run, cancel = does(returned), does(of_on_cancel)
@@ -4349,49 +4230,31 @@ def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, sent
     assert f"{response.status} {response.text}".rstrip() == sent
 
 
-def test_guard_stops_the_request_on_our_server_and_on_wsgiref(capfd):
-    """Flask users return the redirect; Bottle users do not."""
-    deleted = []
-    for guard in ("response.redirect('/login')", "response.redirect('/login') and None"):
-        app = WebApp()
-        app.before(does(guard))
-        app.post("/")(lambda context: deleted.append("data") or "secret")
-        listener = wsgiref.simple_server.make_server("", 0, app)
-        thread = threading.Thread(target=listener.handle_request)
-        thread.start()
-        with Server(app) as server:
-            for port in (server.port, listener.server_port):
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-                connection.request("POST", "/", b"")
-                response = connection.getresponse()
-                assert (response.status, response.getheader("Location")) == (303, "/login")
-                assert b"secret" not in response.read()
-                connection.close()
-        thread.join()
-        listener.server_close()
-    assert deleted == []
-
-
 # ---- the application: the order of hooks -----------------------------------------------------------------------------
 #
 # The show piece. A tree of blocks is a list, outermost block first; the route stands in the last one. A hook's name
 # says what the hook does: "1 before 0: send" is the first before hook of the second block, and sends. `model` predicts
 # from the names alone, in the words of the contract, which hooks run and which body the client gets.
 
-DEEDS = ["pass", "build", "send", "answer", "raise"]
+DEEDS = {
+    "pass": lambda response, name: None,
+    "build": lambda response, name: response.text(name) and None,
+    "send": lambda response, name: response.send(name),
+    "answer": lambda response, name: name,
+    "raise": lambda response, name: 1 / 0,
+}
 
 
-def tree_of(deeds):
+def tree_of(blocks):
+    """Give each deed the name of its hook."""
     return [
         {kind: [f"{depth} {kind} {number}: {deed}" for number, deed in enumerate(block[kind])] for kind in block}
-        for depth, block in enumerate(deeds)
+        for depth, block in enumerate(blocks)
     ]
 
 
-SOME_DEEDS = st.lists(st.sampled_from(DEEDS), max_size=2)
-BLOCKS = st.fixed_dictionaries({"before": SOME_DEEDS, "error": SOME_DEEDS, "after": SOME_DEEDS})
-TREES = st.lists(BLOCKS, min_size=1, max_size=4).map(tree_of)
-HANDLERS = st.sampled_from([f"handler: {deed}" for deed in DEEDS])
+SOME_DEEDS = st.lists(st.sampled_from([*DEEDS]), max_size=2)
+TREES = st.lists(st.fixed_dictionaries(dict.fromkeys(["before", "error", "after"], SOME_DEEDS)), min_size=1, max_size=4)
 
 
 def model(tree, handler, is_miss):
@@ -4422,13 +4285,7 @@ def build(tree, handler):
     def named(name):
         def run(context, *_):
             calls.append(name)
-            if "raise" in name:
-                raise ValueError
-            if "build" in name:
-                context.response.text(name)
-            elif "send" in name:
-                context.response.send(name)
-            return name if "answer" in name else None
+            return DEEDS[name.rpartition(" ")[2]](context.response, name)
 
         return run
 
@@ -4445,13 +4302,12 @@ def build(tree, handler):
     return app, calls
 
 
-@given(TREES, HANDLERS, st.booleans())
+@given(TREES.map(tree_of), st.sampled_from([*DEEDS]).map("handler: {}".format), st.booleans())
 def test_order_of_hooks_and_the_body_are_those_of_the_model(tree, handler, is_miss):
     app, calls = build(tree, handler)
     path = "/p" * (len(tree) - 1) + ("/nowhere" if is_miss else "/route")
     with Log():
         assert (calls, client(app).get(path).text) == model(tree, handler, is_miss)
-
 
 # ---- the application: sealing ----------------------------------------------------------------------------------------
 
@@ -4463,19 +4319,18 @@ LATE = [
 
 
 @pytest.mark.parametrize("declare", LATE)
-def test_declaring_after_the_first_request_is_a_runtime_error_and_changes_nothing(declare):
+def test_declaring_after_the_first_request_is_a_runtime_error(declare):
     app = WebApp()
     inner = app.path("/in")
     append = inner.get("/route")
-    append(lambda context: None)
+    append(nothing)
     assert client(app).get("/nothing").status == 404
-    before = [(route.method, route.pattern, list(route.handlers)) for route in app.routes()]
     with pytest.raises(RuntimeError, match="<string>:1"):
         eval(declare, globals(), {"app": app, "inner": inner, "append": append})
-    assert [(route.method, route.pattern, list(route.handlers)) for route in app.routes()] == before
+    assert [(route.pattern, route.handlers) for route in app.routes()] == [("/in/route", [nothing])]
 
 
-def test_route_without_executor_or_handler_is_an_error_when_the_application_is_first_used():
+def test_route_without_handler_is_an_error_at_the_first_request():
     app = WebApp()
     app.get("/ready")(lambda context: "")
     append = app.post("/forgotten")
@@ -4528,11 +4383,9 @@ def doer(doings, is_catching):
     def do(context, *_):
         value = None
         for doing in doings:
-            with contextlib.suppress(*[Exception] if is_catching else []):
+            with contextlib.suppress(*[Exception] * is_catching):
                 value = does(doing)(context)
-        if isinstance(value, Exception):
-            raise value
-        return value
+        return raiser(value)(context) if isinstance(value, Exception) else value
 
     return do
 
@@ -4547,25 +4400,18 @@ def doer(doings, is_catching):
 )
 @example({"on_request": (["response.code(405)", "b''"], True)}, "GET", "/%ff", {})
 @example({"outer_error": (["context.session.update(a=object())"], True)}, "GET", "/nothing", {})
-def test_response_is_complete_and_valid_for_anything_that_handlers_and_hooks_do(stages, method, path, headers):
+def test_response_is_complete_and_valid_for_any_handlers_and_hooks(stages, method, path, headers):
     app = Traced(**{stage: doer(*doing) for stage, doing in stages.items()})
-    sized, in_memory = [], []
+    bodies = []
 
     def watch(environ, start_response):
-        def start(status, headers, exc_info=None):
-            sized.append([int(value) for name, value in headers if name.lower() == "content-length"])
-            return start_response(status, headers)
-
-        body = app(environ, start)
-        in_memory.append(isinstance(body, list))
-        return body
+        bodies.append(app(environ, start_response))
+        return bodies[0]
 
     with Log():
-        try:
-            response = client(watch).request(method, path, headers=headers)
-        finally:
-            assert app.calls.count("on_complete") == 1
-    status, [lengths] = response.status, sized
+        response = client(watch).request(method, path, headers=headers)
+    status, lengths = response.status, [int(length) for length in response.headers.getall("Content-Length")]
+    assert app.calls.count("on_complete") == 1
     assert 200 <= status <= 599
     assert ("Content-Type" in response.headers) == (status not in (204, 304))
     assert (status == 405) <= ("Allow" in response.headers)
@@ -4574,11 +4420,11 @@ def test_response_is_complete_and_valid_for_anything_that_handlers_and_hooks_do(
     elif method == "HEAD":
         assert (len(lengths) <= 1, response.body) == (True, b"")
     else:
-        assert lengths == [len(response.body)] or (lengths, in_memory) == ([], [False])
+        assert lengths == ([len(response.body)] if isinstance(bodies[0], list) or lengths else [])
 
 
 @pytest.mark.parametrize("failing", [*FAILED_STAGES.split()[:-1]])
-def test_step_that_fails_leaves_no_header_and_all_others_keep_theirs(failing):
+def test_step_that_fails_leaves_no_header_and_others_keep_theirs(failing):
     """Design 4: a step is on_request, one hook, or the executors and the handler together."""
     stages = {stage: f"response.add_header('X-Step', '{stage}') and None" for stage in FAILED_STAGES.split()[:-1]}
     failing = {failing, *(["inner_handler"] if "error" in failing else [])}
@@ -4588,7 +4434,8 @@ def test_step_that_fails_leaves_no_header_and_all_others_keep_theirs(failing):
     assert seen.response.headers.getall("X-Step") == [each for each in seen.calls.split()[:-1] if each not in failing]
 
 
-def test_on_close_callbacks_run_before_on_complete_the_last_registered_first_and_failures_are_logged():
+def test_on_close_callbacks_run_before_on_complete_the_last_first():
+    """A failure is logged."""
     closed = []
     app = Traced(on_complete=lambda context: closed.append("on_complete"))
     callbacks = (lambda: closed.append("first"), plain, lambda: closed.append("last"))
@@ -4599,55 +4446,57 @@ def test_on_close_callbacks_run_before_on_complete_the_last_registered_first_and
 
 
 @pytest.mark.parametrize("stage", ["on_request", "inner_handler", "outer_error", "outer_after", "on_complete"])
-def test_exception_object_that_is_raised_for_many_requests_keeps_no_more_than_the_last_one(stage):
+def test_exception_object_of_many_requests_keeps_no_more_than_the_last(stage):
     """Python adds the frames of each raise to those before, with all that the frames hold."""
-    error = ValueError()
-    app, lengths = Traced(**{"inner_handler": ValueError(), stage: error}), []
+    error, lengths = ValueError(), []
+    app = Traced(**{"inner_handler": ValueError(), stage: error})
     with Log():
         for _ in range(3):
             client(app).get("/in/route")
             lengths.append(len(inspect.getinnerframes(error.__traceback__)))
-    assert lengths == lengths[:1] * 3
+    assert len({*lengths}) == 1
 
 
-def test_no_request_leaves_garbage_that_only_the_collector_frees(monkeypatch, tmp_path):
-    """A client must not be able to fill the memory with bodies that wait for a collection."""
+@pytest.mark.skipif(not hasattr(gc, "DEBUG_SAVEALL"), reason="this collector tells nobody what it has freed")
+def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_path):
+    """Least of all one that failed: a client must not be able to fill the memory."""
     (tmp_path / "a.txt").write_text("hello")
     app = WebApp(secret_key=KEY)
     handlers = {
-        "/": "'hello'", "/boom": "1 / 0", "/html": "response.html('<p>{a}', a=1)", "/stream": "iter(['a', 'b'])",
-        "/late": "iter(['a', 5])", "/five": "5", "/hooks": "context.on_close(lambda: 1 / 0) or 1 / 0",
-        "/session": "context.session.setdefault('a', 'b')", "/json": "{'got': request.json}",
-        "/form": "str(request.form.get('a')) + str(request.files.getall('a'))",
+        "/": "'hello'", "/html": "response.html('<p>{a}', a=1)", "/stream": "iter(['a', 'b'])", "/five": "5",
+        "/late": "iter(['a', 5])", "/hooks": "context.on_close(lambda: 1 / 0) or 1 / 0", "/json": "[request.json]",
+        "/session": "context.session.setdefault('a', 'b')", "/form": "str([request.form.get('a'), *request.files])",
     }  # fmt: skip
     for path, handler in handlers.items():
         app.any(path)(does(handler))
-    app.path("/hooks").error(raiser(ValueError()))
     app.any("/valid", Answer422)
+    app.error(does("1 / 0"))
     app.static("/s", tmp_path)
-    log_to(monkeypatch, logging.StreamHandler(io.StringIO()))  # others would keep the records
-    as_json, as_form = {"Content-Type": JSON}, {"Content-Type": MULTIPART}
-    asked = [
-        *((path, {}) for path in (*handlers, "/missing")), ("/json", {"json": {"a": [1]}}),
-        ("/form", {"form": {"a": "1"}}),
-        *((path, {"body": b"{", "headers": as_json}) for path in ("/valid", "/json", "/form")),
-        *(("/form", {"body": MULTIPART_BODY[:end], "headers": as_form}) for end in (None, -8)),
+    log_to(monkeypatch, logging.StreamHandler(io.StringIO()))
+    contents = [
+        *({"body": b"{", "headers": {"Content-Type": kind}} for kind in (JSON, MULTIPART)), {}, {"json": {"a": [1]}},
+        *({"body": MULTIPART_BODY[:end], "headers": {"Content-Type": MULTIPART}} for end in (None, -8)),
+        *({"method": "GET", "headers": headers} for headers in ({"If-None-Match": "*"}, {"Range": "bytes=9-"})),
     ]  # fmt: skip
 
     def ask_all():
-        browser = client(app, unchecked="its own objects refer to each other")
-        for path, content in asked:
+        for path, content in itertools.product((*handlers, "/valid", "/missing", "/s/a.txt"), contents):
+            mark = Point(1, "")  # an object of one request, which nothing holds after the request
+            kept = weakref.ref(mark)
+            browser = client(app, unchecked="its own objects refer to each other")
             with contextlib.suppress(TypeError):
-                browser.post(path, **content)
-        for headers in ({}, {"If-None-Match": "*"}, {"Range": "bytes=1-"}, {"Range": "bytes=9-"}):
-            browser.get("/s/a.txt", headers=headers)
+                browser.request(path=path, environ={"mark": mark}, **{"method": "POST", **content})
+            del mark
+            assert kept() is None, path
 
     assert garbage_of(ask_all) == []
 
 
-def test_no_memo_keeps_more_than_1_mib_of_the_text_that_clients_send():
+def test_no_memo_keeps_more_than_1_mib_of_what_clients_send():
     """A memo has a bound on the number and on the length of what it remembers."""
     tracemalloc = pytest.importorskip("tracemalloc")
+    names = "Accept Cookie Host If-Modified-Since If-None-Match Origin Range User-Agent X-Forwarded-Host".split()
+    kinds = ("{}", "text/plain; charset={}", "multipart/form-data; boundary=b{:.60}", JSON)
     app = WebApp(secret_key=KEY, trusted_proxies=1)
 
     @app.any("/{name}")
@@ -4655,17 +4504,15 @@ def test_no_memo_keeps_more_than_1_mib_of_the_text_that_clients_send():
         for attribute in dir(webapp.Request):
             with contextlib.suppress(HttpException, RuntimeError):
                 getattr(context.request, attribute)
-        context.request.accepts("a/b")
-        context.response.header("X-Name", name).cookie(name[:99], "1")
+        context.response.header("X-Name", name).cookie(name[:99], str(context.request.accepts("a/b")))
         return str(context.session)
 
     def send_everywhere(text):
-        names = "Accept Cookie Host If-Modified-Since If-None-Match Origin Range User-Agent X-Forwarded-Host".split()
         headers = {**dict.fromkeys(names, text), text: "1", "Accept": f"text/{text}"}
-        for content_type in (text, f"text/plain; charset={text}", f"multipart/form-data; boundary={text[:70]}", JSON):
-            headers["Content-Type"] = content_type
-            client(app, unchecked="it refuses that").post(f"/{text}?{text}", body=f'"{text}"', headers=headers)
-        client(app, unchecked="it refuses that").request(text, "/a")
+        for method, kind in zip(("POST", "PUT", "PATCH", text), kinds):
+            headers["Content-Type"] = kind.format(text)
+            browser = client(app, unchecked="it refuses that")
+            browser.request(method, f"/{text}?{text}", body=f'"{text}"', headers=headers)
 
     send_everywhere("first")
     gc.collect()
@@ -8398,18 +8245,6 @@ def test_a_server_without_a_descriptor_has_all_that_json_and_records_need():
 # ---- mistakes: what their author sees --------------------------------------------------------------------------------
 
 
-def shop():
-    """An application that mistakes are made in."""
-    app = WebApp(secret_key="a secret of the tests")
-    app.get("/users/{id:int}")(user)
-    return app
-
-
-def empty_block(app):
-    with app.path("/admin"):
-        app.get("/users")(lost)
-
-
 def user(context, id):
     return {"id": id}
 
@@ -8418,20 +8253,15 @@ def lost(context):
     """A handler that no route has."""
 
 
-async def arrive(scope, receive, send):
-    """What an ASGI application looks like."""
+def shop():
+    """An application that mistakes are made in."""
+    app = WebApp(secret_key="a secret of the tests")
+    app.get("/users/{id:int}")(user)
+    return app
 
 
 def checking(**members):
-    return type("NewItem", (ValidationExecutor,), members)
-
-
-def overriding(**members):
-    return type("Site", (WebApp,), members)
-
-
-async def arrive_with(self, context):
-    """What a hook looks like where everything is async."""
+    return type("App", (ValidationExecutor,), members)
 
 
 # Each is a piece of code that its author believes in: the exception, and the words in it that say what was found and
@@ -8441,25 +8271,23 @@ DECLARED = [
     (lambda app: app.get(lost), TypeError, "a pattern is a str, not lost: a decorator is written with it, @app.get("),
     (lambda app: app.error(ValueError), TypeError, "(context, cause, status_code), not ValueError: it sees every fail"),
     (lambda app: app.mount("/in", WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
-    (lambda app: app.mount("/in", shop), TypeError, "shop takes no arguments: give the application that it makes, sho"),
-    (lambda app: app.mount("/in", arrive), TypeError, "arrive is async, an ASGI application, and this takes WSGI"),
     (lambda app: app.mount("/in", "shop:app"), TypeError, "'shop:app' is no WSGI application"),
-    (lambda app: checking(validate=lambda self: None), TypeError, "NewItem.validate must take (self, context)"),
-    (lambda app: checking(secret_fields="password"), TypeError, "NewItem.secret_fields is a tuple: ('password',)"),
-    (lambda app: app.get("/", checking()()), TypeError, "an instance of NewItem would carry one request's state"),
+    (lambda app: checking(validate=lambda self: None), TypeError, "App.validate must take (self, context)"),
+    (lambda app: checking(secret_fields="password"), TypeError, "App.secret_fields is a tuple: ('password',)"),
+    (lambda app: app.get("/", checking()()), TypeError, "an instance of App would carry one request's state"),
     (lambda app: app.get("/users/:id"), ValueError, "a parameter is written {name}, not :id"),
     (lambda app: app.get("/files/*"), ValueError, "a parameter is written {name:path}, not *"),
     (lambda app: app.mount("/in", app), TypeError, "an application cannot be mounted in itself"),
-    (lambda app: checking(secret_fields=None), TypeError, "NewItem.secret_fields is a tuple: names of fields, not Non"),
-    (lambda app: overriding(on_request=lambda self: None), TypeError, "Site.on_request must take (self, context)"),
-    (lambda app: overriding(on_request=arrive_with), TypeError, "arrive_with is async, and WSGI is not"),
-    (lambda app: overriding(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
-    (lambda app: app.get("/")(lambda: ""), TypeError, "must take (context)"),
+    (lambda app: checking(secret_fields=None), TypeError, "App.secret_fields is a tuple: names of fields, not Non"),
+    (lambda app: new_class(on_request=lambda self: None), TypeError, "App.on_request must take (self, context)"),
+    (lambda app: new_class(on_request=coroutine), TypeError, "coroutine is async, and WSGI is not"),
+    (lambda app: new_class(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
     (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
-    (empty_block, RuntimeError, "nothing was declared in the block '/admin': write "),
+    (lambda app: app.path("/admin").__exit__(None), RuntimeError, "nothing was declared in the block '/admin': write "),
     (lambda app: app.static("/static", "nowhere"), ValueError, f"'nowhere' is no directory in {os.getcwd()}"),
 ]
 
+WHOLE_NUMBERS = ["session_max_age", "max_body_size", "max_form_memory", "max_fields", "trusted_proxies"]
 AT_THE_START = [
     (lambda app: app.run(port="8000"), TypeError, "port is a number, not '8000'"),
     (lambda app: app.run(8000), TypeError, "host is a str, not 8000; for a port write port=8000"),
@@ -8469,6 +8297,7 @@ AT_THE_START = [
     (lambda app: Server(app, ssl_context="adhoc"), TypeError, "ssl_context is an ssl.SSLContext, not 'adhoc': make it"),
     (lambda app: Server(app, ssl_context=ssl.create_default_context()), ValueError, "is one for clients: make it by "),
     (lambda app: Server(app, socket="/run/x"), TypeError, "socket is a listening socket.socket, not '/run/x'"),
+    *((lambda app, name=name: WebApp(**{name: -1}), ValueError, f"{name} is a whole number") for name in WHOLE_NUMBERS),
     (lambda app: WebApp(session_cookie=None), TypeError, "session_cookie is a str, not None"),
     (lambda app: WebApp(secret_key=5), ValueError, "secret_key is a str or bytes, or a list of them"),
     (lambda app: HttpException("Not Found"), ValueError, "a status is an int from 200 to 599, not 'Not Found'"),
@@ -8488,18 +8317,6 @@ def test_mistake_is_told_when_it_is_made(mistake, error, words):
         assert re.search(HERE, str(caught.value))
 
 
-def session_of(**members):
-    return lambda context: context.session.update(members)
-
-
-def adding(*error):
-    return lambda context: ValidationExecutor().add_error(*error)
-
-
-def letters():
-    yield "a"
-
-
 TODAY = datetime.date(2026, 3, 1)
 OF_LAMBDA = "of <lambda> (" + __file__
 GAVE = "give str, bytes, dict, list, Markup or an iterator, or use context.response (code(404) for a status"
@@ -8507,33 +8324,27 @@ GAVE = "give str, bytes, dict, list, Markup or an iterator, or use context.respo
 ASKED = [
     # A handler, the exception, and the words of it.
     (lambda c: c.response.html("a { b: c } {x}", x=1), KeyError, "{ b}, only for x: in a template a brace"),
-    (lambda c: c.response.html("a } {x}", x=1), ValueError, "a brace that is to stay is written twice, {{ or }}"),
-    (lambda c: c.response.html("{x:.2f}", x=None), TypeError, "the value for {x}: unsupported format string"),
     (lambda c: c.response.html(None), TypeError, "html() takes a str, or a template string without values, not None"),
     (lambda c: c.response.text(5), TypeError, "what text() sends is a str, not 5"),
     (lambda c: {"user": {"joined": object}}, TypeError, f'document["user"]["joined"] {OF_LAMBDA}'),
+    (lambda c: {"it's \n": object}, TypeError, f'document["it\'s \\n"] {OF_LAMBDA}'),
     (lambda c: [{"a": math.nan}], ValueError, f'document[0]["a"] {OF_LAMBDA}'),
     (lambda c: {"a": {(1, 2): 3}}, TypeError, f'document["a"] {OF_LAMBDA}'),
-    (lambda c: {"a": looped()}, (RecursionError, ValueError), 'document["a"][0]'),
-    (session_of(since=TODAY), TypeError, 'session["since"] of session_of.<locals>.<lambda> (' + __file__),
-    (session_of(since=TODAY), TypeError, "date would not come back as what it is; a session keeps str, int, float"),
-    (session_of(cart=[{"price": decimal.Decimal(1)}]), TypeError, 'session["cart"][0]["price"] of '),
+    (lambda c: c.session.update(a=TODAY), TypeError, "date would not come back as what it is; a session keeps"),
+    (lambda c: c.session.update(a=[{"b": TODAY}]), TypeError, 'session["a"][0]["b"] of '),
     (lambda c: c.response.cookie("a", 1), TypeError, "the value of cookie 'a' is a str, not 1"),
     (lambda c: c.response.cookie("a", "b", max_age=datetime.timedelta(1)), TypeError, "max_age is a number of seconds"),
     (lambda c: c.response.cookie("a", "b", expires="soon"), TypeError, "a time stamp or a datetime, not 'soon'"),
     (lambda c: c.response.redirect(lost), TypeError, "is a str, not lost: context.url(handler) gives the path"),
     (lambda c: c.response.header("X-A", 1), ValueError, "are str, not 'X-A' and 1"),
+    (lambda c: read, TypeError, "for any other document); or call it: read()"),
+    (lambda c: c.response.stream(read), TypeError, "an iterable of its chunks or events, not read: call it"),
     (lambda c: c.response.events({"data": "a"}), TypeError, "an iterable of its chunks or events, not {'data': 'a'}"),
     (lambda c: c.url(user, uid=7), LookupError, "url(user) was given uid: /users/{id:int} needs id"),
     (lambda c: c.url(lost), LookupError, "no route has the handler lost"),
-    (lambda c: ("text", 404), TypeError, f"gave tuple as a response; {GAVE}"),
     (lambda c: 404, TypeError, f"gave int as a response; {GAVE}"),
-    (lambda c: c.response.send(404), TypeError, f"Response.send gave int as a response; {GAVE}"),
-    (lambda c: c.add_executor(checking), TypeError, "(context)"),
+    (lambda c: c.add_executor(lambda a, b: None), TypeError, "(context)"),
     (lambda c: HttpException(404), TypeError, "an exception is raised: raise HttpException(...)"),
-    (lambda c: letters, TypeError, "for any other document); or call it: letters()"),
-    (lambda c: c.response.stream(letters), TypeError, "an iterable of its chunks or events, not letters: call it"),
-    (lambda c: iter([1]), TypeError, "a chunk of a stream is str or bytes, not int"),
     (lambda c: setattr(c.response, "status", 404), AttributeError, "can be read only: code(404) sets it"),
     (lambda c: c.request.cookies.__setitem__("a", "b"), TypeError, "response.cookie('a', ...) sets one"),
     (lambda c: c.response.cookie("a", "b", max_age=math.inf), OverflowError, "max_age is a number of seconds, not inf"),
@@ -8541,8 +8352,8 @@ ASKED = [
     (lambda c: c.request.query.parse(int, "page"), TypeError, "parse(int, 'page'): a name, then a function that con"),
     (lambda c: c.request.query.parse("page", "int"), TypeError, "parse('page', 'int'): a name, then a function"),
     (lambda c: c.add_executor(type("Check", (Executor,), {"run": lost})), NotImplementedError, "Check has no execute("),
-    (adding("age", ValueError("x")), TypeError, "'age') is a str, not ValueError('x'): str(message) is its t"),
-    (lambda c: ValidationExecutor().add_errors([("a", "b")]), TypeError, "a mapping of field to messages, not [('a',"),
+    (lambda c: checking()().add_error("age", OSError("x")), TypeError, "OSError('x'): str(message) is its text"),
+    (lambda c: checking()().add_errors([("a", "b")]), TypeError, "a mapping of field to messages, not [('a',"),
     (lambda c: c.request.accepts(["text/html"]), TypeError, "that accepts() offers is a str, not ['text/html']"),
 ]
 SINCE_3_10 = [
@@ -8554,7 +8365,7 @@ ASKED += SINCE_3_10 if sys.version_info >= (3, 10) else []
 
 
 @pytest.mark.parametrize("handler, error, words", ASKED, ids=by_words)
-def test_mistake_in_a_handler_is_told_in_the_terminal_and_to_no_client(handler, error, words):
+def test_mistake_in_a_handler_is_told_in_the_terminal_alone(handler, error, words):
     app = shop()
     app.get("/")(handler)
     with pytest.raises(error) as caught:
@@ -8570,57 +8381,24 @@ def test_mistake_in_a_handler_is_told_in_the_terminal_and_to_no_client(handler, 
 
 # What a client may send wrongly, and the words of the reason. Nobody need configure more than the level of the logger.
 SENT = [
-    (lambda c: c.request.form["name"], {}, "Missing field 'name'"),
-    (lambda c: c.request.form.parse("age", int), {"form": {"age": "old"}}, "Field 'age': int does not take 'old'"),
-    (lambda c: c.request.form.parse("age", int, 7), {"form": {"age": "7.5"}}, "Field 'age': int does not take '7.5'"),
     (lambda c: c.request.json["name"], {"json": {}}, "Missing member 'name'"),
-    (lambda c: c.request.headers["X-Token"], {}, "Missing header 'X-Token'"),
-    (lambda c: c.request.cookies["theme"], {}, "Missing cookie 'theme'"),
     (lambda c: c.request.json, {"body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON"),
     (lambda c: c.request.form["name"], {"json": {"name": 1}}, "field 'name': the body is application/json, so no form"),
     (lambda c: c.request.form["name"], {"body": b"name=a"}, "'name': there is no body with a Content-Type, so no form"),
     (lambda c: c.request.files["f"], {"form": {"f": "a"}}, "files come in a form with enctype='multipart/form-data'"),
     (lambda c: c.request.body_all()["name"], {"query": {"nam": 1}}, "Missing input 'name'"),
-    (lambda c: c.request.body_all()["name"], {"json": ["name"]}, "Missing input 'name'"),
 ]
 
 
 @pytest.mark.parametrize("handler, sent, words", SENT, ids=by_words)
-def test_mistake_of_a_client_is_a_400_whose_reason_is_told_to_the_developer_alone(handler, sent, words):
-    app = shop()
-    app.post("/")(handler)
+def test_mistake_of_a_client_is_a_400_whose_reason_is_logged(handler, sent, words):
     with Log() as log:
-        response = client(app).post("/", **sent)
+        response = answer(handler, "POST", **sent)
     assert (response.status, response.text, log.levels()) == (400, "400 Bad Request", ["DEBUG"])
     assert words in log.records[0].getMessage()
 
 
-@given(
-    st.recursive(st.none() | st.text(), lambda inner: st.dictionaries(st.text(), inner, max_size=2) | st.lists(inner))
-)
-def test_what_cannot_be_written_is_found_wherever_it_stands_and_its_name_forges_no_line(document):
-    """The path of a member is Python: what it names is the culprit."""
-    culprit = object()
-
-    def put(value):
-        """Put the culprit behind the last of what there is at each depth."""
-        if isinstance(value, dict):
-            return {**value, "<\"'\n>": put(next(iter(value.values()), None))}
-        return [*value, put(value[0] if value else None)] if isinstance(value, list) else culprit
-
-    document = {"member": put(document)}
-    for handler, name in (
-        (lambda context: document, "document"),
-        (lambda context: context.session.update(document), "session"),
-    ):
-        with pytest.raises(TypeError) as caught:
-            answer(handler, options={"secret_key": KEY}, raise_errors=True)
-        path = re.search(rf"{name}\[.*\](?= of )", str(caught.value))[0]
-        assert eval(path, {name: document}) is culprit
-        assert path.isprintable()
-
-
-def test_failure_while_a_document_is_written_keeps_the_exception_of_the_application():
+def test_exception_of_the_application_is_kept_while_json_is_written():
     class SoldOut(ValueError):
         """One that the application knows."""
 
@@ -8628,58 +8406,131 @@ def test_failure_while_a_document_is_written_keeps_the_exception_of_the_applicat
         answer(lambda context: {"rows": Feed(1, SoldOut("as it was"))}, raise_errors=True)
 
 
-# ---- the file itself: from top to bottom -----------------------------------------------------------------------------
+# ---- odd corners: limits ---------------------------------------------------------------------------------------------
+
+
+def json_text(text):
+    return {"body": text, "headers": {"Content-Type": JSON}}
+
+
+def form_with_a_header(size):
+    """A form whose one part has a header of `size` bytes."""
+    line = "Content-Disposition: form-data; name=a; x="
+    return {"body": f"--x\r\n{line.ljust(size, 'x')}\r\n\r\n\r\n--x--\r\n", "headers": {"Content-Type": MULTIPART}}
+
+
+DEFAULTS = {
+    "host": "127.0.0.1", "port": 8000, "secret_key": None, "session_cookie": "session", "session_max_age": 14 * 86_400,
+    "max_body_size": 2**24, "max_form_memory": 2**20, "max_fields": 1000, "trusted_proxies": 0, "quiet": False,
+    "reload": False,
+}  # fmt: skip
+
+
+def test_defaults_are_those_of_the_documentation():
+    given = {**inspect.signature(WebApp).parameters, **inspect.signature(WebApp.run).parameters}
+    assert {name: each.default for name, each in given.items() if name not in ("self", "options")} == DEFAULTS
+
+
+# The most, the status beyond it, what the handler reads, and a request of that size.
+LIMITS = [
+    (1000, 400, "dict(request.query)", lambda n: {"query": {"a": ["x"] * n}}),
+    (2**20, 413, "dict(request.form)", lambda n: {"form": {"a": "x" * (n - 2)}}),
+    (2**20, 413, "dict(request.form)", lambda n: {"form": {"a": "x" * (n - 1)}, "files": {}}),
+    (2**13, 413, "dict(request.form)", form_with_a_header),
+    (2**17, 413, "str(request.json)", lambda n: {"json": [1] * (n - 1)}),
+    (200, 400, "str(request.json)", lambda n: json_text("[" * n + "1" + "]" * n)),
+    (4300, 400, "str(request.json)", lambda n: json_text("1" * n)),
+]
+
+
+@pytest.mark.parametrize("most, status, reads, request_of", LIMITS)
+def test_a_limit_is_where_the_answer_changes(most, status, reads, request_of):
+    for size, expected in ((most, 200), (most + 1, status)):
+        assert answer(does(reads), "POST", **request_of(size)).status == expected
+
+
+def test_session_cookies_have_up_to_4093_bytes():
+    app = WebApp(secret_key=KEY)
+    app.get("/{size:int}")(lambda context, size: context.session.update(x="x" * size))
+    responses = [client(app).get(f"/{size}") for size in range(2800, 3100, 3)]
+    lengths = [len(response.headers["Set-Cookie"]) for response in responses if response.status == 204]
+    assert 4093 - 8 < max(lengths) <= 4093 and responses[-1].status == 500
+
+
+SERVER_LIMITS = [
+    # The most, the status beyond it, and the path and fields of that size; get() adds 36 bytes of fields.
+    (8448, b"414", lambda n: "/" + "x" * (n - len("GET / HTTP/1.1")), lambda n: ()),
+    (2**14, b"431", lambda n: "/", lambda n: ["X: " + "x" * (n - 5)]),
+    (128, b"431", lambda n: "/", lambda n: ["X: x"] * (n - 2)),
+    (2**16, b"431", lambda n: "/", lambda n: [*["X: " + "x" * 9995] * 6, "X: " + "x" * (n - 60_000 - 36 - 5)]),
+]
+
+
+@pytest.mark.parametrize("most, status, path_of, fields_of", SERVER_LIMITS)
+def test_a_limit_of_the_server_is_where_the_answer_changes(most, status, path_of, fields_of):
+    with serving(WebApp()) as server:
+        for size, expected in ((most, b"404"), (most + 1, status)):
+            data = get(path_of(size), "Connection: close", *fields_of(size))
+            for end in range(len(data) - 4, len(data) + 1):  # wherever the line end is cut
+                assert conversation(server, [data[:end], data[end:]])[9:12] == expected
+
+
+# ---- odd corners: the file itself ------------------------------------------------------------------------------------
 
 SOURCE = (ROOT / "webapp.py").read_text(encoding="utf-8")
+LINES = SOURCE.splitlines()
+BEGINS = {line.strip("# -"): number for number, line in enumerate(LINES, 1) if line.startswith("# ---- ")}
+TITLES = [*BEGINS]
 # A name that a section may use although a later one defines it, with the reason.
 DEFINED_BELOW = {
     "_run": "WebApp.run is a convenience of the application, and serving is the last thing a reader needs to know",
 }
+# Helpers of the other sections that stand below their first use still.
+STILL_BELOW = """arriving Input serve guarded tell_place handler_a note_leaf SERVED silence comes_true stop_in_a_while
+write_program start port_of STARTED""".split()
 
 
-@functools.cache
-def sections(source):
-    """Give the sections of a file with what each defines, and the names that its code reads."""
-    rulers = [(number, line) for number, line in enumerate(source.splitlines(), 1) if line.startswith("# ---- ")]
-    titles = [line.strip("# -") for _, line in rulers]
+def forward_uses(source, part_of):
+    """List each name that one part of a file reads and a later part defines; `part_of` gives the part of a line."""
     defined, read = {}, []
     for node in ast.parse(source).body:
-        section = sum(number <= node.lineno for number, _ in rulers) - 1
-        targets = getattr(node, "targets", [getattr(node, "target", None)])
-        names = [name.id for target in targets if target for name in ast.walk(target) if isinstance(name, ast.Name)]
-        for name in [*names, *filter(None, [getattr(node, "name", None)])]:
-            defined.setdefault(name, section)
-        # A type checker reads annotations; a reader need not know their names beforehand.
-        notes = [getattr(each, kind, None) for each in ast.walk(node) for kind in ("annotation", "returns")]
-        annotations = {id(part) for note in notes if note is not None for part in ast.walk(note)}
-        read += [
-            (section, part.id, part.lineno)
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and id(part) not in annotations
-        ]
-    return titles, defined, read
+        for each in ast.walk(node):  # a type checker reads annotations; a reader need not know their names beforehand
+            for kind in ("annotation", "returns"):
+                if getattr(each, kind, None) is not None:
+                    setattr(each, kind, ast.Constant(None))
+        part, names = part_of(node.lineno), [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+        own = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+        for name in [node.name] if hasattr(node, "name") else own:
+            defined.setdefault(name, part)
+        own |= {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+        own |= {each.name for each in ast.walk(node) if isinstance(each, (ast.ExceptHandler, ast.FunctionDef))}
+        read += [(name.id, part, name.lineno) for name in names if name.id not in own]
+    return [(name, line) for name, part, line in read if defined.get(name, part) > part]
 
 
 def test_no_section_uses_a_name_that_a_later_one_defines():
-    titles, defined, read = sections(SOURCE)
-    forward = {
-        (name, f"{titles[section]} (line {line}) reads it, {titles[defined[name]]} defines it")
-        for section, name, line in read
-        if defined.get(name, -1) > section
-    }
-    assert {name: where for name, where in forward if name not in DEFINED_BELOW} == {}
-    assert {name for name, _ in forward} == set(DEFINED_BELOW)  # no exception that nothing needs
+    found = forward_uses(SOURCE, lambda line: sum(begin <= line for begin in BEGINS.values()))
+    assert [use for use in found if use[0] not in DEFINED_BELOW] == []
+    assert {name for name, _ in found} == set(DEFINED_BELOW)  # no exception that nothing needs
+
+
+def test_tests_use_no_helper_that_is_defined_below():
+    found = forward_uses(pathlib.Path(__file__).read_text(encoding="utf-8"), lambda line: line)
+    assert [use for use in found if use[0] not in STILL_BELOW] == []
 
 
 def test_table_of_contents_names_the_sections_in_their_order():
-    titles, _, _ = sections(SOURCE)
     contents = re.findall(r"(?m)^    ([a-zA-Z][a-zA-Z ]+?)  +\S.*$", webapp.__doc__)
-    assert contents == [title for title in titles if title in contents]
-    assert contents[0] == titles[0] and set(titles[: titles.index("the test client") + 1]) <= set(contents)
+    assert contents == [title for title in TITLES if title in contents]
+    assert contents[0] == TITLES[0] and set(TITLES[: TITLES.index("the test client") + 1]) <= set(contents)
 
 
-LINES = SOURCE.splitlines()
-BEGINS = {line.strip("# -"): number for number, line in enumerate(LINES, 1) if line.startswith("# ---- ")}
+def test_older_python_is_told_which_python_is_needed(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 8))
+    with pytest.raises(SystemExit, match="webapp.py needs Python 3.9 or newer, and this is Python 3.8"):
+        exec(SOURCE, {})
+
+
 # So much, and no more: what is counted, its number now, and the most that a reader is promised.
 BUDGETS = [
     ("lines", len(LINES), 5800),
@@ -8701,7 +8552,7 @@ def test_budget_of_the_file(what, now, most):
     assert now <= most, what
 
 
-def test_licence_beside_the_installed_file_is_that_of_its_header_and_each_python_is_named():
+def test_licence_is_that_of_the_header_and_each_python_is_named():
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg", encoding="utf-8")
     licence = (ROOT / settings["metadata"]["license_files"]).read_text(encoding="utf-8")
@@ -8713,18 +8564,7 @@ def test_licence_beside_the_installed_file_is_that_of_its_header_and_each_python
     assert "Typing :: Typed" not in settings["metadata"]["classifiers"]
 
 
-# ---- the file itself: twice in one process ---------------------------------------------------------------------------
-
-
-def load_copy(name):
-    """Load the file once more, under another name."""
-    spec = importlib.util.spec_from_file_location(name, webapp.__file__)
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_two_copies_in_one_process_both_work_and_know_only_their_own_exceptions():
+def test_two_copies_in_one_process_work_and_know_their_own_exceptions():
     other = load_copy("another_copy_of_webapp")
     try:
         app, inner = WebApp(), other.WebApp()
@@ -8737,294 +8577,3 @@ def test_two_copies_in_one_process_both_work_and_know_only_their_own_exceptions(
             WebApp().get("/", other.Executor())
     finally:
         del sys.modules["another_copy_of_webapp"]
-
-
-# ---- at a glance: statuses, the default answer, the log --------------------------------------------------------------
-
-
-class Known(Exception):
-    """One that `resolve_status_code` knows."""
-
-
-class Knowing(WebApp):
-    def resolve_status_code(self, cause):
-        if type(cause) is LookupError:
-            return "no status"
-        return 451 if isinstance(cause, Known) else super().resolve_status_code(cause)
-
-
-@pytest.mark.parametrize(
-    ("request_line", "handler", "status"),
-    [
-        ("GET /", raiser(HttpException(409)), 409),
-        ("GET /", raiser(NotFoundException()), 404),
-        ("GET /nowhere", nothing, 404),
-        ("POST /", nothing, 405),
-        ("GET /", Answer422, 422),
-        ("GET /", raiser(CodeException(7)), 500),
-        ("GET /", raiser(OSError()), 500),
-        ("GET /", raiser(Known()), 451),
-        ("GET /", raiser(LookupError()), 500),
-        ("GET /", raiser(ZeroDivisionError()), 503),  # which an error hook has set
-        ("GET /", lambda context: context.request.query["missing"], 400),
-        ("GET /", nothing, 204),
-    ],
-)
-def test_7_8_how_a_status_comes_about(request_line, handler, status):
-    app = Knowing()
-    app.get("/", handler)
-    app.error(lambda context, cause, code: context.response.code(503) if type(cause) is ZeroDivisionError else None)
-    response = client(app).request(*request_line.split())
-    assert (response.status, "Allow" in response.headers) == (status, status == 405)
-
-
-@pytest.mark.parametrize(
-    "row",
-    """\
-none > text
-*/* > text
-application/* > text
-application/json > JSON
-text/javascript > JSON
-text/html, application/json;q=0.1 > JSON
-text/html, application/json;q=0 > text
-application/problem+json > text""".splitlines(),
-)
-def test_4_3_the_default_answer(row):
-    accept, form = row.split(" > ")
-    text = client(WebApp()).get("/", headers={} if accept == "none" else {"Accept": accept}).text
-    assert text == ("404 Not Found" if form == "text" else '{"error": {"status": 404, "message": "Not Found"}}')
-
-
-def log_app():
-    class App(WebApp):
-        def resolve_status_code(self, cause):
-            return {KeyError: "nothing", PermissionError: 403}.get(type(cause), 500)
-
-        def on_complete(self, context):
-            if context.request.path == "/complete":
-                raise RuntimeError("said nowhere")
-
-    app = App()
-    errors = {"/500": RuntimeError("text"), "/403": PermissionError("text"), "/unresolved": KeyError("text")}
-    for pattern, error in errors.items():
-        app.get(pattern)(raiser(error))
-    app.get("/stream")(lambda context: (text if text else 1 / 0 for text in ("begun", "")))
-    app.get("/invalid", Answer422)
-    app.get("/nothing")(nothing)
-    app.get("/complete")(lambda context: "answer")
-    return app
-
-
-@pytest.mark.parametrize(
-    ("path", "level", "text", "trace"),
-    [
-        ("/500", "ERROR", "'/500': 500", True),
-        ("/403", "DEBUG", "PermissionError('text')", False),
-        ("/complete", "ERROR", HOOK_FAILED, True),
-        ("/unresolved", "ERROR", "KeyError('text')", True),
-        ("/stream", "ERROR", "'/stream': 500", True),
-        ("/nothing", "DEBUG", "is a return missing?", False),
-        ("/invalid", None, "", False),
-    ],
-)
-def test_7_5_what_is_logged(path, level, text, trace):
-    with Log() as log, contextlib.suppress(ZeroDivisionError):
-        client(log_app()).get(path)  # which raises what cuts the connection of a stream
-    first = log.records[:1]
-    assert [(record.name, record.levelname) for record in first] == ([("webapp", level)] if level else [])
-    assert all(text in record.getMessage() and bool(record.exc_info) == trace for record in first)
-
-
-def test_a_key_that_may_be_guessed_and_the_server_log():
-    with Log("webapp", "webapp.access") as log:
-        WebApp(secret_key="sesame")
-        log.wait()
-        with serving(log_app(), quiet=False) as server:
-            ask(server, get("/invalid"))
-            log.wait()
-            with Connection(server, b"GET /"):
-                pass
-            log.wait()
-    levels = [("webapp", "WARNING"), ("webapp.access", "INFO"), ("webapp", "INFO")]
-    assert [(record.name, record.levelname) for record in log.records] == levels
-    assert re.fullmatch(
-        r"127\.0\.0\.1 GET /invalid 422 \d+ [\d.]+ ms  Answer422 found errors in title, age",
-        log.records[1].getMessage(),
-    )
-
-
-# ---- at a glance: limits ---------------------------------------------------------------------------------------------
-
-
-def limits_app():
-    app = WebApp(secret_key=KEY)
-    app.post("/body")(lambda context: str(len(context.request.body)))
-    app.any("/form")(lambda context: str(len(context.request.form) + len(context.request.files)))
-    app.get("/query")(lambda context: str(len(context.request.query)))
-    app.post("/json")(lambda context: str(type(context.request.json)))
-    app.get("/int/{number:int}")(lambda context, number: str(number))
-    app.get("/session/{size:int}")(lambda context, size: context.session.update(x="x" * size))
-    app.get("/cookie/{size:int}")(lambda context, size: context.response.cookie("name", "v" * (size - len("name"))))
-    app.post("/file")(lambda context: type(context.request.files["f"].file).__name__)
-    return client(app)
-
-
-def multipart(body):
-    return {"body": f"{body}--b--\r\n", "headers": {"Content-Type": "multipart/form-data; boundary=b"}}
-
-
-def parts_with_headers(size, count=1):
-    """A form whose parts have headers of `size` bytes altogether."""
-    line = "Content-Disposition: form-data; name=a; x="
-    sizes = [size // count + (number < size % count) for number in range(count)]
-    return multipart("".join(f"--b\r\n{line}{'x' * (size - len(line))}\r\n\r\n\r\n" for size in sizes))
-
-
-def json_text(text):
-    return {"body": text, "headers": {"Content-Type": JSON}}
-
-
-@pytest.mark.parametrize(
-    ("most", "status", "method", "path", "content_of"),
-    [
-        (16 * 2**20, 413, "POST", "/body", lambda n: {"body": bytes(n)}),
-        (2**20, 413, "POST", "/form", lambda n: {"form": {"a": "x" * (n - 2)}}),
-        (2**20, 413, "POST", "/form", lambda n: {"form": {"a": "x" * (n - 1)}, "files": {}}),
-        (2**20, 413, "POST", "/json", lambda n: {"json": "x" * (n - 2)}),
-        (1000, 413, "POST", "/form", lambda n: {"form": {"a": ["x"] * n}}),
-        (1000, 400, "GET", "/query", lambda n: {"query": {"a": ["x"] * n}}),
-        (2**13, 413, "POST", "/form", parts_with_headers),
-        (2**17, 413, "POST", "/json", lambda n: {"json": [1] * (n - 1)}),
-        (200, 400, "POST", "/json", lambda n: json_text("[" * n + "1" + "]" * n)),
-        (4300, 400, "POST", "/json", lambda n: json_text("1" * n)),
-        (18, 404, "GET", "/int/", lambda n: "1" * n),
-        (4096, 500, "GET", "/cookie/", str),
-    ],
-)
-def test_a_limit_is_where_the_answer_changes(most, status, method, path, content_of):
-    for excess, statuses in ((0, {200, 204}), (1, {status})):
-        content = content_of(most + excess)
-        target, content = (path + content, {}) if isinstance(content, str) else (path, content)
-        assert limits_app().request(method, target, **content).status in statuses
-
-
-def test_uploads_beyond_256_kib_are_in_a_temporary_file_and_session_cookies_have_up_to_4093_bytes():
-    kinds = [limits_app().post("/file", files={"f": bytes(2**18 + excess)}).text == "BytesIO" for excess in (0, 1)]
-    assert kinds == [True, False]
-    responses = [limits_app().get(f"/session/{size}") for size in range(2800, 3100, 3)]
-    lengths = [len(response.headers["Set-Cookie"]) for response in responses if response.status == 204]
-    assert 4093 - 8 < max(lengths) <= 4093
-    assert responses[-1].status == 500
-
-
-def long_fields(size, count):
-    """Fields of `size` bytes altogether, line ends and those that every request has included."""
-    rest, fields = size - len("Host: localhost\r\nConnection: close\r\n"), []
-    for left in range(count, 0, -1):
-        length = rest // left
-        fields.append(f"X{left:03}: " + "x" * (length - 8))
-        rest -= length
-    return fields
-
-
-@pytest.mark.parametrize(
-    ("most", "status", "path_of", "fields_of"),
-    [
-        (8448, b"414", lambda n: "/" + "x" * (n - len("GET / HTTP/1.1")), lambda n: ()),
-        (2**14, b"431", lambda n: "/", lambda n: ["X: " + "x" * (n - 5)]),
-        (128, b"431", lambda n: "/", lambda n: ["X: x"] * (n - 2)),
-        (2**16, b"431", lambda n: "/", lambda n: long_fields(n, 8)),
-    ],
-)
-def test_a_limit_of_the_server_is_where_the_answer_changes(most, status, path_of, fields_of):
-    with serving(WebApp()) as server:
-        for size, expected in ((most, b"404"), (most + 1, status)):
-            data = get(path_of(size), "Connection: close", *fields_of(size))
-            for end in range(len(data) - 4, len(data) + 1):  # wherever the line end is cut
-                assert conversation(server, [data[:end], data[end:]])[9:12] == expected
-
-
-# ---- at a glance: behaviour ------------------------------------------------------------------------------------------
-
-
-def params_of(pattern, path):
-    """The parameters with which a route of that pattern answers the path, or the status if it does not."""
-    app = WebApp()
-    app.get(pattern, lambda context: dict(context.params))
-    response = client(app).get(path)
-    return response.json if response.status == 200 else response.status
-
-
-def header_of(name, handler, path="/", **request):
-    return answer(handler, path=path, options={"secret_key": KEY}, **request).headers.get(name)
-
-
-def meet(number_of_handlers):
-    app, barrier = WebApp(), threading.Barrier(number_of_handlers)
-    app.get("/", lambda context: str(barrier.wait(20)))
-    with serving(app) as server:
-        in_threads(number_of_handlers, lambda number: ask(server, get("/")))
-    return not barrier.broken
-
-
-def facts_at_a_glance(site):
-    """Yield the title of a row, what comes, and what the row promises."""
-    below, app, https = serve(site), client(mount(mounted_text)), "https://localhost/"
-    part = b'Content-Disposition: form-data; name="\xc3\xa9"\r\nContent-Type: text/plain; charset=latin-1\r\n\r\n\xe9'
-    latin_1 = {"headers": {"Content-Type": MULTIPART}, "body": b"--x\r\n" + part + b"\r\n--x--\r\n"}
-    yield "HEAD", [answer(lambda c: "text", method).headers["Content-Length"] for method in ("GET", "HEAD")], ["4", "4"]
-    yield "HEAD", answer(lambda c: "text", "HEAD").body, b""
-    yield "OPTIONS", below.options("/s/a.txt").status, 405
-    yield "Slashes", [params_of("/a", path) for path in ("/a", "/a/", "//a")], [{}, {}, {}]
-    yield "``%2F``", params_of("/{x}", "/a%2Fb"), {"x": "a/b"}
-    yield "``.`` and ``..`` in a path", params_of("/{x}/{y}", "/./.."), {"x": ".", "y": ".."}
-    yield "``.`` and ``..`` in a path", [below.get("/s/./a.txt").status, app.get("/m/./a").status], [404, 404]
-    yield "A path of two readings", below.get("/s/sub%2Fb.txt").status, 404
-    yield "A path that is not UTF-8", params_of("/{x}", "/%ff"), 400
-    yield "Case of a path", params_of("/a", "/A"), 404
-    yield "Charset of what is sent", answer(lambda c: "é").body, "é".encode()
-    yield "Charset of what is sent", header_of("Content-Type", lambda c: "é"), PLAIN
-    yield "Charset of what comes in", read(lambda r: dict(r.form), **latin_1), {"é": "é"}
-    yield "Charset of what comes in", read(lambda r: r.text, body="é"), "é"
-    yield "Nothing built", [answer(lambda c: None).status, answer(lambda c: c.response.code(201)).status], [204, 201]
-    yield (
-        "``Content-Length``",
-        header_of("Content-Length", lambda c: c.response.header("Content-Length", "5").text("a")),
-        "1",
-    )
-    for status, kind in ((200, PLAIN), (204, None), (304, None), (404, PLAIN)):
-        yield "``Content-Type``", header_of("Content-Type", lambda c, code=status: c.response.code(code)), kind
-    yield "``Vary``", header_of("Vary", lambda c: str(c.request.accepts("a/b"))), "Accept"
-    yield "``Vary``", header_of("Vary", lambda c: str(c.session)), "Cookie"
-    yield "A field that is missing", [read(lambda r: r.form["x"]), read(lambda r: r.form.get("x"))], [400, None]
-    yield "A field that is missing", [read(lambda r: r.json["x"], json={}), read(lambda r: r.cookies["x"])], [400, 400]
-    yield "A number that is none", read(lambda r: r.form.parse("x", int), form={"x": "one"}), 400
-    repeated = {"form": {"x": ["1", "2"]}}
-    yield "A field that is repeated", read(lambda r: [r.form["x"], r.form.getall("x")], **repeated), ["1", ["1", "2"]]
-    for url, secure in (("/", ""), (https, " Secure;")):
-        made = header_of("Set-Cookie", lambda c: c.response.cookie("a", "b"), url)
-        yield "Cookies", made, f"a=b; Path=/;{secure} HttpOnly; SameSite=Lax"
-    kept = [answer(lambda c: c.response.cookie("__Host-a", "b"), path=url).status for url in ("/", https)]
-    yield "Cookies browsers would not keep", kept, [500, 204]
-    yield "Sessions", header_of("Set-Cookie", lambda c: c.session.update(a=1)).partition("=")[0], "session"
-    yield "Sessions", header_of("Set-Cookie", lambda c: c.session.clear()), None
-    redirected = answer(lambda c: c.response.redirect("../x"))
-    yield "Redirects", (redirected.status, redirected.headers["Location"]), (303, "../x")
-    for sent, status in (("If_None_Match: *", 304), ("Range: bytes=0-0", 206), ("Range: bytes=9-", 416)):
-        yield "Files", get_file(site / "a.txt", **dict([sent.split(": ")])).status, status
-    yield "Files", get_file(site / "a.txt", Range="bytes=0-0", If_Range="x").status, 200
-    hidden = [below.get(f"/s/{name}").status for name in ("../secret.txt", ".env", "out.txt")]
-    yield "``static``", (hidden, below.get("/s/sub/").text), ([404] * 3, "sub/index.html")
-    yield "A file that cannot be opened", get_file(site / "missing").status, 404
-    yield "Streams", answer(lambda c: (1 / 0 for _ in "a")).status, 500
-    yield "Uploads", read(lambda r: r.files["f"].file, files={"f": b"x"}).closed, True
-    for trusted, host in ((0, "localhost"), (1, "a")):
-        told = {"headers": {"X-Forwarded-Host": "a"}, "options": {"trusted_proxies": trusted}}
-        yield "``X-Forwarded-*``", read(lambda r: r.host, **told), host
-    yield "A host that cannot be one", read(lambda r: r.host, headers={"Host": "a b"}), "localhost"
-    yield "Threads", meet(2), True
-
-
-def test_behaviour_at_a_glance_is_what_happens(site):
-    assert [fact for fact in facts_at_a_glance(site) if fact[1] != fact[2]] == []
