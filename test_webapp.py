@@ -1349,7 +1349,7 @@ def test_a_date_in_seconds_is_written_unless_max_age_is_meant(seconds, written):
             expiry(seconds)
 
 
-# ---- fields and uploads: Fields --------------------------------------------------------------------------------------
+# ---- fields and uploads: Fields and urlencoded forms -----------------------------------------------------------------
 
 
 def test_fields_give_first_values_and_all_values_in_order():
@@ -1438,9 +1438,6 @@ def test_bool_is_no_converter_and_other_exceptions_of_a_converter_pass():
         assert caught.value is error
 
 
-# ---- fields and uploads: urlencoded forms ----------------------------------------------------------------------------
-
-
 def pairs_of(fields):
     return [(name, value) for name in fields for value in fields.getall(name)]
 
@@ -1458,24 +1455,17 @@ URLENCODED_TEXTS = [
     | st.text("a%&=+;41cC3bBfFxuN{}\\\\\t\r\n \0é", max_size=40).map(lambda text: text.encode().decode("latin-1"))
 )
 def test_query_and_urlencoded_form_are_read_as_the_standard_library_does(text):
+    pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, encoding="latin-1")
     try:
-        pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, encoding="latin-1")
         wanted = pairs_of(Fields([[part.encode("latin-1").decode("utf-8") for part in pair] for pair in pairs]))
     except UnicodeDecodeError:
         wanted = 400
-    sent = {"headers": {"Content-Type": URLENCODED}, "body": text.encode("latin-1")}
-    assert read(lambda request: pairs_of(request.query), environ={"QUERY_STRING": text}) == wanted
-    assert read(lambda request: pairs_of(request.form), **sent) == wanted
+    sent = {"headers": {"Content-Type": URLENCODED}, "body": text.encode("latin-1"), "environ": {"QUERY_STRING": text}}
+    sent["options"] = {"max_fields": len(pairs)}  # so empty pieces do not count
+    assert [read(lambda r, of=of: pairs_of(getattr(r, of)), **sent) for of in ("query", "form")] == [wanted, wanted]
 
 
-def test_empty_pieces_of_a_form_or_query_are_not_counted():
-    """The limits are in README's rows."""
-    text = "&a&&b&&&&&c&"
-    sent = {"path": f"/?{text}", "body": text, "headers": {"Content-Type": URLENCODED}, "options": {"max_fields": 3}}
-    assert read(lambda request: (len(request.query), len(request.form)), **sent) == (3, 3)
-
-
-# ---- fields and uploads: multipart forms -----------------------------------------------------------------------------
+# ---- fields and uploads: multipart forms and uploaded files ----------------------------------------------------------
 
 FORM_LIMITS = {"max_fields": 20, "max_form_memory": 1000}
 
@@ -1531,10 +1521,8 @@ name=good; name*=what > good
 
 # Parts, and name and value of the field.
 FIELDS_OF_PARTS = [
-    ('Content-Disposition: form-data; name="a"\r\n', "a", ""),
-    (field('name="a"', "\r\nb\n\r\r\n"), "a", "\r\nb\n\r\r\n"),
-    (field('name="a%0D%0Ab"'), "a\r\nb", "x"),
-    (field('\r\n\tname="a"'), "a", "x"),
+    ('Content-Disposition: form-data; name="a"\r\n', "a", ""), (field('name="a%0D%0Ab"'), "a\r\nb", "x"),
+    (field('name="a"', "\r\nb\n\r\r\n"), "a", "\r\nb\n\r\r\n"), (field('\r\n\tname="a"'), "a", "x"),
     ('CONTENT-disposition:form-data;NAME="a"\r\n\r\nx', "a", "x"),
     ('Content-Disposition: attachment; name="a"\r\n\r\nx', "a", "x"),
     (field("name=a", more="Content-Disposition: form-data; name=b\r\n"), "a", "x"),
@@ -1543,9 +1531,7 @@ FIELDS_OF_PARTS = [
     (field("name=a", "ü", "Content-Type: text/plain; charset=hex\r\n"), "a", "ü"),
     (field("name=a", "-\r\n-frontier--"), "a", "-\r\n-frontier--"),
     (field("name=a", "b\n--frontier--\n"), "a", "b\n--frontier--\n"),
-]
-
-
+]  # fmt: skip
 FIELDS_OF_PARTS += [(field(row.split(" >")[0]), row.split(" >")[1].strip(), "x") for row in NAMES]
 
 
@@ -1668,9 +1654,6 @@ def test_limits_of_a_form_are_a_413_that_names_them():
         with Log() as log:
             assert answer(does("request.form"), "POST", options=limit, headers=headers, body=body).status == 413
         assert words in log.records[0].getMessage()
-
-
-# ---- fields and uploads: uploaded files ------------------------------------------------------------------------------
 
 
 def with_upload(look, content, **options):
@@ -1992,11 +1975,8 @@ Image = type("Image", (), {"__html__": lambda self: "<img>", "__str__": lambda s
 Shout = type("Shout", (str,), {"__str__": lambda self: self})
 
 
-class User:
+class User(collections.namedtuple("User", "number name")):
     """The example of formats in markupsafe's manual."""
-
-    def __init__(self, number, name):
-        self.number, self.name = number, name
 
     def __html_format__(self, format_spec):
         if format_spec == "link":
@@ -2096,13 +2076,9 @@ def test_markup_holds_any_text_escaped_once_however_it_is_put_in(text):
 
 def test_markup_may_stand_where_text_may():
     """The server gets plain str: wsgiref.validate asks for it."""
-
-    def everything(context):
-        response = context.response
-        response.header(Markup("X-Mine"), Markup(" a ")).add_header("X-Mine", Markup("a ")).redirect(Markup("/a b"))
-        response.cookie(Markup("a"), Markup(" b")).body(b"a", Markup("text/css ")).json(Markup("a"), Markup("b"))
-
-    assert answer(everything, raise_errors=True).status == 303
+    headers = 'response.header(M("X-Mine"), M(" a ")).add_header("X-Mine", M("a ")).redirect(M("/a b"))'
+    bodies = '.cookie(M("a"), M(" b")).body(b"a", M("text/css ")).json(M("a"), M("b"))'
+    assert answer(does(headers + bodies), raise_errors=True).status == 303
 
 
 # ---- HTML: templates -------------------------------------------------------------------------------------------------
@@ -2118,7 +2094,6 @@ FILLED = """
 <p>{bad}</p>                            | <p>&lt;script&gt;&#34;&#39;&amp;</p>
 {m} {m!s}                               | <b>&amp;</b> &lt;b&gt;&amp;amp;&lt;/b&gt;
 {m!r} {m:>14}                           | Markup(&#39;&lt;b&gt;&amp;amp;&lt;/b&gt;&#39;)   <b>&amp;</b>
-{x!r} {x!s} {x:>3}                      | &#39;&lt;&#39; &lt;   &lt;
 {price:.2f} {n:>4}                      | 1.00    7
 {letter:<<3}                            | a&lt;&lt;
 {x:{width}}.                            | &lt;  .
@@ -2211,7 +2186,6 @@ t"{User(3, name[0]):link}"                      | <a href="/user/3"><span class=
 t"<ul>{[t'<li>{x}' for x in (1, name[0])]}</ul>" | <ul><li>1<li>&lt;</ul>
 t"{(t'<i>{x}' for x in name[:2])}"              | <i>&lt;<i>b
 t"{ {'a': t'<p>{name[0]}'}.values() }"          | <p>&lt;
-t"{[[t'<b>', [name[0]]], M('<i>')]}"            | <b>&lt;<i>
 t"{ {'a': 1} } {None} {b'<'}"                   | {&#39;a&#39;: 1} None b&#39;&lt;&#39;
 t"{network}"                                    | 10.0.0.0/8
 t"{Point(name[0], 1)}"                          | Point(x=&#39;&lt;&#39;, y=1)
@@ -2530,8 +2504,6 @@ def test_text_is_the_body_by_its_charset_and_utf_8_by_default(content_type, body
     assert read(lambda request: request.text, headers={"Content-Type": content_type}, body=body) == expected
 
 
-# ---- the request: all input as one dict ------------------------------------------------------------------------------
-
 ALL_INPUT = [
     ({}, {}), ({"path": "/?a=1&a=2&b="}, {"a": ["1", "2"], "b": ""}),
     ({"path": "/?a=1&a=2&b=2", "form": {"b": "3", "c": ["4", "5"]}}, {"a": ["1", "2"], "b": "3", "c": ["4", "5"]}),
@@ -2550,8 +2522,6 @@ def test_body_all_is_query_then_form_then_json_and_the_later_wins(sent, expected
     assert read(lambda request: request.body_all(), **sent) == expected
 
 
-# ---- the request: whatever a client sends ----------------------------------------------------------------------------
-
 LATIN = st.text(st.characters(max_codepoint=255), max_size=30)
 CHARSETS = st.sampled_from(
     "utf-8 utf-16 utf-7 idna punycode unicode_escape hex zlib rot13 undefined mbcs utf-8\0 ../x __init__ \xfc".split()
@@ -2563,10 +2533,7 @@ CONTENT_TYPES = (
     | st.tuples(st.sampled_from(["text/plain", MULTIPART]), CHARSETS).map("; charset=".join)
 )
 PIECES = st.lists(st.binary(min_size=1) | st.just(OSError()) | st.just(MULTIPART_BODY))
-FREELY = (
-    "RAW_URI REMOTE_ADDR HTTP_HOST HTTP_COOKIE HTTP_ACCEPT HTTP_X_FORWARDED_FOR HTTP_X_FORWARDED_PROTO "
-    "HTTP_X_FORWARDED_HOST HTTP_IF_NONE_MATCH HTTP_RANGE HTTP_X"
-).split()
+FREE = "HOST COOKIE ACCEPT X_FORWARDED_FOR X_FORWARDED_PROTO X_FORWARDED_HOST IF_NONE_MATCH RANGE X".split()
 ENVIRONMENTS = st.fixed_dictionaries(
     {"PATH_INFO": LATIN.map("/{}".format), "QUERY_STRING": LATIN, "CONTENT_TYPE": CONTENT_TYPES},
     optional={
@@ -2575,7 +2542,7 @@ ENVIRONMENTS = st.fixed_dictionaries(
         "SCRIPT_NAME": LATIN.map("/{}".format),
         "REQUEST_URI": LATIN | LATIN.map("/%2F{}".format),
         "wsgi.input": PIECES.map(lambda pieces: Input(*pieces)),
-        **dict.fromkeys(FREELY, LATIN),
+        **dict.fromkeys(["RAW_URI", "REMOTE_ADDR", *map("HTTP_{}".format, FREE)], LATIN),
     },
 )
 REQUEST_PUBLIC = [name for name, value in vars(webapp.Request).items() if name[0] != "_" and not callable(value)]
@@ -2621,10 +2588,6 @@ def array_of(text, count=MOST_VALUES - 1):
     return b"[" + b",".join([text] * min(count, (MEBIBYTE - 2) // (len(text) + 1))) + b"]"
 
 
-def different(count, pattern, joint=b","):
-    return joint.join(pattern % (b"%x" % number) for number in range(count))
-
-
 def parts(piece, left=b""):
     """A form with as many bytes of headers as may be, each of nearly 8 KiB."""
     return (filled(piece, PART + left, size=8195) + b"\r\n\r\n\r\n") * 126 + b"--x--"
@@ -2638,7 +2601,7 @@ def file_of(piece):
 # Status, the parser and the attack on it, and its bytes: of a body, or of a field of the head.
 WORST = r"""
 200 JSON: arrays within arrays          | array_of(b"[" * 198 + b"0" + b"]" * 198, (MOST_VALUES - 1) // 199)
-200 JSON: different members             | b"[" + different(MOST_VALUES // 2 - 1, b'{"%b":0}') + b"]"
+200 JSON: different members             | b"[" + b",".join(b'{"%x":0}' % n for n in range(MOST_VALUES // 2 - 1)) + b"]"
 200 JSON: texts that look like values   | filled(b'"[[[[[[",', b"[", b"0]")
 200 JSON: numbers with exponents        | array_of(b"1e0000")
 400 JSON: one long integer              | b"9" * MEBIBYTE
@@ -2666,7 +2629,7 @@ WORST = r"""
 200 HTTP_ACCEPT: parameters             | filled(b";c=d", b"a/b", size=HEAD)
 200 HTTP_ACCEPT: quotes                 | b'"' * HEAD
 200 HTTP_ACCEPT: backslashes            | filled(b"\\a", b'a/b;c="', size=HEAD)
-200 HTTP_COOKIE: cookies                | different(12_000, b"%b=\xc3\xa9", b";")[:HEAD]
+200 HTTP_COOKIE: cookies                | b";".join(b"%x=\xc3\xa9" % n for n in range(12_000))[:HEAD]
 200 HTTP_COOKIE: a session              | filled(b"a.", b"session=", size=HEAD)
 200 CONTENT_TYPE: parameters            | filled(b";a=b", b"text/plain", size=HEAD)
 415 CONTENT_TYPE: backslashes           | filled(b"\\\\", b'text/plain;charset="', size=HEAD)
@@ -2697,7 +2660,6 @@ def slowness():
 
 @pytest.mark.parametrize("row", WORST, ids=lambda row: row[4:40].rstrip())
 def test_worst_request_takes_a_quarter_of_a_second_and_64_mib_at_most(row):
-    """`pytest -rP -k worst_request` prints the table of what it takes."""
     app = WebApp(secret_key=KEY)
     app.any("/", read_everything)
     status, parser, source = int(row[:3]), row[4 : row.index(":")], row.partition(" | ")[2]
@@ -2721,11 +2683,10 @@ def test_worst_request_takes_a_quarter_of_a_second_and_64_mib_at_most(row):
         memory = tracemalloc.get_traced_memory()[1] / MEBIBYTE
     finally:
         tracemalloc.stop()
-    print(f"{row[4:40]} {seconds:.3f} s, {memory:.1f} MiB")
     assert memory <= 64
 
 
-# ---- the response: values, statuses, headers -------------------------------------------------------------------------
+# ---- the response: values, statuses, headers, redirects --------------------------------------------------------------
 
 # A value > Content-Type > body.
 VALUES = """
@@ -2881,7 +2842,6 @@ def test_change_of_a_sent_response_is_refused_and_changes_nothing(a_file, change
 ANSWERS = r"""
 response.header("X-A", "1") and None                            > 204  Content-Length: none, Content-Type: none
 response.send()                                                 > 204  Content-Length: none, Content-Type: none
-response.send(response)                                         > 204  Content-Length: none, Content-Type: none
 response.code(200)                                              > 200  Content-Length: 0
 response.code(404)                                              > 404  Content-Length: 0
 response.code(304)                                              > 304  Content-Length: none, Content-Type: none
@@ -2894,7 +2854,6 @@ str(response.text("").has_body)                                 > 200 True
 str(response.body(b"", "image/png").has_body)                   > 200 True
 str(response.json(None).has_body)                               > 200 True
 "a\ud800b"                                                      > 200 a?b
-response.html("{x}", x="a\ud800b")                              > 200 a?b
 "x"                                                             > 200 x Vary: none
 str(request.accept_json())                                      > 200 False Vary: Accept
 str(dict(request.cookies))                                      > 200 {} Vary: Cookie
@@ -2909,7 +2868,6 @@ request.cookies.get("a") or 1 / 0                               > 500 None Vary:
 context.session["user"]                                         > 500 None Vary: Accept+Cookie
 request.accepts("a") and response.header("Vary", "Origin")      > 204  Vary: Accept+Origin
 request.accepts("a") and response.header("Vary", "accept")      > 204  Vary: accept
-request.accepts("a") and response.header("Vary", "ACCEPT")      > 204  Vary: ACCEPT
 request.accepts("a") and response.header("Vary", "*")           > 204  Vary: *
 """.strip().splitlines()
 
@@ -2938,9 +2896,6 @@ def test_body_takes_bytes_only_and_events_only_events(body):
     assert answer(lambda context: context.response.body(body, PLAIN)).status == 500
     for event in NO_EVENTS:
         assert answer(lambda context, event=event: context.response.events(iter([event]))).status == 500, event
-
-
-# ---- the response: redirects -----------------------------------------------------------------------------------------
 
 
 @given(ANY_TEXT)
@@ -3057,18 +3012,15 @@ def test_every_cookie_is_read_as_it_was_set_or_refused(cookies):
     valid = {name: value for name, value in cookies.items() if not re.search("[\0-\x1f\x7f;\ud800-\udfff]", value)}
 
     def handler(context):
+        found.update(context.request.cookies)
         for name, value in cookies.items():
             with contextlib.nullcontext() if name in valid else pytest.raises(ValueError):
                 context.response.cookie(name, value)
 
-    found = {}
-    app = WebApp()
-    app.get("/set", handler)
-    app.get("/read", lambda context: found.update(context.request.cookies))
+    found, app = {}, WebApp()
+    app.get("/", handler)
     browser = client(app, raise_errors=True)
-    browser.get("/set")
-    browser.get("/read")
-    assert found == valid
+    assert browser.get("/").status == browser.get("/").status == 204 and found == valid
 
 
 # ---- the response: streams and events --------------------------------------------------------------------------------
@@ -3088,10 +3040,7 @@ class Completing(WebApp):
         """Yield the chunks; one that is an exception is raised."""
         try:
             for chunk in chunks:
-                if isinstance(chunk, BaseException):
-                    raise chunk
-                self.seen.append(chunk)
-                yield chunk
+                yield raiser(chunk)(None) if isinstance(chunk, BaseException) else self.seen.append(chunk) or chunk
         finally:
             self.seen.append("finally")
 
@@ -3181,21 +3130,19 @@ def test_stream_that_is_not_taken_or_comes_too_late_is_closed(stage, expression)
         assert seen.response.text == "sent" and type(seen.records[-1].exc_info[1]) is RuntimeError
 
 
-@pytest.mark.parametrize("failure", [ValueError("chunk"), None], ids=["stream", "session"])
-def test_stream_whose_send_failed_cannot_be_sent_again_as_a_whole(failure):
-    feed, causes = Feed("" if failure else "first", *([failure] if failure else ["second"])), []
+@pytest.mark.parametrize("chunks", [("", ValueError("chunk")), ("first", "second")], ids=["stream", "session"])
+def test_stream_whose_send_failed_cannot_be_sent_again_as_a_whole(chunks):
+    feed, causes = Feed(*chunks), []
 
     def send_twice(context):
         context.response.stream(feed)
-        if not failure:
-            context.session["odd"] = object()
+        context.session.update({"odd": object()} if "first" in chunks else {})
         with contextlib.suppress(ValueError, TypeError):
             context.response.send()
         context.session.clear()
 
     seen = see("/route", outer_handler=send_twice, outer_error=lambda context, cause, _: causes.append(type(cause)))
-    assert seen.response.text == "500 Internal Server Error"
-    assert (causes, feed.asked_again, feed.closed) == ([RuntimeError], 0, 1)
+    assert (causes, feed.asked_again, feed.closed) == ([RuntimeError], 0, 1) and seen.response.status == 500
 
 
 def test_iterable_and_its_iterator_are_both_closed():
