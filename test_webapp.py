@@ -1359,8 +1359,7 @@ def test_fields_give_first_values_and_all_values_in_order():
     assert list(fields) == ["b", "a", ""] and len(fields) == 3 and dict(fields) == {"b": "1", "a": "2", "": ""}
     assert "a" in fields and "c" not in fields and None not in fields
     assert repr(fields) == "Fields([('b', '1'), ('b', '3'), ('a', '2'), ('', '')])"
-    fields.getall("b").append("x")
-    assert fields.getall("b") == ["1", "3"]
+    assert fields.getall("b").append("x") or fields.getall("b") == ["1", "3"]
     with pytest.raises(TypeError):
         fields["b"] = "x"
     with pytest.raises(AttributeError):
@@ -1702,8 +1701,6 @@ def test_body_that_breaks_off_leaves_no_temporary_file_open():
     assert len(opened) == 3 and all(file.closed for file in opened)
 
 
-# ---- fields and uploads: round trips and whatever may come -----------------------------------------------------------
-
 # The email package cannot write controls, and HTML's percent escapes are decoded.
 PART_NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1).filter(
     lambda name: not re.search("%(22|0D|0A)", name)
@@ -1739,7 +1736,6 @@ def test_forms_whose_headers_the_email_package_wrote_come_back(parts):
     assert parse(encode(parts), max_form_memory=10**6) == expected
 
 
-# Pieces of forms, so that mutations hit the places that matter.
 SHREDS = st.sampled_from(
     [FORM, b"--frontier", b"--frontier--", b"\r\n\r\n", b"Content-Disposition: form-data; name=", b"; filename="]
     + [b"Content-Type: text/plain; charset=", b"; filename*=utf-8''", b"_charset_", b"iso-2022-jp", b"gb18030"]
@@ -1894,7 +1890,6 @@ json("a", (n * n for n in range(3)))                > {"a": [0, 1, 4]}
 put_form({})                                        > {}
 put_form({"a": 1, "b": [2]}).put_form({"a": 2})     > {"a": 2, "b": [2]}
 json({"a": 1}).put_form({"c": 3})                   > {"a": 1, "c": 3}
-put_form({"c": 3}).json({"a": 1})                   > {"a": 1, "c": 3}
 put_form({"a": "typed"}).json("a", {})              > {"a": {}}
 json("a", {}).put_form({"a": "typed"})              > {"a": {}}
 put_form({"a": 1}).json("form", dict(response.form)) > {"a": 1, "form": {"a": 1}}
@@ -1922,8 +1917,7 @@ def test_rows_of_sqlite3_are_written_as_objects():
     connection.row_factory = database.Row
     with contextlib.closing(connection):
         rows = connection.execute("SELECT 1 AS id, 'Ada' AS name UNION SELECT 2, NULL ORDER BY id").fetchall()
-    expected = [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]
-    assert answer(lambda context: rows).json == answer(lambda context: {"all": rows}).json["all"] == expected
+    assert answer(lambda context: {"a": rows}).json == {"a": [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]}
 
 
 def json_model(value):
@@ -1990,10 +1984,6 @@ class User(collections.namedtuple("User", "number name")):
 
 
 M = Markup
-COMMENTS = (
-    "<!-- outer comment --><em>Foo &amp; Bar <!-- inner comment about <em> -->\n </em><!-- comment\nwith\nnewlines\n-->"
-    "<meta content='tag\nwith\nnewlines'>"
-)
 
 # Cases of markupsafe's manual and of its tests, and what version 3.0.4 of it answers to more of the kind.
 BUILT = {
@@ -2026,7 +2016,8 @@ BUILT = {
 # Plain text, so that it is escaped later: an f-string cannot be caught; its text is safe, if not the intended one.
 PLAIN_TEXT = {
     'M("Main &raquo; <em>About</em>").unescape()': "Main » <em>About</em>", 'M("&foo&#x3b;").unescape()': "&foo;",
-    'M("Main &raquo;\\t<em>About</em>").striptags()': "Main » About", "M(COMMENTS).striptags()": "Foo & Bar",
+    'M("Main &raquo;\\t<em>About</em>").striptags()': "Main » About", 
+    'M("<!-- a --><em>Foo &amp; Bar <!-- about <em> -->\\n </em><!-- b\\nc\\n--><meta d=\'\\n\'>").striptags()': "Foo & Bar",
     'M("a <b> c <!-- d <e>").striptags()': "a c <!-- d <e>", 'M("&lt;<b>").striptags()': "<",
     'str(M("<b>"))': "<b>", 'f"{M(\'<b>\')}"': "<b>", '"".join([M("<b>"), M("<i>")])': "<b><i>",
     'repr(M("<em>\'"))': """Markup("<em>'")""",
@@ -2188,7 +2179,6 @@ t"{(t'<i>{x}' for x in name[:2])}"              | <i>&lt;<i>b
 t"{ {'a': t'<p>{name[0]}'}.values() }"          | <p>&lt;
 t"{ {'a': 1} } {None} {b'<'}"                   | {&#39;a&#39;: 1} None b&#39;&lt;&#39;
 t"{network}"                                    | 10.0.0.0/8
-t"{Point(name[0], 1)}"                          | Point(x=&#39;&lt;&#39;, y=1)
 """.strip().splitlines()
 INTERPOLATED = {"name": "<b>\"'&", "fill": "*", "width": 4, "network": ipaddress.ip_network("10.0.0.0/8")}
 needs_template_strings = pytest.mark.skipif(sys.version_info < (3, 14), reason="template strings came with Python 3.14")
@@ -2290,7 +2280,6 @@ PROXIES = """
 1 |  | HTTPS |                                      > 127.0.0.1 https localhost
 1 |  | javascript |                                 > 127.0.0.1 http localhost
 1 | [2001:db8::7]:80 |  |                           > [2001:db8::7]:80 http localhost
-1 | unknown |  |                                    > unknown http localhost
 1 | 1.1.1.1, |  |                                   > 127.0.0.1 http localhost
 """.strip().splitlines()
 
@@ -2399,7 +2388,6 @@ ARRIVALS = {
     "of no length": (lambda: arriving(b"first", length=0), b""),
     "that the server ends": (lambda: arriving(b"fir", b"st\nsec", b"ond"), b"first\nsecond"),
     "byte by byte": (lambda: arriving(*map(bytes, zip(BYTES)), length=len(BYTES)), BYTES),
-    "byte by byte that the server ends": (lambda: arriving(*map(bytes, zip(BYTES))), BYTES),
     "that nobody ends": (lambda: {**arriving(b"first"), "wsgi.input_terminated": False}, b""),
     "that ends early": (lambda: arriving(b"first", length=6), 400),
     "that never begins": (lambda: arriving(length=1), 400),
@@ -2480,18 +2468,17 @@ def test_body_can_be_read_again_but_behind_a_stream_or_multipart_form(sent, pair
     assert read(both, headers={"Content-Type": content_type}, body=body) == expected
 
 
-@pytest.mark.parametrize("method, length, name", [("POST", "9", "method"), ("GET", "", "body"), ("GET", "", "json")])
-def test_input_that_nobody_needs_is_left_alone(method, length, name):
-    environ = {"wsgi.input": Input(OSError()), "CONTENT_LENGTH": length}
-    assert read(lambda request: getattr(request, name), method=method, environ=environ) in ("POST", b"", 415)
-    assert environ["wsgi.input"].asked == 0
+def test_input_that_nobody_needs_is_left_alone():
+    for method, length, name in (("POST", "9", "method"), ("GET", "", "body"), ("GET", "", "json")):
+        environ = {"wsgi.input": Input(OSError()), "CONTENT_LENGTH": length}
+        assert read(lambda r, name=name: getattr(r, name), method=method, environ=environ) in ("POST", b"", 415)
+        assert environ["wsgi.input"].asked == 0
 
 
-CHARSETS_OF_THE_WEB = "latin-1 Latin1 ISO-8859-1 cp1252 utf-16 UTF-8 utf8".split()
-NO_CHARSETS_OF_THE_WEB = "klingon hex rot13 zlib unicode_escape raw_unicode_escape idna punycode undefined".split()
+NO_TEXT = "klingon hex rot13 zlib unicode_escape raw_unicode_escape idna punycode undefined".split()
 TEXTS = [
-    *((f"text/plain; charset={name}", "café".encode(name), "café") for name in CHARSETS_OF_THE_WEB),
-    *((f"text/plain; charset={name}", b"61", 415) for name in NO_CHARSETS_OF_THE_WEB),
+    *((f"text/plain; charset={name}", b"61", 415) for name in NO_TEXT),
+    *((f"text/plain; charset={name}", "é".encode(name), "é") for name in "latin-1 ISO-8859-1 utf-16 utf8".split()),
     ("text/plain", "ü".encode(), "ü"), ("", "ü".encode(), "ü"), ('text/plain; Charset="UTF-8"', "ü".encode(), "ü"),
     ("text/plain;charset=Windows-1252;x=y", b"\x80", "€"), ("text/plain; charset=us-ascii", b"\xfc", 400),
     ("text/plain; charset=shift_jis", "日本".encode("shift_jis"), "日本"), ("text/plain; charset=ascii", b"a", "a"),
@@ -2605,11 +2592,9 @@ WORST = r"""
 200 JSON: texts that look like values   | filled(b'"[[[[[[",', b"[", b"0]")
 200 JSON: numbers with exponents        | array_of(b"1e0000")
 400 JSON: one long integer              | b"9" * MEBIBYTE
-200 JSON: one long fraction             | filled(b"9", b"0.")
 200 JSON: escaped surrogates            | filled(b"\\ud83d\\ude00", b'"', b'"')
 200 JSON: a text that widens            | filled(b"x", b'"', b'\xf0\x9f\x98\x80"')
 400 JSON: brackets                      | b"[" * MOST_VALUES
-413 JSON: too many members              | filled(b'{"":')
 200 URLENCODED: a text that widens      | filled(b"x", right=b"\xf0\x9f\x98\x80")
 200 URLENCODED: escapes                 | filled(b"%26%41\xc3\xa9")
 200 URLENCODED: separators              | filled(b"&", b"%26")
@@ -2700,7 +2685,6 @@ b""                                > application/octet-stream  >
 []                                 > application/json          > []
 Markup("<b>")                      > text/html; charset=UTF-8  > <b>
 iter(["a", b"b", "", "é"])         > text/plain; charset=UTF-8 > abé
-(str(n) for n in range(3))         > text/plain; charset=UTF-8 > 012
 iter(())                           > text/plain; charset=UTF-8 >
 """.strip().splitlines()
 
@@ -2716,11 +2700,10 @@ def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule(row):
             assert response.headers["Content-Type"] == content_type
 
 
-@pytest.mark.parametrize("giver", ["on_request", "inner_before", "outer_error"])
-def test_type_error_about_a_value_names_who_returned_it(giver):
-    failing = {"inner_handler": ValueError()} if giver == "outer_error" else {}
-    error = see("/in/route", **{giver: lambda context, *_: (1, 2), **failing}).records[-1].exc_info[1]
-    assert re.search(rf"{giver} \(.*{HERE}\) gave tuple as a response", str(error))
+def test_type_error_about_a_value_names_who_returned_it():
+    for giver, handler in (("on_request", "'x'"), ("inner_before", "'x'"), ("outer_error", ValueError())):
+        error = see("/in/route", **{"inner_handler": handler, giver: "(1, 2)"}).records[-1].exc_info[1]
+        assert re.search(rf"{giver} \(.*{HERE}\) gave tuple as a response", str(error))
 
 
 CONTENT = bytes(range(256)) * 4
@@ -2834,8 +2817,7 @@ def test_change_of_a_sent_response_is_refused_and_changes_nothing(a_file, change
             does("response." + change, path=a_file)(context)
         assert (response.sent, response.status, list(response.headers.items())) == (True, 202, before)
 
-    response = answer(handler, raise_errors=True)
-    assert (response.status, response.body) == (202, b'{"first": 1}')
+    assert answer(handler, raise_errors=True).body == b'{"first": 1}'
 
 
 # A handler's expression > status, body, and header fields of the answer. "none": without the field.
@@ -2843,7 +2825,6 @@ ANSWERS = r"""
 response.header("X-A", "1") and None                            > 204  Content-Length: none, Content-Type: none
 response.send()                                                 > 204  Content-Length: none, Content-Type: none
 response.code(200)                                              > 200  Content-Length: 0
-response.code(404)                                              > 404  Content-Length: 0
 response.code(304)                                              > 304  Content-Length: none, Content-Type: none
 response.header("Content-Length", "4") and "longer"             > 200 longer Content-Length: 6
 response.header("Content-Length", "4") and iter(["four"])       > 200 four Content-Length: 4
@@ -2885,9 +2866,8 @@ def test_answer_to_one_request(row):
 
 
 NO_EVENTS = [
-    5, None, b"bytes", {}, {"date": "typo"}, {"data": "x", "id": "a\nb"}, {"data": "x", "id": "\0"},
-    {"data": "x", "event": "a\rb"}, {"data": "x", "retry": "soon"}, {"data": "x", "retry": -1},
-    {"data": "x", "retry": "1\ndata: forged"}, {"data": object()},
+    *(5, None, b"bytes", {}, {"date": "typo"}, {"data": "x", "id": "a\nb"}, {"data": "x", "event": "a\rb"}),
+    *({"data": "x", "retry": retry} for retry in ("soon", -1, "1\ndata: forged")), {"data": object()}, {"id": "\0"},
 ]  # fmt: skip
 
 
@@ -2904,12 +2884,10 @@ def test_body_takes_bytes_only_and_events_only_events(body):
 @example('/"<>\\^`{|}é%zz%%2f%2F' + "%" * 3 + "41\ud83d\ude00")
 @example("")
 def test_redirect_percent_encodes_what_a_uri_may_not_hold_and_nothing_else(location):
-    def escaped(character):
-        return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
-
     pieces = re.findall(r"(?s)(%[0-9A-Fa-f]{2}|[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-])|(.)", location)
     response = answer(lambda context: context.response.redirect(location), raise_errors=True)
-    expected = "".join(allowed or escaped(other) for allowed, other in pieces)
+    octets = ["%" + f"{other.encode('utf-8', 'surrogatepass').hex('%')}".upper() for _, other in pieces]
+    expected = "".join(allowed or escaped for (allowed, _), escaped in zip(pieces, octets))
     assert (response.status, response.headers["Location"]) == (303, expected)
 
 
@@ -3165,8 +3143,8 @@ def test_interrupt_in_an_on_close_callback_passes_behind_the_others(interrupt, b
     def upload(context):
         files.append(context.request.files["a"].file)
         context.on_close(lambda: app.seen.append("first"))
-        context.on_close(functools.partial(raiser(interrupt(2)), None))
-        context.on_close(functools.partial(raiser(interrupt(1)), None))
+        for number in (2, 1):
+            context.on_close(functools.partial(raiser(interrupt(number)), None))
         return iter(["text"]) if body == "stream" else "text"
 
     app.post("/", upload)
