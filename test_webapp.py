@@ -1598,7 +1598,7 @@ def test_charset_of_a_form_or_part_decides_on_no_header(charset, encoding, name)
 
 FORM = form(field("name=a", "1"), field("name=f; filename=x", "23"))
 PARSED = ([("a", "1")], [("f", "x", "", b"23", 2)])
-LIKE_BOUNDARY = b"\r\n--frontierx" * 2**12 + b"\r\n"
+LIKE_BOUNDARY = b"\r\n--frontierx" * (2**16 - 9) + b"\r\n"
 
 
 def test_bytes_around_the_parts_of_a_form_mean_nothing():
@@ -1625,7 +1625,7 @@ BROKEN = [
     form(" folded: first\r\n" + field("name=a")), form(field("name=a; filename*=utf-8''%FF")),
     form(field("name=ü")).decode().encode("latin-1"), form(field("name=a", "ü")).decode().encode("latin-1"),
     form(field("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp\r\n")),
-    LIKE_BOUNDARY + form(field("name=f; filename=x", "\r\n--frontierx")), b"--frontier\r\n" + b"x" * 8000,
+    LIKE_BOUNDARY + form(field("name=f; filename=x", "\r\n--frontierx" * 10)), b"--frontier\r\n" + b"x" * 8000,
     *(form(field(extended)) for extended in HIDING),
 ]  # fmt: skip
 
@@ -1655,9 +1655,8 @@ def test_limits_of_a_form_are_a_413_that_names_them():
         assert words in log.records[0].getMessage()
 
 
-def with_upload(look, content, **options):
-    """The value that `look` returns for an uploaded file, which is closed with the response."""
-    return read(lambda request: look(request.files["f"]), files={"f": content}, **options)
+def with_upload(look, content):
+    return read(lambda request: look(request.files["f"]), files={"f": content})
 
 
 class Small(io.FileIO):
@@ -1953,12 +1952,9 @@ JSON_DOCUMENTS = st.recursive(
 @example(["\ud83d\ude00", "\ude00\ud83d", "\ud83d", '"\\\n\x00\x7f', frozenset("ba")])
 @example([Colour.RED, range(3), {"a": 1}.keys(), decimal.Decimal("1.10"), NEW_YEAR])
 def test_every_json_document_is_valid_json_and_utf_8(document):
-    def refuse(constant):
-        raise ValueError(constant)
-
     response = answer(lambda context: context.response.json(document), raise_errors=True)
     assert response.headers["Content-Type"] == JSON
-    assert json.loads(response.body.decode("utf-8"), parse_constant=refuse) == json_model(document)
+    assert json.loads(response.body.decode("utf-8"), parse_constant=raiser(ValueError())) == json_model(document)
 
 
 # ---- HTML: Markup ----------------------------------------------------------------------------------------------------
@@ -2016,8 +2012,8 @@ BUILT = {
 # Plain text, so that it is escaped later: an f-string cannot be caught; its text is safe, if not the intended one.
 PLAIN_TEXT = {
     'M("Main &raquo; <em>About</em>").unescape()': "Main » <em>About</em>", 'M("&foo&#x3b;").unescape()': "&foo;",
-    'M("Main &raquo;\\t<em>About</em>").striptags()': "Main » About", 
-    'M("<!-- a --><em>Foo &amp; Bar <!-- about <em> -->\\n </em><!-- b\\nc\\n--><meta d=\'\\n\'>").striptags()': "Foo & Bar",
+    'M("Main &raquo;\\t<em>About</em>").striptags()': "Main » About",
+    'M("<!-- a --><em>Foo &amp; Bar <!-- <em> -->\\n </em><!-- b\\n--><meta d=\'\\n\'>").striptags()': "Foo & Bar",
     'M("a <b> c <!-- d <e>").striptags()': "a c <!-- d <e>", 'M("&lt;<b>").striptags()': "<",
     'str(M("<b>"))': "<b>", 'f"{M(\'<b>\')}"': "<b>", '"".join([M("<b>"), M("<i>")])': "<b><i>",
     'repr(M("<em>\'"))': """Markup("<em>'")""",
@@ -2594,7 +2590,7 @@ WORST = r"""
 400 JSON: one long integer              | b"9" * MEBIBYTE
 200 JSON: escaped surrogates            | filled(b"\\ud83d\\ude00", b'"', b'"')
 200 JSON: a text that widens            | filled(b"x", b'"', b'\xf0\x9f\x98\x80"')
-400 JSON: brackets                      | b"[" * MOST_VALUES
+400 JSON: brackets                      | b"[" * (MOST_VALUES - 1)
 200 URLENCODED: a text that widens      | filled(b"x", right=b"\xf0\x9f\x98\x80")
 200 URLENCODED: escapes                 | filled(b"%26%41\xc3\xa9")
 200 URLENCODED: separators              | filled(b"&", b"%26")
@@ -2612,7 +2608,6 @@ WORST = r"""
 200 MULTIPART: ISO-2022-JP              | filled(b"\x1b$B!!\x1b(B", JAPANESE, b"\r\n--x--")
 200 HTTP_ACCEPT: types                  | filled(b"a/b;q=0.1,", size=HEAD)
 200 HTTP_ACCEPT: parameters             | filled(b";c=d", b"a/b", size=HEAD)
-200 HTTP_ACCEPT: quotes                 | b'"' * HEAD
 200 HTTP_ACCEPT: backslashes            | filled(b"\\a", b'a/b;c="', size=HEAD)
 200 HTTP_COOKIE: cookies                | b";".join(b"%x=\xc3\xa9" % n for n in range(12_000))[:HEAD]
 200 HTTP_COOKIE: a session              | filled(b"a.", b"session=", size=HEAD)
@@ -2871,11 +2866,11 @@ NO_EVENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("body", ["text", None, 5, ["a"]])
-def test_body_takes_bytes_only_and_events_only_events(body):
-    assert answer(lambda context: context.response.body(body, PLAIN)).status == 500
+def test_body_takes_bytes_only_and_events_only_events():
+    for body in ("text", None, 5, ["a"]):
+        assert answer(does("response.body(body, PLAIN)", body=body)).status == 500
     for event in NO_EVENTS:
-        assert answer(lambda context, event=event: context.response.events(iter([event]))).status == 500, event
+        assert answer(does("response.events(iter([event]))", event=event)).status == 500, event
 
 
 @given(ANY_TEXT)
@@ -2922,9 +2917,8 @@ def test_cookie_has_every_attribute_on_every_python_version(options, attributes)
             assert (pair, sorted(found)) == ("name=value", sorted(secure.union(attributes.split("; "))))
 
 
-LONG = "x" * 4095
 COOKIES_THAT_BROWSERS_KEEP = [
-    ("a", LONG, {}), ("a", "\u00fc" * 2047, {}), ("__Hos-a", "b", {}), ("x__Host-a", "b", {}),
+    ("a", "x" * 4095, {}), ("a", "\u00fc" * 2047, {}), ("__Hos-a", "b", {}), ("x__Host-a", "b", {}),
     ("__Secure-a", "b", {"secure": True, "path": "/p", "domain": ".example.com"}),
     ("__HOST-a", "b", {"secure": True}), ("__http-a", "b", {"secure": True, "domain": "e.com"}),
     ("__Host-Http-a", "b", {"secure": True}), ("a", "b", {"domain": "my_host-1"}), ("a", "b", {"path": "/" * 1024}),
@@ -2933,7 +2927,7 @@ COOKIES_THAT_BROWSERS_KEEP = [
 NO_COOKIES = [
     *(("a", "b", options) for options in [{"samesite": "None"}, {"partitioned": True}, {"samesite": "Sometimes"}]),
     *(("a", "b", {**options, "secure": False}) for options in [{"samesite": "None"}, {"partitioned": True}]),
-    *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800", LONG + "x"]),
+    *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800", "x" * 4096]),
     *((name, "b", {}) for name in ["a b", "a=b", "a;", "", "é", "__Secure-a", "__Host-a", "__http-a", "__HOST-Http-a"]),
     *(("__Host-a", "b", {"secure": True, **options}) for options in [{"path": "/p"}, {"domain": "e.com"}]),
     *((name, "b", {"secure": True, "httponly": False}) for name in ["__Http-a", "__Host-Http-a"]),
@@ -4275,7 +4269,7 @@ def test_failure_to_open_a_file_is_the_clients_or_the_machines(site, monkeypatch
     """A 404 says that a name is wrong, and never hides that the machine is."""
     below = serve(site)
     ways = ((lambda: get_file(site / "a.txt"), of_a_file), (lambda: below.get("/s/a.txt"), of_static))
-    for call, (ask_for, status) in itertools.product(("stat", "open", "fstat"), ways):
+    for call, (ask_for, status) in itertools.product(("open", "fstat"), ways):
         real = getattr(os, call)
 
         def fail(path, *arguments, call=call, real=real, **options):
@@ -4299,29 +4293,24 @@ def test_file_from_the_future_was_modified_now_and_one_from_before_1970_then(a_f
 
 
 @WITH_AND_WITHOUT_WRAPPER
-@pytest.mark.parametrize("change", ["grows", pytest.param("goes", marks=pytest.mark.skipif(WINDOWS, reason="in use"))])
-def test_file_that_grows_or_goes_while_it_is_sent_arrives_as_it_was_promised(a_file, environ, change):
-    _, _, body = begin_file(a_file, **environ)
-    if change == "goes":
-        a_file.unlink()
-    else:
-        a_file.write_bytes(CONTENT * 2)
-    assert b"".join(body) == CONTENT
-    body.close()
-
-
-@WITH_AND_WITHOUT_WRAPPER
-def test_file_that_shrinks_while_it_is_sent_breaks_off_instead_of_looking_complete(a_file, environ):
+@pytest.mark.parametrize("change", ["grows", "shrinks", "goes"])
+def test_file_that_changes_while_it_is_sent_arrives_as_promised_or_breaks_off(a_file, environ, change):
+    if WINDOWS and change == "goes":
+        pytest.skip("a file that is open cannot go")
     a_file.write_bytes(CONTENT * 1024)
     app, headers, body = begin_file(a_file, **environ)
     received = [next(body)]
-    assert (is_open(a_file), app.seen) == (True, [])
-    os.truncate(a_file, 300_000)
-    with pytest.raises(OSError):
+    assert (headers["Content-Length"], is_open(a_file), app.seen) == (str(2**20), True, [])
+    if change == "goes":
+        a_file.unlink()
+    else:
+        os.truncate(a_file, 300_000 if change == "shrinks" else 2**21)
+    with pytest.raises(OSError) if change == "shrinks" else contextlib.nullcontext():
         received.extend(body)
     body.close()
-    assert len(b"".join(received)) < int(headers["Content-Length"]) == 2**20
-    assert (is_open(a_file), app.seen) == (False, ["on_complete"])
+    whole = b"".join(received)
+    assert len(whole) < 2**20 if change == "shrinks" else whole == CONTENT * 1024
+    assert app.seen == ["on_complete"] and (change == "goes" or not is_open(a_file))
 
 
 def test_file_of_a_gibibyte_is_sent_in_small_pieces_and_closed_when_the_client_goes_away(a_file):
@@ -4963,8 +4952,8 @@ def test_links_and_redirects_of_a_mounted_application_stay_on_their_host(site):
 def test_url_of_a_request_is_that_of_the_path_that_was_matched():
     inner, seen = WebApp(), []
     inner.get("/{rest:path}")(lambda context: seen.append(context.request.url) or "seen")
-    same = ["/m/a%2Fb", "/m/a%2Fb/", "/m//a%2Fb/c?d=%2f", "/m/a%2Fb%20%C3%BC%25%22A", "/m/a/b?c=%2F"]
-    other = {"/m/a%2fb": "/m/a%2Fb", "//m//a%2Fb": "/m//a%2Fb", "/m/a%2Fb%41": "/m/a%2FbA", "/m/%2F%2": "/m/%2F%252"}
+    same = ["/m/a%2Fb", "/m/a%2Fb/", "/m//a%2Fb/c?d=%2f", "/m/a%2Fb%20%C3%BC%25%22A", "/m/a/b?c=%2F", "//m//a%2Fb"]
+    other = {"/m/a%2fb": "/m/a%2Fb", "/m/a%2Fb%41": "/m/a%2FbA", "/m/%2F%2": "/m/%2F%252"}
     for target, url in {**dict(zip(same, same)), **other}.items():
         path, _, query = target.partition("?")
         for way in WAYS[:3]:
@@ -5084,14 +5073,11 @@ def url_of(pattern, params, script_name=""):
 
 
 LINKS = [
-    ("/", {}, "/"),
-    ("/a/b/", {}, "/a/b"),
-    ("/a b/é", {}, "/a%20b/%C3%A9"),
+    ("/a b/é/", {}, "/a%20b/%C3%A9"),
     ("/u/{id:int}", {"id": "12"}, "/u/12"),
     ("/u/{name}", {"name": "a/b c?d#é%"}, "/u/a%2Fb%20c%3Fd%23%C3%A9%25"),
     ("/u/{name}", {"name": 7}, "/u/7"),
     ("/f/{rest:path}", {"rest": "a/b c/d"}, "/f/a/b%20c/d"),
-    ("/u/{a}/{b}", {"b": "2", "a": "1"}, "/u/1/2"),
     ("/s", {"q": "a b&c", "page": 2}, "/s?q=a+b%26c&page=2"),
     ("/s", {"tag": ["x", "y"]}, "/s?tag=x&tag=y"),
     ("/u/{name}", {"name": "x", "q": "é"}, "/u/x?q=%C3%A9"),
@@ -5105,18 +5091,12 @@ def test_url_writes_the_path_of_a_handler_and_further_parameters_as_query(patter
     assert url_of(pattern, params, "/app é".encode().decode("latin-1")) == "/app%20%C3%A9" + url
 
 
-@pytest.mark.parametrize(
-    "pattern, values",
-    [
-        ("/u/{p:int}", ["x", 10**18, "１", "1\n", 1.0]),
-        ("/u/{p}", ["", ".", "..", "\ud800"]),
-        ("/f/{p:path}", ["", "/a", "a/../b"]),
-    ],
-)
-def test_url_refuses_a_value_that_its_route_would_not_match(pattern, values):
-    for value in values:
-        with pytest.raises(ValueError):
-            url_of(pattern, {"p": value})
+def test_url_refuses_a_value_that_its_route_would_not_match():
+    refused = {"int": ["x", 10**18, "１", "1\n", 1.0], "name": ["", ".", "..", "\ud800"], "path": ["", "/a", "a/../b"]}
+    for kind, values in refused.items():
+        for value in values:
+            with pytest.raises(ValueError):
+                url_of("/u/{p}" if kind == "name" else f"/u/{{p:{kind}}}", {"p": value})
 
 
 def test_url_takes_the_route_of_its_handler_and_of_the_parameters_it_was_given():
@@ -5205,23 +5185,24 @@ def read_with(browser, cookie, name="session"):
     return browser.get("/read", headers={"Cookie": f"{name}={cookie}"}).json
 
 
-def test_session_is_kept_in_a_cookie_between_requests():
-    browser = counter()
-    assert browser.get("/read").json == {}
-    line = browser.get("/count").headers["Set-Cookie"]
-    assert line.startswith("session=")
-    assert {"Path=/", "HttpOnly", "SameSite=Lax", f"Max-Age={14 * 86400}"} <= set(line.split("; "))
-    browser.get("/count")
-    assert browser.get("/read").json == {"n": 2}
-    assert counter().get("/read").json == {}
-
-
-def test_cookie_of_a_session_has_the_name_and_age_that_were_asked_for_and_is_secure_over_https():
-    browser = counter(session_cookie="mine", session_max_age=60)
-    line = browser.get("https://localhost/count").headers["Set-Cookie"]
-    assert line.startswith("mine=")
-    assert {"Secure", "Max-Age=60"} <= set(line.split("; "))
-    assert browser.get("/read").json == {"n": 1}
+@pytest.mark.parametrize(
+    "options, site, attributes",
+    [
+        ({}, "", {"Max-Age=1209600"}),
+        ({"session_cookie": "mine", "session_max_age": 60}, "https://localhost", {"Secure", "Max-Age=60"}),
+    ],
+)
+def test_session_is_kept_in_a_cookie_between_requests_until_it_is_emptied(options, site, attributes):
+    browser = counter(**options)
+    assert "Set-Cookie" not in browser.get("/clear").headers
+    for n in range(3):
+        assert browser.get("/read").json == ({"n": n} if n else {})
+        cookie, *found = browser.get(site + "/count").headers["Set-Cookie"].split("; ")
+        assert cookie.startswith(options.get("session_cookie", "session") + "=")
+        assert set(found) == {"Path=/", "HttpOnly", "SameSite=Lax", *attributes}
+    assert counter(**options).get("/read").json == {}
+    assert "Max-Age=0" in browser.get("/clear").headers["Set-Cookie"].split("; ")
+    assert browser.cookies == {}
 
 
 @pytest.mark.parametrize("path", ["/read", "/count", "/clear"])
@@ -5248,14 +5229,6 @@ def test_session_is_saved_only_when_it_was_changed():
         changed = ["Set-Cookie" in browser.get(path).headers for path in paths]
         assert changed == [False, False, False, False, True, True]
     assert browser.get("/read").text == "{'list': [1, 2, 1, 2]}"
-
-
-def test_emptied_session_deletes_its_cookie():
-    browser = counter()
-    assert "Set-Cookie" not in browser.get("/clear").headers
-    browser.get("/count")
-    assert "Max-Age=0" in browser.get("/clear").headers["Set-Cookie"].split("; ")
-    assert browser.cookies == {}
 
 
 def test_every_change_of_a_sessions_cookie_makes_the_session_empty():
@@ -5335,31 +5308,22 @@ def test_without_a_key_a_session_is_a_runtime_error():
         answer(lambda context: context.session, raise_errors=True)
 
 
-@pytest.mark.parametrize(
-    "words, key",
-    [
-        *((r"secret_key.*token_hex\(\)", key) for key in ("", b"", [""], [KEY, ""], "k", b"\xff", "short")),
-        *((r"secret_key.*token_hex\(\)", key) for key in ([KEY, b"short"], " " * 32, "é\n")),
-        *(("secret_key", key) for key in ([], [5], [KEY, None])),
-    ],
-)
-def test_key_that_cannot_be_a_secret_is_a_value_error_that_says_how_to_make_one(words, key):
-    with pytest.raises(ValueError, match=words):
-        WebApp(secret_key=key)
+NO_SECRETS = ["", b"", [""], [KEY, ""], "k", b"\xff", "short", [KEY, b"short"], " " * 32, "é\n"]
+WEAK_SECRETS = ["sesame", b"15 bytes of key", "k" * 32]
+GOOD_SECRETS = [KEY, "16 bytes of key.", secrets.token_hex(), secrets.token_bytes(), secrets.token_urlsafe(16)]
 
 
-@pytest.mark.parametrize(
-    ("key", "warned"),
-    [("sesame", True), (b"15 bytes of key", True), ("k" * 32, True), (KEY, False), ("16 bytes of key.", False)]
-    + [(key, False) for key in (secrets.token_hex(), secrets.token_bytes(), secrets.token_urlsafe(16))],
-)
-def test_key_that_may_be_guessed_is_taken_with_a_warning_that_does_not_show_it(key, warned):
-    with Log() as log:
-        WebApp(secret_key=["the one that is good", key])
-    assert log.levels() == ["WARNING"] * warned
-    for record in log.records:
-        assert "token_hex()" in record.getMessage() and re.search(HERE, record.getMessage())
-        assert str(key) not in record.getMessage()
+def test_key_that_is_no_secret_is_refused_and_one_that_may_be_guessed_gets_a_warning_that_does_not_show_it():
+    for words, keys in ((r"secret_key.*token_hex\(\)", NO_SECRETS), ("secret_key", ([], [5], [KEY, None]))):
+        for key in keys:
+            with pytest.raises(ValueError, match=words):
+                WebApp(secret_key=key)
+    for key in WEAK_SECRETS + GOOD_SECRETS:
+        with Log() as log:
+            WebApp(secret_key=["the one that is good", key])
+        assert (key, log.levels()) == (key, ["WARNING"] * (key in WEAK_SECRETS))
+        for message in (record.getMessage() for record in log.records):
+            assert "token_hex()" in message and re.search(HERE, message) and str(key) not in message
 
 
 @given(
@@ -5518,16 +5482,12 @@ PARTS = [
     (None, {"f": ("", b"")}, ["f", b"", ""]),
     (None, {"f": ('日"\r\n%22', b"")}, ["f", b"", "日%22%0D%0A%22"]),
     (None, {"f": [b"1", ("b", b"2")]}, ["f", b"1", "f"], ["f", b"2", "b"]),
+    (None, {"f": types.SimpleNamespace(name="/a/open.bin", read=lambda: b"1")}, ["f", b"1", "open.bin"]),
     (None, [("f", b"1"), ("f", io.BytesIO(b"2"))], ["f", b"1", "f"], ["f", b"2", "f"]),
     ({"a": ["1", 2], 'q"': "é\n"}, {}, ["a", b"1"], ["a", b"2"], ["q%22", "é\n".encode()]),
     ({"a": ("1", b"\xff")}, {"f": ("n", io.BytesIO(b"x"))}, ["a", b"1"], ["a", b"\xff"], ["f", b"x", "n"]),
     (None, {}),
 ]
-
-
-def test_open_file_is_sent_with_the_last_part_of_its_name(a_file):
-    with a_file.open("rb") as file:
-        assert b'; filename="some.bin"' in sent("POST", "/", files={"f": file})[1]
 
 
 @pytest.mark.parametrize("form, files, expected", [(form, files, expected) for form, files, *expected in PARTS])
@@ -5605,21 +5565,16 @@ def failing(*errors):
 
 
 def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close():
-    first = ZeroDivisionError("first")
+    first, answered = ZeroDivisionError("first"), failing_app(KeyError())
+    answered.error(lambda context, *_: context.response.text("answered"))
     app = failing(first, KeyError("second"))
-    apps = [app, failing(), app]
+    apps = [app, failing(), answered]
     browser = client(lambda environ, start_response: apps.pop(0)(environ, start_response), raise_errors=True)
     with pytest.raises(ZeroDivisionError) as raised:
         browser.get("/")
     assert raised.value is first and app.closed == 1
-    assert browser.get("/").text == "sorry"  # the next request starts anew
+    assert [browser.get("/").text for _ in range(2)] == ["sorry", "answered"]  # each request starts anew
     assert client(app).get("/").text == "sorry"  # as in production
-
-
-def test_with_raise_errors_an_answered_error_is_an_ordinary_response():
-    app = failing_app(ZeroDivisionError())
-    app.error(lambda context, *_: context.response.text("answered"))
-    assert client(app, raise_errors=True).get("/").text == "answered"
 
 
 # ---- test client: cookies --------------------------------------------------------------------------------------------
@@ -5784,7 +5739,7 @@ def shown(environ):
 def fail(environ, start_response, logged=False):
     error = RuntimeError("secret")
     if logged:
-        environ["webapp.errors"].append(error)
+        environ["webapp.server"].unanswered(error)
     raise error
 
 
@@ -5819,7 +5774,7 @@ def empty(environ, start_response):
 
 def late(environ, start_response):
     """The framework tells the server that it draws the first chunk of a stream, which may take any time."""
-    environ["webapp.stream"]("text/event-stream")
+    environ["webapp.server"].begin_stream("text/event-stream")
     silence()
     start_response("200 OK", [])
     return []
@@ -6064,10 +6019,6 @@ def test_what_is_sent_at_once_is_answered_so(server, sent, answers):
             assert {name: response[1].get(name) for name in fields} == fields
 
 
-def test_date_is_that_of_http(server):
-    assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", ask(server, get())[1]["date"])
-
-
 THIS_FILE = pathlib.Path(__file__).read_bytes()
 WHOLE = {
     "/": b"Hello World",
@@ -6303,31 +6254,28 @@ def test_no_connection_leaves_garbage_that_only_the_collector_frees(monkeypatch,
 # ---- server: bodies --------------------------------------------------------------------------------------------------
 
 
-def test_100_continue_comes_only_when_the_application_reads(server):
-    fields = ("Expect: 100-continue", "Content-Length: 2")
-    with Connection(server, post("/echo", *fields)) as connection:
+@pytest.mark.parametrize("size", [2, 3 * 2**20], ids=["collected by the leader", "read by a thread"])
+def test_100_continue_comes_once_when_the_body_is_awaited(server, size):
+    fields = ("Expect: 100-continue", f"Content-Length: {size}")
+    with Connection(server, post("/sized", *fields)) as connection:
         assert connection.response()[0] == 100
-        connection.sock.sendall(b"ok")
-        assert connection.response()[2] == b"ok"
-    with Connection(server, post("/early", *fields)) as connection:
-        code, headers, _ = connection.response()
-        assert (code, headers["connection"]) == (413, "close")
-    with Connection(server, post("/early", *fields, body=b"ok") + get()) as connection:
-        assert connection.response()[0] == 413
-        assert connection.response()[2] == b"Hello World"  # it was there already
-    with Connection(server, get("/echo", *fields, method="POST", version="1.0")) as connection:
-        time.sleep(0.1)  # it knows none
-        connection.sock.sendall(b"ok")
+        connection.sock.sendall(bytes(size))
+        assert connection.response()[2] == b"%d" % size
+    with Connection(server, post("/sized", *fields, body=b"o")) as connection:
+        connection.sock.sendall(bytes(size - 1))
+        assert connection.response()[0] == (200 if size == 2 else 100)
+    with Connection(server, get("/echo", fields[0], "Content-Length: 2", method="POST", version="1.0")) as connection:
+        connection.sock.sendall(b"ok")  # it knows none
         assert connection.response()[2] == b"ok"
 
 
-def test_body_that_is_never_sent_after_an_early_answer_keeps_no_thread():
-    fields = ("Expect: 100-continue", "Content-Length: 2")
+def test_a_long_body_that_the_application_refuses_is_never_asked_for_and_keeps_no_thread():
+    fields = ("Expect: 100-continue", f"Content-Length: {3 * 2**20}")
     with serving(threads=1, body_timeout=60) as server, contextlib.ExitStack() as stack:
         for _ in range(8):
             connection = stack.enter_context(Connection(server, post("/early", *fields)))
-            # It is asked for where no thread may wait for it, as when the one before is not quite done.
-            assert connection.response()[0] in (413, 100)
+            code, headers, _ = connection.response()
+            assert (code, headers["connection"]) == (413, "close")
         assert ask(server, get())[0] == 200
 
 
@@ -6347,88 +6295,23 @@ def test_early_413_reaches_a_client_whose_upload_takes_longer_than_body_timeout(
             assert connection.response()[2] == b"too large"
 
 
-@pytest.mark.parametrize("size", [65_535, 65_600, 300_000, 2**20, 2**21 - 1, 2**21 + 1, 3 * 2**20])
-@pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "in one chunk"])
-def test_upload_arrives_whole_and_what_follows_it_too(server, size, chunked):
-    """Some are kept in pieces, some are read into place, some are handed to a thread before their end."""
+@pytest.mark.parametrize("size", [65_535, 65_600, 300_000, 2**21 - 1, 2**21 + 1, 3 * 2**20])
+@pytest.mark.parametrize("chunk", [0, 16, 5000, 10**7], ids="in chunks of {}".format)
+@pytest.mark.parametrize("collected", [None, 100_000])
+def test_upload_arrives_whole_and_what_follows_it_too(size, chunk, collected):
+    """The leader collects it, or a thread reads it from the beginning, or from where there was too much of it."""
+    if chunk == 16 and size > 300_000:
+        pytest.skip("takes long")
     body = os.urandom(size)
-    sent = b"%x\r\n%b\r\n0\r\n\r\n" % (size, body) if chunked else body
-    fields = CHUNKED if chunked else f"Content-Length: {size}"
-    with Connection(server, post("/echo", fields, body=sent) + get()) as connection:
-        assert connection.response()[2] == body
-        assert connection.response()[2] == b"Hello World"
-
-
-def test_application_reads_what_has_arrived_of_an_upload_that_takes_long():
-    body, begun = os.urandom(300_000), threading.Event()
-
-    def app(environ, start_response):
-        first = environ["wsgi.input"].read(70_000)
-        begun.set()
-        start_response("200 OK", [])
-        return [first, environ["wsgi.input"].read()]
-
-    with serving(app, header_timeout=0.2, body_timeout=60) as server:
-        with Connection(server, post("/", "Content-Length: 300000", body=body[:200_000])) as connection:
-            assert begun.wait(8)
-            connection.sock.sendall(body[200_000:])
+    chunks = [body[start : start + chunk] for start in range(0, size, chunk)] if chunk else []
+    sent = b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in chunks) + b"0\r\n\r\n" if chunk else body
+    request = post("/echo", CHUNKED if chunk else f"Content-Length: {size}", body=sent) + get()
+    kind = type("Small", (Server,), {"max_collected": collected or Server.max_collected})
+    with Log() as log, kind(application, quiet=True, body_timeout=60) as server:
+        with Connection(server, request) as connection:
             assert connection.response()[2] == body
-
-
-def echo_chunks(server, size):
-    body = os.urandom(3 * 2**20 // size * size)
-    chunks = [b"%x\r\n%b\r\n" % (size, body[i : i + size]) for i in range(0, len(body), size)]
-    with Log() as log:
-        code, _, answer = ask(server, post("/echo", CHUNKED, body=b"".join(chunks) + b"0\r\n\r\n"))
-    assert (code, answer == body, log.records) == (200, True, [])
-
-
-@pytest.mark.parametrize("size", [16, 5000])
-def test_a_long_upload_of_short_chunks_is_read_by_one_thread(server, size):
-    """What the leader has put off for others' sake must not go on when a thread has the body."""
-    echo_chunks(server, size)
-
-
-@pytest.mark.parametrize("in_memory", [-1, 300_000, 2**20 - 2**13])
-def test_upload_that_goes_to_the_disk_on_its_way_arrives_whole(server, in_memory, monkeypatch):
-    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", in_memory)
-    echo_chunks(server, 1024)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when the whole of a body is there")
-def test_uploads_that_arrive_at_the_same_time_share_their_memory(monkeypatch):
-    """Each is read when nearly all of it is there, and answered before the next: 40 of 1 MiB took 43."""
-    tracemalloc = pytest.importorskip("tracemalloc")
-    for limit in ("_TICK", "_PATIENCE"):  # a slow machine must not make them slow uploads, or slow answers
-        monkeypatch.setattr(webapp, limit, 60)
-    timeouts = dict.fromkeys(["header_timeout", "idle_timeout", "body_timeout", "write_timeout"], 600)
-    upload = post("/sized", "Content-Length: 1048576", body=bytes(2**19))
-    with serving(**timeouts) as server, contextlib.ExitStack() as stack:
-        tracemalloc.start()
-        stack.callback(tracemalloc.stop)
-        connections = [stack.enter_context(Connection(server, upload)) for _ in range(40)]
-        with Connection(server, upload) as leaving:
-            leaving.sock.shutdown(socket.SHUT_WR)
-            assert leaving.closed()  # its end is seen at once
-        for connection in connections:
-            connection.sock.sendall(upload[-(2**19) :])
-        assert [connection.response()[2] for connection in connections] == [b"1048576"] * 40
-        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
-
-
-@pytest.mark.parametrize("ends", ["client", "server"])
-def test_temporary_file_of_half_an_upload_is_closed_whoever_ends_it(ends, monkeypatch):
-    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", -1)
-    files, original = [], tempfile.TemporaryFile
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: files.append(original()) or files[-1])
-    with serving() as server, Log():
-        with Connection(server, post("/echo", "Content-Length: 9", body=b"half")) as connection:
-            assert comes_true(lambda: files)
-            if ends == "server":
-                server.stop()
-            connection.sock.shutdown(socket.SHUT_WR)
-            assert connection.closed()
-        assert comes_true(lambda: files[0].closed)
+            assert connection.response()[2] == b"Hello World"
+    assert log.records == []
 
 
 def comes_true(condition):
@@ -6452,7 +6335,7 @@ def test_exception_is_a_bare_500_logged_once_here_or_by_the_framework(server):
 
 @pytest.mark.parametrize("path", ["/fail_later", "/short"])
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-@pytest.mark.parametrize("size", [0, 70_000], ids="body of {}".format)
+@pytest.mark.parametrize("size", [0, 3_000_000], ids="body of {}".format)
 def test_response_that_fails_half_way_is_cut(server, path, version, size):
     """Whether the client still sends its body, of which no more than the beginning arrives, or not."""
     request = get(path, f"Content-Length: {size}", version=version, body=bytes(min(size, 66_000)))
@@ -6476,6 +6359,8 @@ FAILING = {
     "too short": (200, [("Content-Length", "9")], [b"one"]),
     "a header": (500, [("X", "a\r\nSet-Cookie: c=d")], [b"one"]),
     "no block, and a header": (500, [("X", "a\nb")], []),
+    "a framing": (500, [("Transfer-Encoding", "chunked")], [b"one"]),
+    "a connection": (500, [("connection", "close")], [b"one"]),
 }
 
 
@@ -6669,24 +6554,6 @@ def test_a_slow_answer_behind_others_of_some_milliseconds_stops_nobody():
             assert [connection.response()[0] for connection in connections] == [200] * 5
 
 
-@pytest.mark.skipif(getattr(sys, "_is_gil_enabled", lambda: True)(), reason="one thread at a time runs here")
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core")
-def test_quick_answers_use_more_than_one_core_where_python_can():
-    threads = set()
-
-    def app(environ, start_response):
-        threads.add(threading.get_ident())
-        sum(range(10_000))
-        return hello(environ, start_response)
-
-    with serving(app) as server, contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(Connection(server)) for _ in range(16)]
-        while len(threads) < 2:
-            for connection in connections:
-                connection.sock.sendall(get())
-            assert [connection.response()[2] for connection in connections] == [b"Hello World"] * 16
-
-
 @pytest.mark.parametrize("kept", [True, False], ids=["on a connection of each", "on a new connection each time"])
 def test_64_clients_never_get_each_others_answers(server, kept):
     def talk(name):
@@ -6745,33 +6612,6 @@ def test_the_answer_to_a_byte_stream_does_not_depend_on_where_it_is_cut_and_is_n
     with Log() as log:
         assert conversation(server, segments) == conversation(server, [data])
     assert set(log.levels()) <= {"INFO"}
-
-
-HEADS = st.builds(
-    "\r\n".join,
-    st.tuples(
-        st.sampled_from(
-            ["GET /show HTTP/1.1", "GET /show HTTP/1.0", "GET http://b/show HTTP/1.1", "GET /sho%77?q HTTP/1.1"]
-        )
-        | st.text("GET /:?*HTP1.", max_size=20),
-        st.sampled_from(["Host: a", "Host: a\r\nConnection: close", "Host: b\r\nExpect: 100-continue", "X: 1"])
-        | st.text("Host: a\r\nX", max_size=20),
-        st.sampled_from(["X: 1", "Content-Length: 0", "Content-Length: x", "Connection: keep-alive"]),
-    ),
-).filter(lambda head: "\r\n\r\n" not in head)
-
-
-@given(st.lists(HEADS | st.integers(0, 4), max_size=8))
-def test_what_a_connection_knows_of_its_last_request_changes_nothing(server, heads):
-    """A number stands for one of the heads before it."""
-    for index, head in enumerate(heads):
-        if isinstance(head, int):
-            heads[index] = heads[head] if head < index else "GET /show HTTP/1.1\r\nHost: a"
-    requests, answers = [], b""
-    while heads and b"Connection: close" not in answers:
-        requests.append(f"{heads.pop(0)}\r\n\r\n".encode())
-        answers += conversation(server, requests[-1:])
-    assert conversation(server, requests) == answers
 
 
 # ---- server: nobody starves anybody ----------------------------------------------------------------------------------
@@ -6844,97 +6684,20 @@ def test_a_crowd_makes_room_where_no_more_connections_can_be_open(stall, monkeyp
     assert not [record for record in log.records if "the server failed" in record.getMessage()]
 
 
-@pytest.mark.parametrize("behind", [b"", get()], ids=["nothing", "a request"])
-@pytest.mark.parametrize("path", ["/events", "/late"])
-def test_the_place_of_a_stream_whose_client_left_is_given_back(monkeypatch, path, behind):
-    monkeypatch.setattr(webapp, "_STREAMS", 2)
-    with serving() as server, contextlib.ExitStack() as stack:
+def test_the_place_of_a_stream_whose_client_left_is_given_back_at_its_next_write():
+    left = threading.Event()
+
+    def app(environ, start_response):
+        many = Blocks(b"first", left.wait, *[bytes(64 * 1024)] * 200)
+        return gives(lambda environ: many if environ["PATH_INFO"] == "/" else iter("x"))(environ, start_response)
+
+    with type("Small", (Server,), {"max_waiting": 2})(app, quiet=True) as server, Log():
         for _ in range(2):
-            with Connection(server, get(path)) as connection:
-                if path == "/events":
-                    assert connection.sock.recv(1000)
-                time.sleep(0.05)
-                connection.sock.sendall(behind)
-        # Their iterators still sleep, and their places are free as soon as the leader has seen them leave.
-        started = time.monotonic()
-        for _ in range(2):
-            connection = stack.enter_context(Connection(server, get("/events")))
-            while connection.sock.recv(12) != b"HTTP/1.1 200":
-                assert time.monotonic() - started < 5, "their places are not given back"
-                connection = stack.enter_context(Connection(server, get("/events")))
-        code, headers, _ = ask(server, get("/stream"))
+            with Connection(server, get()) as connection:
+                assert connection.sock.recv(1000)
+        code, headers, _ = ask(server, get())
         assert (code, headers["retry-after"], headers["content-type"]) == (503, "10", PLAIN)
-        assert ask(server, get())[0] == 200
-
-
-def test_an_upload_with_a_place_of_its_own_does_not_wait_behind_those_without():
-    gate, size = Gate(), 3 * 2**20
-    with serving(gate, threads=1) as server, Connection(server, get("/slow")), contextlib.ExitStack() as stack:
-        stack.callback(gate.release.set)
-        assert gate.begun.acquire(timeout=8)
-        stack.enter_context(Connection(server, get("/slow")))
-        with Connection(server) as other:  # when it was seen to leave, the request before it was seen too
-            other.sock.shutdown(socket.SHUT_WR)
-            assert other.closed()
-        assert ask(server, post("/sized", f"Content-Length: {size}", body=bytes(size)))[2] == b"3145728"
-
-
-@pytest.mark.parametrize("threads, more", [(1, 0), (7, 0), (8, 1), (16, 2)])
-def test_what_was_answered_quickly_passes_those_that_wait_for_a_thread(monkeypatch, threads, more):
-    """An eighth more than `threads` at most, so that few are as few as the application asked for."""
-    monkeypatch.setattr(webapp, "_QUICK", 5)  # seconds, for a machine that has much else to do
-    held = f"/held/{threads}"  # for what is known of a path outlives a server
-    entered, begun, all_hold, end = [], threading.Semaphore(0), threading.Event(), threading.Event()
-
-    def app(environ, start_response):
-        entered.append(environ["PATH_INFO"])
-        if environ["PATH_INFO"] == held or all_hold.is_set():
-            begun.release()
-            assert end.wait(8)
-        return hello(environ, start_response)
-
-    def asked(server, path):
-        stack.enter_context(Connection(server, get(path)))
-        with Connection(server) as other:  # when it was seen to leave, the request before it was seen too
-            other.sock.shutdown(socket.SHUT_WR)
-            assert other.closed()
-
-    with serving(app, threads=threads) as server, contextlib.ExitStack() as stack:
-        stack.callback(end.set)
-        assert ask(server, get("/quick"))[0] == 200
-        for _ in range(threads):
-            asked(server, held)
-            assert begun.acquire(timeout=8)
-        asked(server, held)
-        asked(server, f"/unknown/{threads}")
-        for _ in range(3 * more):
-            assert ask(server, get("/quick"))[0] == 200
-        all_hold.set()
-        for _ in range(more):
-            asked(server, "/quick")
-            assert begun.acquire(timeout=8)
-        asked(server, "/quick")
-        assert entered == ["/quick"] + [held] * threads + ["/quick"] * 4 * more
-        end.set()
-        while len(entered) < threads + 4 * more + 4:
-            time.sleep(0.01)
-
-
-def test_streams_of_one_connection_are_watched_one_after_the_other(monkeypatch):
-    monkeypatch.setattr(webapp, "_STREAMS", 1)
-
-    def app(environ, start_response):
-        environ["wsgi.input"].read()
-        return (
-            events(environ, start_response) if environ["REQUEST_METHOD"] == "POST" else stream(environ, start_response)
-        )
-
-    with serving(app) as server:
-        with Connection(server, get()) as connection:
-            assert connection.response()[2] == b"onetwo"
-            # So long a body is handed to a thread before its end, and the leader looks away.
-            connection.sock.sendall(post("/", f"Content-Length: {3 * 2**20}", body=bytes(3 * 2**20)))
-            assert connection.sock.recv(1)
+        left.set()
         assert comes_true(lambda: ask(server, get())[0] == 200)
 
 
@@ -6948,18 +6711,17 @@ def test_bytes_that_are_no_body_are_bounded():
         assert ask(server, post("/sized", CHUNKED, body=body))[2] == b"20000"
 
 
-def test_bodies_that_no_thread_can_wait_for_are_kept_on_disk_or_refused(monkeypatch):
-    monkeypatch.setattr(webapp, "_IN_MEMORY", 100_000)
-    monkeypatch.setattr(webapp, "_MAX_COLLECTED", 400_000)
-    with serving(threads=1, body_timeout=60) as server, contextlib.ExitStack() as stack:
-        first = stack.enter_context(Connection(server, post("/sized", "Content-Length: 300000", body=bytes(200_000))))
-        second = stack.enter_context(Connection(server, post("/sized", "Content-Length: 300000", body=bytes(200_000))))
-        third = stack.enter_context(Connection(server, post("/sized", "Content-Length: 900000", body=bytes(500_000))))
-        code, headers, _ = third.response()
+def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused():
+    uploads = post("/sized", f"Content-Length: {3 * 2**20}", body=bytes(2**20))
+    kind = type("Small", (Server,), {"max_waiting": 4})
+    with kind(application, quiet=True, body_timeout=60) as server, contextlib.ExitStack() as stack:
+        first = [stack.enter_context(Connection(server, uploads)) for _ in range(2)]
+        assert comes_true(lambda: server._crew._taken[webapp._READS] == 2)
+        code, headers, _ = ask(server, uploads)
         assert (code, headers["retry-after"], headers["connection"]) == (503, "10", "close")
-        for connection in (second, first):
-            connection.sock.sendall(bytes(100_000))
-            assert connection.response()[2] == b"300000"
+        for connection in first:
+            connection.sock.sendall(bytes(2**21))
+            assert connection.response()[2] == b"3145728"
 
 
 @pytest.mark.parametrize("fields", [(), ("Connection: close",)], ids=["chunked", "to the end of the connection"])
@@ -6982,42 +6744,34 @@ def test_an_answer_that_is_taken_late_arrives_whole():
             assert connection.response()[2] == b"Hello World"
 
 
-def test_answers_that_are_not_taken_are_kept_in_memory_up_to_a_bound(allocated, monkeypatch):
-    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", 2**20)
-    digests = []
-
+@pytest.mark.parametrize("streamed", [False, True])
+def test_unsent_bytes_are_bounded_in_memory_and_beyond_that_the_slowest_reader_is_disconnected(allocated, streamed):
     def body(environ):
         made = os.urandom(5 * 2**20)
-        digests.append(hashlib.sha256(made).digest())
-        return [made]
+        return iter([made]) if streamed else [made]
 
-    with serving(gives(body)) as server, contextlib.ExitStack() as stack:
+    kind = type("Small", (Server,), {"max_unsent": 22 * 2**20})
+    with kind(gives(body), quiet=True) as server, contextlib.ExitStack() as stack, Log():
         connections = []
         for _ in range(10):
             connections.append(stack.enter_context(Connection(server, get())))
             assert connections[-1].file.peek()  # it is under way, and counted
-        assert comes_true(lambda: allocated() < 20 * 2**20)
-        assert {hashlib.sha256(each.response()[2]).digest() for each in connections} == set(digests)
+        assert comes_true(lambda: allocated() < 30 * 2**20)
+        whole = 0
+        for connection in connections:
+            with contextlib.suppress(ConnectionResetError, ValueError, AssertionError):
+                whole += len(connection.response()[2]) == 5 * 2**20
+        assert 3 <= whole <= 5
 
 
-def test_bytes_that_several_clients_take_at_once_count_once(monkeypatch):
-    spilled, shared = mock.Mock(side_effect=OSError), bytes(8 * 2**20)
-    monkeypatch.setattr(tempfile, "TemporaryFile", spilled)
-    with serving(gives(lambda environ: [shared])) as server:
-        for _ in range(2):
-            with contextlib.ExitStack() as stack:
-                connections = [stack.enter_context(Connection(server, get())) for _ in range(12)]
-                for connection in connections:
-                    assert connection.file.peek()  # it is under way, and counted
-    spilled.assert_not_called()
-
-
-def test_an_answer_for_which_the_disk_has_no_room_stays_in_memory(monkeypatch):
-    monkeypatch.setattr(webapp, "_ALL_IN_MEMORY", -1)
-    monkeypatch.setattr(tempfile, "TemporaryFile", mock.Mock(side_effect=OSError("no room")))
-    with serving() as server, Connection(server, get("/large")) as connection:
-        time.sleep(0.05)
-        assert connection.response()[2] == LARGE
+def test_bytes_that_several_clients_take_at_once_count_once():
+    kind, shared = type("Small", (Server,), {"max_unsent": 20 * 2**20}), bytes(8 * 2**20)
+    with kind(gives(lambda environ: [shared]), quiet=True) as server, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server, get())) for _ in range(12)]
+        for connection in connections:
+            assert connection.file.peek()  # it is under way, and counted
+        assert [len(connection.response()[2]) for connection in connections] == [len(shared)] * 12
+    assert server._unsent_size == 0
 
 
 def test_a_slow_reader_that_is_faster_than_the_documented_pace_gets_everything():
@@ -7041,16 +6795,51 @@ def test_a_slow_reader_that_is_faster_than_the_documented_pace_gets_everything()
     assert [got // 2**19 for got in sorted(taken)] == [5, 8, 16]
 
 
-def test_slow_answers_do_not_hold_up_quick_ones():
-    with serving() as server, contextlib.ExitStack() as stack:
-        slow = [stack.enter_context(Connection(server, get("/sleep") * 10)) for _ in range(30)]
-        with Connection(server) as quick:
+def answers_beside(server, stall, count=10):
+    """The times of quick requests, in seconds, while threads repeat what stalls."""
+    ended, times = threading.Event(), []
+
+    def disturb(number):
+        while not ended.is_set():
+            with contextlib.suppress(OSError):
+                stall(server)
+
+    threads = [threading.Thread(target=disturb, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    with Connection(server) as quick:
+        for _ in range(count):
             started = time.monotonic()
-            for _ in range(10):
-                quick.sock.sendall(get())
-                quick.response()
-            assert time.monotonic() - started < 5  # of 15
-        assert [connection.response()[0] for connection in slow for _ in range(10)] == [200] * 300
+            quick.sock.sendall(get())
+            assert quick.response()[0] == 200
+            times.append(time.monotonic() - started)
+    ended.set()
+    for thread in threads:
+        thread.join()
+    return sorted(times)
+
+
+TRAILERS = post("/sized", CHUNKED, body=b"0\r\n" + b"a: b\r\n" * 9000)
+ONE_BYTE_CHUNKS = post("/sized", CHUNKED, body=b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n")
+GREEDY = {
+    "one-byte chunks": lambda server: ask(server, ONE_BYTE_CHUNKS),
+    "trailers on new connections": lambda server: Connection(server, TRAILERS).__exit__(),
+    "slow answers": lambda server: ask(server, get("/sleep")),
+    "large answers": lambda server: ask(server, get("/large")),
+}
+
+
+@pytest.mark.parametrize("stall", GREEDY.values(), ids=GREEDY)
+def test_what_takes_long_does_not_hold_up_quick_answers(stall):
+    with serving(body_timeout=60) as server, Log():
+        assert answers_beside(server, stall)[5] < 0.5
+
+
+def test_code_of_the_application_never_runs_where_no_other_thread_can_lead(monkeypatch):
+    """A slow log handler, for instance: it is told of clients that went away in the middle of a request."""
+    with serving() as server, Log() as log:
+        log.emit = lambda record: time.sleep(0.2)
+        assert answers_beside(server, lambda server: Connection(server, get()[:-2]).__exit__())[5] < 0.6
 
 
 def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
@@ -7185,26 +6974,31 @@ def test_a_server_that_cannot_be_made_leaves_nothing_open():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_child_process_keeps_neither_the_connection_nor_the_port():
+@pytest.mark.parametrize("end", [lambda: None, sys.exit, lambda: os._exit(0)], ids="return exit _exit".split())
+def test_a_child_process_keeps_neither_the_connection_nor_the_port_and_ends(end):
     ours, its = socket.socketpair()
+    children = []
 
     def app(environ, start_response):
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             ours.close()
             its.send(b"x")
             its.recv(1)
-            os._exit(0)
+            end()
+        children.append(child)
         ours.recv(1)
         return hello(environ, start_response)
 
-    with ours, its, warnings.catch_warnings():
+    with ours, its, warnings.catch_warnings(), Log() as log:
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads, on 3.12 and newer
         with serving(app) as server, Connection(server, get("/", "Connection: close")) as connection:
             assert connection.response()[0] == 200
             assert connection.closed()
         Server(application, port=server.port).stop()
         ours.send(b"x")
-        os.wait()
+        assert comes_true(lambda: os.waitpid(children[0], os.WNOHANG)[0] == children[0])
+    assert log.records == []
 
 
 def test_a_server_takes_a_listening_socket_that_is_there_already():
@@ -7232,34 +7026,6 @@ def test_a_server_takes_a_unix_socket(tmp_path):
         with serving(socket=listener):
             data = ask_unix(tmp_path / "site", "/show")
     assert b"REMOTE_ADDR=\n" in data and b"SERVER_NAME=localhost\n" in data
-
-
-INNER = """
-import sys
-sys.path.insert(0, {root!r})
-from webapp import *
-try:
-    Server(WebApp()).start()
-except RuntimeError as error:
-    said = f"{{TestClient(WebApp()).get('/').status}} {{error}}"
-with open({path!r}, "w") as file:
-    file.write(said)
-"""
-
-
-def test_subinterpreter_serves_no_port_and_says_why(tmp_path):
-    name = "_interpreters" if importlib.util.find_spec("_interpreters") else "_xxsubinterpreters"
-    try:
-        interpreters = importlib.import_module(name)
-    except ImportError:
-        pytest.skip("no subinterpreters")
-    path = tmp_path / "said"
-    inner = interpreters.create()
-    interpreters.run_string(inner, INNER.format(root=str(ROOT), path=str(path)))
-    interpreters.destroy(inner)
-    said = path.read_text()
-    assert said.startswith("404 ") and "subinterpreter" in said
-    assert "in the main interpreter" in said or sys.version_info < (3, 12)
 
 
 @pytest.mark.parametrize(
@@ -7291,7 +7057,7 @@ def test_tls_and_a_client_that_never_shakes_hands(tls, secured):
 
 @pytest.mark.parametrize(
     "path, fields",
-    [("/stream", ["Connection: close"]), ("/stream", []), ("/early", ["Content-Length: 99999"]), ("/fail_later", [])],
+    [("/stream", ["Connection: close"]), ("/stream", []), ("/early", ["Content-Length: 9999999"]), ("/fail_later", [])],
 )
 def test_tls_tells_a_complete_answer_from_one_that_was_cut(tls, secured, path, fields):
     """RFC 9112 section 9.8."""
@@ -7359,6 +7125,7 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path):
         (get("/nowhere"), ""),
         (get("/forbidden"), "not for you\\x1b[31m"),
         (get("/", "Host: b"), "malformed Host"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "TLS/https spoken to a plain http port"),
         (get("/a b"), "malformed request line"),
         (b"GET / 200 11 0.1 ms\r\n\r\n", "malformed request line"),  # which cannot imitate an access line
         (post("/sign", CHUNKED, "Content-Length: 1"), "Transfer-Encoding beside Content-Length"),
@@ -7374,6 +7141,7 @@ def test_the_access_line_of_an_error_ends_with_the_reason(capsys, request_, reas
     line = capsys.readouterr().err
     assert re.fullmatch(r"\d\d:\d\d:\d\d 127\.0\.0\.1 \S+ \S+ 4\d\d \d+ \d+\.\d ms(  .*)?\n", line), line
     assert line.endswith(f" ms  {reason}\n") or not reason
+    assert "\\x16" not in line
     assert not reason or reason.encode() not in body
 
 
@@ -7388,34 +7156,6 @@ def test_access_lines_are_whole_and_in_order_and_there_when_the_server_waits(cap
         assert comes_true(lambda: said.append(capsys.readouterr().err) or "".join(said).count("\n") == 501)
     targets = [line.split()[3] for line in "".join(said).splitlines()]
     assert [target for target in targets if target != "/?last"] == [f"/?{n}" for n in range(500)]
-
-
-WRITTEN = """
-import socket, sys, time, webapp
-
-class Written(list):
-    write = list.append
-    flush = staticmethod(lambda: None)
-
-def app(environ, start_response):
-    time.sleep(0.001)
-    start_response("200 OK", [])
-    return [b"x"]
-
-sys.stderr = Written()
-with webapp.Server(app) as server:
-    clients = [socket.create_connection((server.host, server.port)) for _ in range(30)]
-    for client in clients:
-        client.sendall(b"GET /?" + b"x" * 150 + b" HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
-    for client in clients:
-        client.recv(1000)
-print(sys.stderr)
-"""
-
-
-def test_access_lines_are_written_whole_where_others_write_too():
-    written = ast.literal_eval(run_python(ROOT, "-c", WRITTEN).stdout)
-    assert "".join(written).count(" GET ") == 30 and all(text.endswith("\n") for text in written)
 
 
 LOGGING = """
@@ -7447,11 +7187,39 @@ def test_a_stderr_that_cannot_hold_a_line_gets_it_escaped(monkeypatch):
 GONE = types.SimpleNamespace(write=raiser(BrokenPipeError(32, "Broken pipe")), flush=None)
 
 
-@pytest.mark.parametrize("stderr", [None, GONE], ids=["none", "one that has gone away"])
-def test_no_stderr_is_no_failure(monkeypatch, stderr):
+class Odd:
+    """What a program may put into sys.stderr."""
+
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+    def write(self, text):
+        raise ZeroDivisionError
+
+
+ODD = {"none": None, "gone": GONE, "no flush": Odd(), "no descriptor": Odd(fileno=lambda: None, encoding=3)}
+
+
+@pytest.mark.parametrize("stderr", ODD.values(), ids=ODD)
+def test_an_unusual_stderr_is_no_failure(monkeypatch, stderr):
     monkeypatch.setattr(sys, "stderr", stderr)
-    with serving(quiet=False) as server, Connection(server, get() + get()) as connection:
+    with Log() as log, serving(quiet=False) as server, Connection(server, get() + get()) as connection:
         assert [connection.response()[0], connection.response()[0]] == [200, 200]
+    assert [record for record in log.records if record.name == "webapp"] == []
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd") or WINDOWS, reason="the system does not list descriptors")
+def test_a_stderr_that_is_exchanged_leaks_no_descriptor(monkeypatch, tmp_path):
+    def exchange(count):
+        for number in range(count):
+            with open(tmp_path / str(number), "w") as file:
+                monkeypatch.setattr(sys, "stderr", file)
+                ask(server, get(f"/?{number}"))
+                assert comes_true(lambda number=number: f"/?{number} " in (tmp_path / str(number)).read_text())
+        return len(os.listdir("/proc/self/fd"))
+
+    with serving(quiet=False) as server:
+        assert exchange(1) == exchange(5)
 
 
 def test_log_handler_that_fails_costs_no_client_its_answer():
@@ -7466,29 +7234,29 @@ def test_log_handler_that_fails_costs_no_client_its_answer():
         assert ask(server, get())[0] == 200
 
 
-@pytest.mark.parametrize("earlier", [0, 1])
-def test_log_handler_that_blocks_keeps_only_those_waiting_who_have_answered(earlier):
-    """It may have been set up since other lines were made."""
-    entered, release = threading.Semaphore(0), threading.Event()
+@pytest.mark.parametrize("logger", ["webapp.access", "webapp"])
+def test_log_handler_that_blocks_keeps_nobody_waiting(logger):
+    """Neither for the line of an answer, nor for the record of a client that went away."""
+    entered, release = threading.Event(), threading.Event()
 
     class Blocking(logging.Handler):
-        def handle(self, record):  # without a lock: each record waits for itself
-            entered.release()
+        def emit(self, record):
+            entered.set()
             release.wait(30)
 
-    log, handler = logging.getLogger("webapp.access"), Blocking()
-    with serving(threads=8, quiet=False) as server:
+    log, handler = logging.getLogger(logger), Blocking()
+    with Log(logger), serving(quiet=False) as server:
         try:
-            for _ in range(earlier):
-                assert ask(server, get())[0] == 200
             log.addHandler(handler)
-            for _ in range(4):
-                with Connection(server, get()) as connection:
-                    assert connection.response()[0] == 200
-                    assert entered.acquire(timeout=10)
+            with Connection(server, get()[:-2]):
+                pass
+            assert ask(server, get())[0] == 200
+            assert entered.wait(10)
+            with Connection(server, get() * 50) as connection:
+                assert [connection.response()[0] for _ in range(50)] == [200] * 50
         finally:
-            log.removeHandler(handler)
             release.set()
+            log.removeHandler(handler)
 
 
 SET_UP_LATER = """
@@ -7533,84 +7301,17 @@ def test_handlers_of_access_lines_that_were_removed_do_not_come_back(tmp_path):
     assert run_python(tmp_path, "-c", SET_UP_LATER.format(before="import logging", after=after)).stderr == ""
 
 
-AT_ONCE = """
-import contextlib, logging, threading, webapp
-
-def make_slowly(self, *arguments, real=logging.Handler.__init__):
-    with contextlib.suppress(threading.BrokenBarrierError):
-        both.wait(0.5)
-    real(self, *arguments)
-
-both, logging.Handler.__init__ = threading.Barrier(2), make_slowly
-threads = [threading.Thread(target=webapp.Server, args=[webapp.WebApp()]) for _ in range(2)]
-for each in threads:
-    each.start()
-for each in threads:
-    each.join()
-print(len(logging.getLogger("webapp.access").handlers))
-"""
-
-
-def test_servers_that_are_made_at_the_same_time_write_no_line_twice():
-    assert run_python(ROOT, "-c", AT_ONCE).stdout == "1\n"
-
-
-FORKED = """
-import os, socket, sys, webapp
-
-def ask(server, path):
-    with socket.create_connection((server.host, server.port)) as client:
-        client.sendall(b"GET " + path + b" HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
-        assert client.recv(1000)
-
-app = webapp.WebApp()
-reader, writer = os.pipe()
-os.set_blocking(writer, False)
-try:
-    while True:
-        os.write(writer, bytes(4096))
-except BlockingIOError:
-    os.set_blocking(writer, True)
-sys.stderr = open(writer, "w")
-with webapp.Server(app) as server:
-    for _ in range(2):
-        ask(server, b"/parent")  # waits for whoever reads it
-    if os.fork() == 0:
-        os.dup2(2, writer)
-        with webapp.Server(app) as server:
-            ask(server, b"/child")
-        os._exit(0)
-    os.wait()
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_child_process_writes_its_own_lines_and_not_those_of_its_parent():
-    done = run_python(ROOT, "-W", "ignore", "-c", FORKED)
-    assert re.fullmatch(r"\S+ 127\.0\.0\.1 GET /child 404 13 \S+ ms  no such route\n", done.stderr)
-
-
-def test_thread_that_cannot_be_started_is_tried_again(monkeypatch):
-    allowed, again, gate = threading.Event(), threading.Event(), Gate()
-    others, real = set(threading.enumerate()), threading.Thread.start
-
-    def start(thread):
-        if not allowed.is_set() and any(each.name.startswith("webapp-") for each in {*threading.enumerate()} - others):
-            raise RuntimeError("can't start new thread")
-        real(thread)
-        if allowed.is_set():
-            again.set()
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    with Log() as log, serving(gate, idle_timeout=0.2) as server:
-        log.wait()
-        assert ask(server, get())[0] == 200
-        allowed.set()
-        assert again.wait(10)
-        with Connection(server, get("/slow")) as slow:
+def test_thread_that_cannot_be_started_costs_a_warning_and_no_answer(monkeypatch):
+    with Log() as log, serving(threads=4) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", raiser(RuntimeError("can't start new thread")))
+            with Connection(server, get("/sleep")) as slow:
+                assert slow.response()[0] == 200
             assert ask(server, get())[0] == 200
-            gate.release.set()
-            assert slow.response()[0] == 200
+        with Connection(server, get("/sleep") * 2) as slow:
+            assert ask(server, get())[0] == 200
+            assert [slow.response()[0], slow.response()[0]] == [200, 200]
+        log.wait()
     assert {level for level in log.levels() if level != "INFO"} == {"WARNING"}
 
 
@@ -7819,8 +7520,7 @@ text = "main"
         ("shop.py:text", "'main' is no WSGI application"),
         ("shop.py:shop", "it has no 'shop': name shop.py:main"),
         ("other", "it has no 'app': name what the application is called, file.py:name"),
-        (".", "it is a directory: name the file that makes the application, misspelt.py or runs.py or shop.py"),
-        ("empty", "it is a directory: name the file that makes the application, such as hello.py"),
+        (".", "it is a directory: name the file that makes the application, such as hello.py"),
         ("./shop", "a file is named with its ending: ./shop.py"),
     ],
 )
@@ -7828,7 +7528,6 @@ def test_what_cannot_start_says_so_on_one_line(tmp_path, server, arguments, word
     for name, text in MODULES.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "webapp.py").write_bytes(pathlib.Path(webapp.__file__).read_bytes())  # makes no application
-    (tmp_path / "empty").mkdir()
     process = start(*arguments.format(taken=server.port).split(), cwd=tmp_path)
     output, errors = process.communicate(timeout=30)
     assert (process.returncode, output, errors.count("\n")) == (1, "", 1)
@@ -7867,22 +7566,6 @@ def test_version_tells_the_digest_of_the_source_where_there_is_some(name, tmp_pa
     assert output.splitlines() == [f"webapp {webapp.__version__}", f"SHA-256 {digest}"]
 
 
-def test_application_cannot_frame_its_answer_under_python_o_either(program, monkeypatch):
-    """wsgiref refuses such fields by an assert statement."""
-    write_program(
-        program.with_name("framing.py"),
-        "def app(environ, start_response):\n"
-        "    start_response('200 OK', [(environ['PATH_INFO'][1:], 'chunked')])\n    return [b'a']\n",
-    )
-    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
-    process = start("framing", "--port", "0", cwd=program.parent)
-    at = port_of(process)
-    codes = [ask(at, get(f"/{name}"))[0] for name in ("Transfer-Encoding", "connection", "X-Mine")]
-    tell(process, signal.SIGTERM)
-    process.communicate(timeout=30)
-    assert codes == [500, 500, 200]
-
-
 def test_routes_are_printed_and_escaped_where_the_console_has_no_characters_for_them(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
     (tmp_path / "table.py").write_text(
@@ -7917,9 +7600,9 @@ def test_ctrl_c_before_the_server_handles_it_is_no_traceback(tmp_path):
 # What stands between a program and whoever started it, as the python.exe of a virtual environment does on Windows.
 LAUNCHER = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, *sys.argv[1:]], close_fds=False))"
 LAUNCHED = f"""
-import sys, webapp
-direct = webapp._command_line
-webapp._command_line = lambda: [sys.executable, "-c", {LAUNCHER!r}, "-m", "webapp", *sys.argv[1:]]
+import subprocess, sys, webapp
+command, start = [sys.executable, "-c", {LAUNCHER!r}, "-m", "webapp", *sys.argv[1:]], subprocess.Popen
+subprocess.Popen = lambda _, **options: start(command, **options)
 sys.exit(webapp._main())
 """
 
@@ -8003,6 +7686,38 @@ def test_a_change_in_several_steps_is_one_change(monkeypatch):
     assert said == ["webapp: a.py has changed", states[-1]]
 
 
+def test_reload_of_a_program_that_fails_at_first_waits_for_a_change_of_its_files(tmp_path):
+    """What the parent imports meanwhile is no change."""
+    write_program(tmp_path / "site1.py", "1 / 0\n")
+    process = start("site1", "--port", "0", "--reload", cwd=tmp_path)
+    lines = messages(process)
+    assert "division by zero" in next(lines)
+    assert next(lines) == "webapp: waiting for a file to change\n"
+    time.sleep(1.2)  # it looks twice a second
+    write_program(tmp_path / "site1.py", PROGRAM)
+    assert next(lines) == "webapp: site1.py has changed\n"
+    assert "serving" in next(lines)
+
+
+@pytest.mark.parametrize(
+    "route, said",
+    [
+        ("", "webapp: the application has no routes: it answers 404 to everything\n"),
+        ("app.get('/a')\n", "the route GET /a has no handler ("),
+    ],
+)
+@pytest.mark.parametrize("run", [False, True])
+def test_an_application_that_can_answer_nothing_says_so_at_the_start(tmp_path, route, said, run):
+    end = "\nif __name__ == '__main__':\n    app.run(port=0)\n"
+    write_program(tmp_path / "bare.py", f"from webapp import WebApp\napp = WebApp()\n{route}{end}")
+    process = start(cwd=tmp_path, command=("bare.py",) if run else ("-m", "webapp", "bare", "--port", "0"))
+    assert said in process.stderr.readline()
+    if route:
+        assert process.wait(30) == 1
+    else:
+        port_of(process)
+
+
 CROWDED = """
 import os
 
@@ -8034,62 +7749,12 @@ def test_idle_connections_make_room_and_leave_descriptors_to_the_application(tmp
         assert closed > 50
 
 
-IMPORTING = """
-import contextlib, logging, sys
-with contextlib.ExitStack() as stack:
-    stack.enter_context(contextlib.nullcontext())
-before = set(sys.modules)  # logging imports inspect on Python 3.14, and ExitStack on 3.15
-import webapp
-app = webapp.WebApp()
-app.get("/")(lambda context: "x")
-with webapp.Server(app, quiet=True) if {serving} else contextlib.nullcontext():
-    print(sorted({unwanted} & (set(sys.modules) - before)))
-"""
-
-
-@pytest.mark.parametrize(
-    "serving, unwanted",
-    [
-        (False, "wsgiref http.server socketserver selectors socket ssl email argparse subprocess signal"),
-        (True, "inspect encodings.idna email"),  # which only a mistake needs
-    ],
-)
-def test_nothing_is_imported_before_it_is_needed(serving, unwanted):
-    program = IMPORTING.format(serving=serving, unwanted=set(unwanted.split()))
-    done = run_python(ROOT, "-S", "-W", "error", "-c", program)
-    assert done.stdout == "[]\n", done.stderr
-
-
-FIRST_ANSWER = """
-import socket, sys, time
-before = set(sys.modules)
-import webapp
-app = webapp.WebApp()
-app.get("/")(lambda context: "hello")
-with webapp.Server(app) as server:
-    with socket.create_connection((server.host, server.port)) as client:
-        client.sendall(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
-        assert client.recv(1000).endswith(b"hello")
-        print(sorted({"json", "logging", "string"} & (set(sys.modules) - before)))
-    while not {"json", "logging"} <= set(sys.modules):
-        time.sleep(0.01)
-"""
-
-
-def test_first_answer_waits_for_neither_json_nor_logging_and_the_server_has_them_soon():
-    """When no descriptor is left, an import could open no file, and nobody would hear of it."""
-    done = run_python(ROOT, "-S", "-c", FIRST_ANSWER)
-    assert done.stdout == "[]\n", done.stderr
-    assert done.stderr.count(" GET / 200 5 ") == 1
-
-
 NO_DESCRIPTOR_LEFT = """
-import os, resource, socket, sys, time
+import os, resource, socket
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 import webapp
 
 app = webapp.WebApp()
-app.get("/hello")(lambda context: "hello")
 app.get("/json")(lambda context: {})
 app.get("/fail")(lambda context: 1 / 0)
 app.post("/body")(lambda context: context.request.json)
@@ -8100,51 +7765,23 @@ def ask(client, method, path, body=""):
     return client.recv(1000).split()[1].decode()
 
 with webapp.Server(app) as server, socket.create_connection((server.host, server.port), timeout=10) as client:
-    answers = [ask(client, "GET", "/hello")]
+    answers = [ask(client, "GET", "/json")]
     while True:
         try:
             os.open(os.devnull, os.O_RDONLY)
         except OSError:
             break
-    first = sys.argv[1:]
-    if not first:
-        swept = server._swept
-        while server._swept == swept or not {"json", "logging"} <= set(sys.modules):
-            time.sleep(0.01)
-    for path in [*first, "/json", "/fail", "/hello", "/nowhere"]:
-        answers.append(ask(client, "GET", path))
+    answers += [ask(client, "GET", path) for path in ("/json", "/fail", "/nowhere")]
     answers.append(ask(client, "POST", "/body", "{,}"))
 print(*answers)
 """
 
 
 @pytest.mark.skipif(WINDOWS, reason="there is no such limit")
-@pytest.mark.parametrize("first", [[], ["/json"], ["/fail"], ["/nowhere"]])
-def test_a_server_without_a_descriptor_has_all_that_json_and_records_need(first):
-    done = run_python(ROOT, "-S", "-c", NO_DESCRIPTOR_LEFT, *first)
-    statuses = {"/json": "200", "/fail": "500", "/nowhere": "404"}
-    assert done.stdout.split() == ["200", *map(statuses.get, first), "200", "500", "200", "404", "400"], done.stderr
-    assert done.stderr.count("\nZeroDivisionError: ") == 1 + first.count("/fail")
-    assert done.stderr.count(" ms") == len(done.stdout.split())
-
-
-NO_MODULE_TO_BE_HAD = """
-import sys, webapp
-app = webapp.WebApp()
-app.get("/")(lambda context: {})
-sys.meta_path.clear()
-for path in ("/", "/nowhere"):
-    environ = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "HTTP_ACCEPT": "application/json"}
-    print(b"".join(app(environ, lambda status, headers: None)).decode())
-"""
-
-
-def test_where_json_cannot_be_imported_an_error_is_answered_nevertheless():
-    """As under another server that has no descriptor left."""
-    done = run_python(ROOT, "-S", "-c", NO_MODULE_TO_BE_HAD)
-    bodies = [json.loads(line)["error"] for line in done.stdout.splitlines()]
-    expected = [{"status": 500, "message": "Internal Server Error"}, {"status": 404, "message": "Not Found"}]
-    assert bodies == expected, done.stderr
+def test_a_server_without_a_descriptor_has_all_that_json_and_records_need():
+    done = run_python(ROOT, "-S", "-c", NO_DESCRIPTOR_LEFT)
+    assert done.stdout.split() == ["200", "200", "500", "404", "400"], done.stderr
+    assert done.stderr.count("\nZeroDivisionError: ") == 1 and done.stderr.count(" ms") == 5
 
 
 # ---- mistakes: what their author sees --------------------------------------------------------------------------------

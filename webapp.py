@@ -74,9 +74,11 @@ import io
 import itertools
 import json
 import logging
+import math
 import os
 import re
 import selectors
+import signal
 import socket
 import stat
 import string
@@ -90,8 +92,9 @@ from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
 from types import GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, Optional, TextIO, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast, overload
 from wsgiref.handlers import SimpleHandler
+from wsgiref.util import FileWrapper
 
 # Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
 if TYPE_CHECKING:
@@ -205,17 +208,18 @@ def _explain(error: Exception, what: str) -> None:
 #     _http_date(0)                                    "Thu, 01 Jan 1970 00:00:00 GMT"
 #
 # Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for a value that would
-# break the response apart. Nothing here knows of a request or a response. Read beside it: RFC 9110 sections 5.6, 12.5.1
-# and, for cookies, RFC 6265bis section 4.1. A first reading may skip the cookies.
+# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1, and RFC 6265bis section 4.1 for cookies,
+# which a first reading may skip.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
 # PEP 3333 admits latin-1 without controls, so no tab either.
 _NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
-_AUTHORITY = re.compile(
+# A Host field: the name or address of a host, and perhaps a port (RFC 3986 section 3.2).
+_is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
-)
+).fullmatch
 # Proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
 _ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
@@ -240,8 +244,7 @@ def _check_header(name: str, value: str) -> tuple[str, str]:
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
     name = _check_header_name(name)
-    # Nearly every value is plain ASCII, and str knows that without the expression.
-    if not (value.isascii() and value.isprintable()) and _NOT_IN_VALUE.search(value):
+    if _NOT_IN_VALUE.search(value):
         raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
     value = str.strip(value, " ")
     if name.lower() == "content-length" and not (value.isascii() and value.isdigit()):
@@ -249,22 +252,14 @@ def _check_header(name: str, value: str) -> tuple[str, str]:
     return name, value
 
 
-def _check_content_type(value: str) -> str:
-    return _check_header("Content-Type", value)[1]
-
-
 def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if name.lower() not in names]
-
-
-def _is_authority(text: str) -> bool:
-    """Tell whether a Host field may be so: the name or address of a host, and perhaps a port (RFC 3986 section 3.2)."""
-    return _AUTHORITY.fullmatch(text) is not None
 
 
 # The inside of a quoted string (RFC 9110 section 5.6.4). A string that is never closed reaches to the end of the text.
 # No two branches of these expressions begin alike, so a search is linear.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
+_ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
 # A piece of a list between commas.
 _ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)
 # A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string.
@@ -279,14 +274,12 @@ def _parameters(value: str, *, strict: bool = True) -> list[tuple[str, str, bool
     A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
     because browsers do not escape the backslashes of a path (`C:\dir\file`).
     """
-    escape = ("\\", "") if strict else ('\\"', '"')
-    found = []
-    for name, quoted, plain in _PARAMETER.findall(value):
-        if name:
-            if "\\" in quoted:  # between pairs of backslashes no backslash is escaped itself
-                quoted = "\\".join(piece.replace(*escape) for piece in quoted.split("\\\\"))
-            found.append((name.lower(), quoted or plain.strip(), not plain))
-    return found
+    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
+    return [
+        (name.lower(), "".join(escape.split(quoted)) or plain.strip(), not plain)
+        for name, quoted, plain in _PARAMETER.findall(value)
+        if name
+    ]
 
 
 def _media_type(value: str) -> str:
@@ -295,12 +288,8 @@ def _media_type(value: str) -> str:
 
 
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
-    """Split a header value into its main part and its parameters, as `_media_type` and `_parameters` read them.
-
-    The first of two parameters of one name wins; a part that cannot be understood is skipped.
-    """
-    parameters = _parameters(value, strict=strict) if ";" in value else []
-    return _media_type(value), {name: text for name, text, _ in reversed(parameters)}
+    """Split a header value into its main part and its parameters; the first of two parameters of one name wins."""
+    return _media_type(value), {name: text for name, text, _ in reversed(_parameters(value, strict=strict))}
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -335,22 +324,20 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
     return best[2]
 
 
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # An IMF-fixdate has a year of four digits, so it can tell these times.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
 
 
+@functools.lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
     """Write a time stamp as an IMF-fixdate, the one form that RFC 9110 section 5.6.7 lets us send.
 
     A time before the year 1 or after 9999 becomes the nearest second within them.
     """
-    # Not with strftime's names, which follow the locale, nor with time.gmtime, which ends in 2038 on some systems.
     whole = int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1)
-    then = datetime(1970, 1, 1) + timedelta(seconds=whole)
-    day = f"{_DAYS[then.weekday()]}, {then.day:02} {_MONTHS[then.month - 1]} {then.year:04}"
-    return f"{day} {then.hour:02}:{then.minute:02}:{then.second:02} GMT"
+    then = datetime(1970, 1, 1) + timedelta(seconds=whole)  # time.gmtime ends in 2038 on some systems
+    weekday, month, day, clock, year = then.ctime().split()  # English in every locale, unlike strftime's names
+    return f"{weekday}, {day:0>2} {month} {year} {clock} GMT"
 
 
 def _parse_http_date(value: str) -> float | None:
@@ -364,19 +351,17 @@ def _parse_http_date(value: str) -> float | None:
         return None
 
 
-# Browsers would cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7) without a word, so they
-# are refused.
+# Browsers silently cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7), so they are refused.
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
 _LONGEST_COOKIE = 4096  # bytes of name and value
 _LONGEST_ATTRIBUTE = 1024
+_SECURE_NAMES = ("__secure-", "__host-", "__http-")  # a cookie with such a name is kept only if it is Secure
 _DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
-_YEAR_2000 = 946_684_800  # a time stamp
 
 
 def _write_cookie(
     name: str,
     value: str,
-    *,
     secure: bool,
     max_age: int | None = None,
     expires: float | datetime | None = None,
@@ -387,7 +372,9 @@ def _write_cookie(
     partitioned: bool = False,
 ) -> str:
     """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
-    if samesite is not None and samesite not in ("Strict", "Lax", "None"):
+    if not _TOKEN.fullmatch(name):
+        raise ValueError(f"a cookie's name is a token, not {name!r}")
+    if samesite not in (None, "Strict", "Lax", "None"):
         raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
     if not secure and (samesite == "None" or partitioned):
         raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
@@ -397,9 +384,18 @@ def _write_cookie(
         raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
     if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
         raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    try:
+        max_age = None if max_age is None else int(max_age)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
+    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
+        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
+    pair = f"{name}={_cookie_text(value)}"
+    if len(pair) > _LONGEST_COOKIE + 1:
+        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
     attributes = (
-        _cookie_pair(name, value),
-        max_age is not None and f"Max-Age={_seconds(max_age)}",
+        pair,
+        max_age is not None and f"Max-Age={max_age}",
         expires is not None and f"Expires={_http_date(_time_stamp(expires))}",
         domain and f"Domain={domain}",
         path and f"Path={path}",
@@ -418,26 +414,11 @@ def _cookie_text(text: str) -> str:
     return text.encode().decode("latin-1")
 
 
-def _cookie_pair(name: str, value: str) -> str:
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"a cookie's name is a token, not {name!r}")
-    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
-    pair = f"{name}={_cookie_text(value)}"
-    if len(pair) > _LONGEST_COOKIE + 1:
-        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
-    return pair
-
-
-def _needs_secure(name: str) -> bool:
-    return name.lower().startswith(("__secure-", "__host-", "__http-"))
-
-
 def _check_prefix(
     name: str, *, secure: bool, httponly: bool = True, path: str = "/", domain: str | None = None
 ) -> None:
     """Raise ValueError for a cookie that does not keep the promise of its name (RFC 6265bis section 4.1.3)."""
-    if not secure and _needs_secure(name):
+    if not secure and name.lower().startswith(_SECURE_NAMES):
         raise ValueError(
             f"cookie {name!r}: its name needs secure=True, or https; "
             "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
@@ -448,20 +429,13 @@ def _check_prefix(
         raise ValueError(f"cookie {name!r}: its name needs httponly=True")
 
 
-def _seconds(max_age: Any) -> int:
-    try:
-        return int(max_age)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
-
-
 def _time_stamp(moment: float | datetime) -> float:
     """Return the time stamp of `expires`; a datetime that names no zone is local time.
 
     ValueError for a number of seconds from now: browsers would delete the cookie, because they read 1970.
     """
     if isinstance(moment, (int, float)):
-        if 0 < moment < _YEAR_2000:
+        if 0 < moment < 946_684_800:  # the year 2000
             raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
         return moment
     if not hasattr(moment, "timestamp"):
@@ -486,31 +460,22 @@ def _cookie_key(name: str, domain: str | None, path: str) -> str:
 #     HttpException(499).phrase                        "Client Error"
 #
 # Phrases are those of RFC 9110 (section 15), or of IANA's registry for the codes of other documents. http.HTTPStatus
-# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning.
+# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning. A code
+# that nobody registered has the name of its class.
 
-_PHRASES = {int(status): status.phrase for status in HTTPStatus if status != 418}
-_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
-_PHRASES.update({422: "Unprocessable Content"})
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
-
-
-def _reason(status: int) -> str:
-    """Return the reason phrase of `status`; for a code that nobody registered, the name of its class."""
-    return _PHRASES.get(status) or _CLASSES[status // 100]
-
-
+_PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
+_PHRASES.update((int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418)
+_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
+_PHRASES[422] = "Unprocessable Content"
 # Also the body of the default error response in its text form.
-_STATUS_LINES = {status: f"{status} {_reason(status)}" for status in range(200, 600)}
+_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
 
 
 def _check_status(status: object) -> int:
     """Return `status` as a plain int if a response may have it, else raise ValueError."""
-    if type(status) is int and 200 <= status <= 599:
-        return status
-    if isinstance(status, int) and not isinstance(status, bool):
-        number = int.__add__(status, 0)  # of an HTTPStatus, a plain int
-        if 200 <= number <= 599:
-            return number
+    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
+        return int(status)  # of an HTTPStatus
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
 
@@ -543,16 +508,10 @@ class HttpException(Exception):
 
         For a status that nobody registered, it is the name of its class, as in the default answer.
         """
-        return _reason(self.status_code)
+        return _PHRASES[self.status_code]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.status_code}, {self.message!r})"
-
-
-def _untraced(error: HttpException) -> HttpException:
-    """Let go of the frames that an exception has come from, so that what one of them holds can keep it; return it."""
-    error.__traceback__ = error.__context__ = error.__cause__ = None
-    return error
 
 
 class NotFoundException(HttpException):
@@ -603,7 +562,7 @@ class CodeException(Exception):
 # `Fields` also serves headers and cookies: a missing value is a 400. Nothing here knows of WSGI: the parsers take text
 # or a function that reads. For any input they raise nothing but HttpException with a 4xx (503 if the disk is full),
 # and they need linear time. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first
-# reading may skip the charsets and `_Spool`.
+# reading may skip the charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -650,9 +609,9 @@ class Fields(Mapping[str, _T]):
 
     def __getitem__(self, name: str) -> _T:
         values = self._find(name)
-        if values:
-            return values[0]
-        raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
+        if not values:
+            raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
+        return values[0]
 
     @overload
     def get(self, name: str) -> _T | None: ...
@@ -709,9 +668,6 @@ class Fields(Mapping[str, _T]):
                 words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
             raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and bool(self._find(name))
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
@@ -729,23 +685,20 @@ class Fields(Mapping[str, _T]):
 class _Headers(Fields[str]):
     """The header fields of a response, by name in any case. A missing one is an ordinary KeyError."""
 
-    __slots__ = ("_names",)  # in small letters, to the first spelling of each
+    __slots__ = ("_spelling",)  # the first one of each name, by the name in small letters
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        pairs = list(pairs)
-        super().__init__(((name.lower(), value) for name, value in pairs), noun="header")
-        self._names = {name.lower(): name for name, _ in reversed(pairs)}
+        self._spelling: dict[str, str] = {}
+        super().__init__((self._spelling.setdefault(name.lower(), name), value) for name, value in pairs)
+        self._noun = "header"
 
     def _find(self, name: str) -> Sequence[str]:
-        return self._values.get(name.lower(), ())
+        return self._values.get(self._spelling.get(name.lower(), ""), ())
 
     def __getitem__(self, name: str) -> str:
-        if name in self:
-            return self._find(name)[0]
+        if values := self._find(name):
+            return values[0]
         raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (self._names[key] for key in self._values)
 
 
 class _Given(dict[str, Any]):
@@ -776,18 +729,12 @@ _CHARACTERS = {digits: chr(int(digits, 16)) for digits in map("".join, itertools
 
 def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
+    if "%" not in text:
+        return text
     # Not urllib.parse.unquote_to_bytes, which takes too much memory and time for a form of nothing but percent signs.
     pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
     pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
     return "".join(pieces)
-
-
-def _unquote_field(text: str) -> str:
-    """Decode percent escapes and then UTF-8 in text of one byte per character; HttpException 400 if it is no UTF-8."""
-    try:
-        return _wsgi_text(_unescape_percent(text) if "%" in text else text)
-    except UnicodeError:
-        raise HttpException(400, "Text in the request is not UTF-8") from None
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
@@ -800,11 +747,14 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     if len(pieces) > max_fields:
         raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
     fields: Fields[str] = Fields()
-    for piece in pieces:
-        name, _, value = piece.partition("=")
-        if "%" in piece or not piece.isascii():
-            name, value = _unquote_field(name), _unquote_field(value)
-        fields._values.setdefault(name, []).append(value)
+    try:
+        for piece in pieces:
+            name, _, value = piece.partition("=")
+            if "%" in piece or not piece.isascii():
+                name, value = _wsgi_text(_unescape_percent(name)), _wsgi_text(_unescape_percent(value))
+            fields._values.setdefault(name, []).append(value)
+    except UnicodeError:
+        raise HttpException(400, "Text in the request is not UTF-8") from None
     return fields
 
 
@@ -861,85 +811,47 @@ class UploadedFile:
                 self.file.seek(position)
 
 
-class _Spool:
-    """Bytes in the order in which they came: in memory up to `limit`, then all of them in a temporary file.
-
-        add(data)    append bytes
-        size         the number of bytes so far
-        in_memory    the same while they are in memory, else 0
-        file()       a binary file of all bytes, at its start; nothing is added then
-        close()      let go of the bytes, and delete the temporary file
-
-    add() and file() raise HttpException 503 if the disk is full. Not a tempfile.SpooledTemporaryFile: before Python
-    3.11 neither zipfile nor io can read one.
-    """
-
-    __slots__ = ("_file", "in_memory", "limit", "size")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.size = self.in_memory = 0
-        self._file: BinaryIO = io.BytesIO()
-
-    def add(self, data: bytes) -> None:
-        """Append bytes."""
-        self.size += len(data)
-        with _needing_disk():
-            if self.size > self.limit and isinstance(self._file, io.BytesIO):
-                import tempfile
-
-                so_far, self._file = self._file, cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-                self._file.write(so_far.getbuffer())
-            self._file.write(data)
-        self.in_memory = self.size if isinstance(self._file, io.BytesIO) else 0
-
-    def file(self) -> BinaryIO:
-        """Return a binary file of all bytes, at its start."""
-        with _needing_disk():
-            self._file.seek(0)  # writes the rest of its buffer
-        return self._file
-
-    def close(self) -> None:
-        """Let go of the bytes, and delete the temporary file if there is one."""
-        with contextlib.suppress(OSError):  # of bytes for which the disk has no room
-            self._file.close()
-
-
-@contextlib.contextmanager
-def _needing_disk() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise HttpException(503, f"an upload cannot be kept: {error}") from error
-
-
-# A larger file goes to disk.
-_SPOOL_SIZE = 256 * 2**10
-# As much as servers grant a single header field; real headers of parts take 200 bytes.
-_MAX_PART_HEADER = 8 * 2**10
-# For each part that may come: a thousand headers of 8 KiB would take seconds.
-_MEAN_PART_HEADER = 2**10
-# Nobody chooses a boundary that a file repeats so often, and each occurrence costs time.
-_MAX_LOOKALIKES = 2**12
+_SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
+_MAX_PART_HEADER = 8 * 2**10  # as much as servers grant a single header field; real headers of parts take 200 bytes
+_MEAN_PART_HEADER = 2**10  # for each part that may come, because a thousand headers of 8 KiB would take seconds
+_MAX_LOOKALIKES = 2**16  # each one costs time, and nobody chooses a boundary that a file repeats so often
 _READ_SIZE = 512 * 2**10
 
 
-def _join(pieces: Iterable[bytes], limit: int) -> bytes | None:
-    """Return all pieces as one, None if they have more than `limit` bytes."""
+def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
+    """Return a file of all pieces, at its start, and its size; raise OSError if the disk is full."""
+    # Not a tempfile.SpooledTemporaryFile: before Python 3.11 neither zipfile nor io can read one.
+    file: BinaryIO = io.BytesIO()
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > _SPOOL_SIZE and isinstance(file, io.BytesIO):
+            import tempfile
+
+            disk = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
+            so_far, file = file, temporary_files.enter_context(disk)
+            file.write(so_far.getbuffer())
+        file.write(piece)
+    file.seek(0)  # writes the rest of its buffer
+    return file, size
+
+
+def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
+    """Return all pieces as one; HttpException 413 if they have more than `limit` bytes."""
     joined = []
     for piece in pieces:
         limit -= len(piece)
         if limit < 0:
-            return None
+            raise HttpException(413, too_long)
         joined.append(piece)
     return b"".join(joined)
 
 
-# RFC 2046, 5.1.1 allows fewer characters, but not all clients care.
-_BOUNDARY = re.compile(rb"[ -~]{1,70}")
-# A boundary is followed by two hyphens in the last delimiter, else by the end of the line after some padding.
+_BOUNDARY = re.compile(rb"[ -~]{1,70}")  # RFC 2046, 5.1.1 allows fewer characters, but not all clients care
+_Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it goes on
+_BLANK_LINE = b"\r\n\r\n", re.compile(b"")
+# Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
-_LONGEST_DELIMITER_END = 72
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
 # A NUL may stand in a file name only, where it is removed.
 _PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
@@ -953,7 +865,7 @@ class _PartReader:
     __slots__ = (
         "at_end",  # whether the last delimiter was passed
         "buffer",  # bytes that were read last
-        "delimiter",  # CR LF, two hyphens and the boundary: the mark at which a content ends
+        "delimiter",  # the mark at which the preamble and each content end
         "lookalikes",  # the number of further delimiters that may turn out to be part of a content
         "position",  # where in the buffer the next header or content begins
         "read",  # gives the next bytes of the body
@@ -963,77 +875,40 @@ class _PartReader:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
-        self.delimiter = b"\r\n--" + boundary
+        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
+        self.lookalikes = _MAX_LOOKALIKES
         self.buffer = b"\r\n"  # the first delimiter may lack its own
         self.position = 0
         self.at_end = False
-        self.lookalikes = _MAX_LOOKALIKES
 
-    def skip_preamble(self) -> None:
-        """Step over the first delimiter; HttpException 400 if there is text but no delimiter except the last one."""
-        blank = True
-        for piece in self.content():  # to its end
-            blank = blank and not piece.strip()
-        if self.at_end and not blank:
-            # Not an empty form: a first delimiter was mistyped, and a part would be lost.
-            raise HttpException(400, "multipart/form-data without a first delimiter")
+    def before(self, mark: _Mark) -> Iterator[bytes]:
+        """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
+        longest = len(mark[0]) + 72
+        while not (found := self.find(*mark)):
+            # The end of the buffer may be the beginning of a mark.
+            start, end = self.position, max(self.position, len(self.buffer) - longest)
+            yield self.buffer[start:end]
+            more = self.read(_READ_SIZE)
+            if not more:
+                raise HttpException(400, "multipart/form-data without its last delimiter")
+            kept = max(end - 2, 0)
+            self.buffer, self.position = self.buffer[kept:] + more, end - kept
+        yield self.buffer[self.position : found.start() - len(mark[0])]
+        self.position = found.end()
+        self.at_end = found[0] == b"--"
 
-    def header(self) -> bytes:
-        """Return the lines of a part's header."""
-        lines = _join(self.before(b"\r\n\r\n"), _MAX_PART_HEADER)
-        if lines is None:
-            raise HttpException(413, f"The header of a part has more than {_MAX_PART_HEADER:,} bytes")
-        # If the content is missing, the second CR LF is that of a delimiter.
-        self.position -= 2
-        if not self.delimiter_end():
-            self.position += 2
-        return lines
-
-    def content(self) -> Iterator[bytes]:
-        """Yield the content of a part in pieces, and step over the delimiter."""
-        while True:
-            yield from self.before(self.delimiter)
-            self.position -= len(self.delimiter)
-            end = self.delimiter_end()
-            if end:
-                self.position = end.end()
-                self.at_end = end[0] == b"--"
-                return
+    def find(self, begin: bytes, rest: re.Pattern[bytes]) -> re.Match[bytes] | None:
+        """Return the rest of the next mark in the buffer, None if there is none."""
+        # If a header has no content behind it, the second CR LF of its end is that of the delimiter.
+        end = max(self.position - 2, 0)
+        while (start := self.buffer.find(begin, end)) >= 0:
+            end = start + len(begin)
+            if found := rest.match(self.buffer, end):
+                return found
             self.lookalikes -= 1
             if self.lookalikes < 0:
                 raise HttpException(400, "The boundary of the form occurs too often in its parts")
-            self.position += len(self.delimiter)
-            yield self.delimiter
-
-    def before(self, mark: bytes) -> Iterator[bytes]:
-        """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
-        while (end := self.buffer.find(mark, self.position)) < 0:
-            # The end of the buffer may be the beginning of a mark.
-            start, self.position = self.position, max(self.position, len(self.buffer) - len(mark) + 1)
-            yield self.buffer[start : self.position]
-            if not self.read_more():
-                raise HttpException(400, "multipart/form-data without its last delimiter")
-        yield self.buffer[self.position : end]
-        self.position = end + len(mark)
-
-    def delimiter_end(self) -> re.Match[bytes] | None:
-        """Return the end of the delimiter at the position, None if no delimiter stands there."""
-        after = self.position + len(self.delimiter)
-        if len(self.buffer) < after + _LONGEST_DELIMITER_END:
-            self.read_more()
-            after = self.position + len(self.delimiter)
-        if self.buffer.startswith(self.delimiter, self.position):
-            return _DELIMITER_END.match(self.buffer, after)
         return None
-
-    def read_more(self) -> bool:
-        """Add one large piece to the rest of the buffer, however small the pieces are that come in."""
-        pieces, missing = [self.buffer[self.position :]], _READ_SIZE
-        while missing > 0 and (piece := self.read(missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-        self.buffer, self.position = b"".join(pieces), 0
-        return len(pieces) > 1
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
@@ -1053,8 +928,7 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
     name, filename = _form_text(disposition, "name"), _form_text(disposition, "filename")
     if name is None:
         raise HttpException(400, "A part of the form has no name")
-    if filename is not None:
-        # Old browsers send the whole path.
+    if filename is not None:  # old browsers send the whole path
         filename = _CONTROLS.sub("", filename).replace("\\", "/").rpartition("/")[2]
     return name, filename, content_type, parameters.get("charset", "")
 
@@ -1086,35 +960,35 @@ def _parse_multipart(
     fields: list[tuple[str, str]] = []
     files: list[tuple[str, UploadedFile]] = []
     form_charset = "utf-8"
+    too_long = f"is too long for the {max_form_memory:,} bytes of all fields (max_form_memory)"
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
-    with contextlib.ExitStack() as temporary_files:
-        parts.skip_preamble()
-        while not parts.at_end:
-            if len(fields) + len(files) == max_fields:
-                raise HttpException(413, f"More than {max_fields:,} parts in the form (max_fields)")
-            header = parts.header()
-            header_bytes -= len(header)
-            if header_bytes < 0:
-                raise HttpException(413, "The headers of all parts together are too long")
-            name, filename, content_type, charset = _describe_part(header)
-            if filename is None:
-                data = _join(parts.content(), form_memory - len(name))
-                if data is None:
-                    limit = f"the {max_form_memory:,} bytes of all fields (max_form_memory)"
-                    raise HttpException(413, f"Field {name!r:.80} is too long for {limit}")
+    try:
+        with contextlib.ExitStack() as temporary_files:
+            preamble = [bool(piece.strip()) for piece in parts.before(parts.delimiter)]
+            if parts.at_end and any(preamble):
+                # Not an empty form: a first delimiter was mistyped, and a part would be lost.
+                raise HttpException(400, "multipart/form-data without a first delimiter")
+            while not parts.at_end:
+                if len(fields) + len(files) == max_fields:
+                    raise HttpException(413, f"More than {max_fields:,} parts in the form (max_fields)")
+                limit = min(_MAX_PART_HEADER, header_bytes)
+                header = _join(parts.before(_BLANK_LINE), limit, "The headers of one part or all parts are too long")
+                header_bytes -= len(header)
+                name, filename, content_type, charset = _describe_part(header)
+                content = parts.before(parts.delimiter)
+                if filename is not None:
+                    files.append((name, UploadedFile(filename, content_type, *_spool(content, temporary_files))))
+                    continue
+                data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
                 form_memory -= len(name) + len(data)
                 fields.append((name, _decode(data, charset or form_charset)))
                 if name == "_charset_":  # RFC 7578, 4.6
                     form_charset = fields[-1][1]
-            else:
-                spool = _Spool(_SPOOL_SIZE)
-                temporary_files.callback(spool.close)
-                for piece in parts.content():
-                    spool.add(piece)
-                files.append((name, UploadedFile(filename, content_type, spool.file(), spool.size)))
-        while read(_READ_SIZE):
-            pass  # the epilogue means nothing, but it counts for the limits that `read` watches
-        temporary_files.pop_all()  # closed only if the body turned out to be broken
+            while read(_READ_SIZE):
+                pass  # the epilogue means nothing, but it counts for the limits that `read` watches
+            temporary_files.pop_all()  # closed only if the body turned out to be broken
+    except OSError as error:
+        raise HttpException(503, f"an upload cannot be kept: {error}") from error
     return fields, files
 
 
@@ -1127,8 +1001,7 @@ def _parse_multipart(
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
 # Limits of our own keep a body from costing much: a document that fits them can always be encoded again. A failure to
-# write names the member: document["user"]["joined"]. Content types are not looked at here. A first reading may skip how
-# values are counted.
+# write names the member: document["user"]["joined"]. A first reading may skip how values are counted.
 
 # Each number, string, array... of a document takes up to 230 bytes of memory, and the collector looks at it more than
 # once. A program that takes larger bodies than usual (max_form_memory) takes more values too.
@@ -1138,41 +1011,26 @@ _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends 
 _MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
 
 
-_INFINITY = float("inf")
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _parse_int(digits: str) -> int:
     if len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
         raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
     return int(digits)
 
 
-def _parse_float(digits: str) -> float:
-    value = float(digits)
-    if not -_INFINITY < value < _INFINITY:
-        raise ValueError("a number too large for a float")
+def _parse_float(text: str) -> float:
+    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and what a float cannot hold."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:40]} is not a finite number")
     return value
 
 
 # A short document cannot hold a long integer, so nothing is called for each integer in it.
 _DECODER, _LONG_DECODER = (
-    json.JSONDecoder(parse_constant=_refuse_constant, parse_int=convert, parse_float=_parse_float)
+    json.JSONDecoder(parse_constant=_parse_float, parse_int=convert, parse_float=_parse_float)
     for convert in (int, _parse_int)
 )
-_JSON_TEXT = re.compile(rf'"{_QUOTED}"?', re.DOTALL)
-
-
-def _count_values(text: str) -> int:
-    """Return the number of values in a JSON document (names of members are none), without making any of them."""
-    plain = _JSON_TEXT.sub('"', text)  # because a text may hold commas and brackets
-    for space in " \t\r\n":
-        plain = plain.replace(space, "")
-    empty = plain.count("[]") + plain.count("{}")
-    return 1 + sum(map(plain.count, ",[{")) - empty  # each value but the first follows one of these
+# A text, which may hold commas and brackets, or an array or object without members.
+_JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
 def _deeper_than(document: object, limit: int) -> bool:
@@ -1193,9 +1051,10 @@ def _parse_json(body: bytes, max_values: int) -> Any:
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
-        many = len(text) > max_values and brackets + text.count(",") >= max_values  # commas within texts too
-        if many and _count_values(text) > max_values:
-            raise HttpException(413, f"a JSON document of more than {max_values:,} values")
+        if brackets + text.count(",") >= max_values:  # perhaps they stand within texts
+            plain = _JSON_LEAF.sub("0", text)
+            if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
+                raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
@@ -1251,17 +1110,16 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    outer: list[object] = []  # a document may hold itself
+    outer: list[object] = []
+    # A document may hold itself.
     while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
         outer.append(document)
-        if not isinstance(document, (dict, list, tuple)):
-            try:
-                document = _as_json_value(document)
-            except Exception:
-                break
-        if isinstance(document, (list, tuple)):
-            document = dict(enumerate(document))
-        for key, member in document.items() if isinstance(document, dict) else ():
+        try:
+            plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
+            members = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
+        except Exception:
+            break
+        for key, member in members:
             try:
                 write(member)
             except Exception:
@@ -1318,31 +1176,26 @@ class Markup(str):
         return f"{type(self).__name__}({super().__repr__()})"
 
     def __add__(self, other: Any) -> Markup:
-        if not (isinstance(other, str) or _is_html(other)):
-            return NotImplemented
-        return type(self)(super().__add__(self.escape(other)))
+        joins = isinstance(other, str) or _is_html(other)
+        return type(self)(super().__add__(self.escape(other))) if joins else NotImplemented
 
     def __radd__(self, other: Any) -> Markup:
-        if not (isinstance(other, str) or _is_html(other)):
-            return NotImplemented
-        return self.escape(other) + self
+        return self.escape(other) + self if isinstance(other, str) or _is_html(other) else NotImplemented
 
     def __mod__(self, values: Any) -> Markup:
-        if isinstance(values, tuple):
-            values = tuple(map(_PercentValue, values))
-        elif hasattr(type(values), "__getitem__") and not isinstance(values, str):
-            values = _PercentValue(values)  # a mapping
+        if hasattr(values, "keys"):
+            values = _PercentValue(values)
         else:
-            values = (_PercentValue(values),)
+            values = tuple(map(_PercentValue, values if isinstance(values, tuple) else (values,)))
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
         """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
-        return type(self)(_format_html(self, args, kwargs))
+        return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
         """Format as `format(**mapping)` does, without a copy of the mapping."""
-        return type(self)(_format_html(self, (), mapping))
+        return type(self)(_HtmlFormatter().vformat(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
@@ -1359,27 +1212,20 @@ class Markup(str):
 
 _TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
 
-# The methods of str whose result is made of the text itself; some put an argument into it, the one at that position.
-_ESCAPED_ARGUMENT = dict.fromkeys(
-    "__getitem__ __mul__ __rmul__ capitalize casefold expandtabs lower lstrip partition removeprefix removesuffix "
-    "rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill".split()
-)
-_ESCAPED_ARGUMENT.update(center=1, ljust=1, replace=1, rjust=1)
+
+def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a method of str whose result is made of the text: the text that it puts in is escaped, its result Markup."""
+    if method.__name__ in ("center", "ljust", "replace", "rjust") and len(args) > 1:
+        args = (args[0], self.escape(args[1]), *args[2:])
+    made = method(self, *args, **kwargs)
+    return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
 
 
-def _keeping_markup(name: str, escaped: int | None) -> Callable[..., Any]:
-    method = getattr(str, name)
-
-    @functools.wraps(method)
-    def keeping(self: Markup, *args: Any, **kwargs: Any) -> Any:
-        made = method(self, *(self.escape(a) if i == escaped else a for i, a in enumerate(args)), **kwargs)
-        return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
-
-    return keeping
-
-
-for _method, _escaped in _ESCAPED_ARGUMENT.items():
-    setattr(Markup, _method, _keeping_markup(_method, _escaped))
+for _method in (
+    "__getitem__ __mul__ __rmul__ capitalize casefold center expandtabs ljust lower lstrip partition removeprefix "
+    "removesuffix replace rjust rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill"
+).split():
+    setattr(Markup, _method, partialmethod(_keep, getattr(str, _method)))
 
 
 class _PercentValue:
@@ -1406,60 +1252,23 @@ class _PercentValue:
         return float(self._value)
 
 
-def _escape(text: str) -> str:
-    """Return plain text as HTML, with the character references that markupsafe writes."""
-    text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace('"', "&#34;").replace("'", "&#39;")
-
-
-def _is_template_string(value: object) -> bool:
-    # By name, as nothing but Python 3.14 (PEP 750) has the module, and only a program that uses it imports it.
-    return type(value).__module__ == "string.templatelib" and type(value).__name__ == "Template"
-
-
 def _is_html(value: object) -> bool:
-    return hasattr(value, "__html__") or _is_template_string(value)
+    # A template string (PEP 750) is known by name, because Python has the module since 3.14.
+    kind = type(value)
+    return hasattr(value, "__html__") or (kind.__module__, kind.__name__) == ("string.templatelib", "Template")
 
 
 def _as_html(value: Any) -> str:
     """Return a value as HTML: HTML as it is, the text of anything else escaped."""
     if hasattr(value, "__html__"):
         return cast(str, value.__html__())
-    if _is_template_string(value):
+    if _is_html(value):
         return "".join(part if isinstance(part, str) else _interpolated(part) for part in value)
-    return _escape(str(value))
+    text = str.replace(str(value), "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&#34;").replace("'", "&#39;")  # the references that markupsafe writes
 
 
-def _formatted(value: Any, format_spec: str) -> str:
-    """Return `format(value, format_spec)` as HTML."""
-    if hasattr(value, "__html_format__"):
-        value = value.__html_format__(format_spec)
-    elif not _is_html(value):
-        value = format(value, format_spec)
-    elif format_spec:
-        raise ValueError(f"{type(value).__name__} takes no format {format_spec!r}, because it has no __html_format__")
-    return _as_html(value)
-
-
-_CONVERSIONS: dict[str, Callable[[object], str]] = {"a": ascii, "r": repr, "s": str}
-
-
-def _interpolated(part: Any) -> str:
-    """Return an interpolation of a template string as HTML."""
-    value = _CONVERSIONS[part.conversion](part.value) if part.conversion else part.value
-    try:
-        return _formatted(value, part.format_spec) if part.format_spec else _joined(value)
-    except Exception as error:
-        _explain(error, f"the value for {{{part.expression}}}")
-        raise
-
-
-def _joined(value: Any) -> str:
-    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
-    listed = isinstance(value, Iterable) and getattr(type(value), "__str__", None) is object.__str__
-    if not listed or isinstance(value, Mapping) or _is_html(value):
-        return _formatted(value, "")
-    return "".join(map(_joined, value))
+_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
 class _MissingValue(KeyError, IndexError):
@@ -1469,52 +1278,60 @@ class _MissingValue(KeyError, IndexError):
 
 
 class _HtmlFormatter(string.Formatter):
-    """Formats one template as str.format does, and makes HTML of each field."""
+    """Formats one template as str.format does, and makes HTML of each field. A failure says which field it was."""
 
     field = ""  # that was looked up last; "" before the first one
+
+    def vformat(self, format_string: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        try:
+            return super().vformat(format_string, args, kwargs)
+        except Exception as error:
+            name = re.split(r"[.[]", self.field)[0]
+            given = [*map(str, range(len(args))), *kwargs]
+            if type(error) in (IndexError, KeyError) and name not in given:
+                known = ", ".join(given) or "nothing"
+                raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+            _explain(error, f"the value for {{{self.field}}}" if self.field else _BRACES)
+            raise
+
+    def parse(self, format_string: str) -> Iterable[Any]:
+        return list(super().parse(format_string))  # a broken template fails here, before its first field
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.field = field_name
         return super().get_field(field_name, args, kwargs)
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if "&" in format_spec:  # a field within it, as in {price:{width}}, was escaped on its way here
-            format_spec = html.unescape(format_spec)
-        return _formatted(value, format_spec)
+        if hasattr(value, "__html_format__"):
+            # A field within the format, as in {price:{width}}, was escaped on its way here.
+            value = value.__html_format__(html.unescape(format_spec))
+        elif not _is_html(value):
+            value = format(value, html.unescape(format_spec))
+        elif format_spec:
+            raise ValueError(f"{_name(type(value))} takes no format {format_spec!r}, because it has no __html_format__")
+        return _as_html(value)
 
 
-_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
-
-
-def _format_html(template: str, args: Sequence[Any], values: Mapping[str, Any], *, all_ignored: str = "") -> str:
-    """Return a template with its fields filled in as HTML; a failure says which field it was.
-
-    ValueError with the text `all_ignored`, if it is given, for a template without any field.
-    """
+def _interpolated(part: Any) -> str:
+    """Return an interpolation of a template string as HTML."""
     formatter = _HtmlFormatter()
+    value = formatter.convert_field(part.value, part.conversion)
     try:
-        text = formatter.vformat(template, args, values)
+        return formatter.format_field(value, part.format_spec) if part.format_spec else _joined(value)
     except Exception as error:
-        field = formatter.field
-        given = [str(name) for name in (*range(len(args)), *(values if isinstance(values, Mapping) else ()))]
-        name = re.split(r"[.[]", field)[0]
-        if type(error) in (IndexError, KeyError) and name not in given:
-            known = ", ".join(given) or "nothing"
-            raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
-        try:
-            list(formatter.parse(template))
-        except ValueError:
-            _explain(error, _BRACES)
-        else:
-            _explain(error, f"the value for {{{field}}}")
+        _explain(error, f"the value for {{{part.expression}}}")
         raise
-    if all_ignored and not formatter.field:
-        raise ValueError(all_ignored)
-    return text
 
 
-# A page consists of more than this.
-_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
+def _joined(value: Any) -> str:
+    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
+    listed = isinstance(value, Iterable) and type(value).__str__ is object.__str__
+    if not listed or isinstance(value, Mapping) or _is_html(value):
+        return _HtmlFormatter().format_field(value, "")
+    return "".join(map(_joined, value))
+
+
+_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")  # a page is more than this
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
@@ -1528,10 +1345,14 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
         )
     if not values:
         return template
-    names = ", ".join(values)
-    example = f"{{{next(iter(values))}}}"
-    told = f"html() would ignore its values ({names}): the template has no field such as {example}"
-    return _format_html(template, (), values, all_ignored=f"{told}, and {{{{ stands for a single brace")
+    formatter = _HtmlFormatter()
+    page = formatter.vformat(template, (), values)
+    if not formatter.field:
+        raise ValueError(
+            f"html() would ignore its values ({', '.join(values)}): the template has no field such as "
+            f"{{{next(iter(values))}}}, and {{{{ stands for a single brace"
+        )
+    return page
 
 
 # ---- the request -----------------------------------------------------------------------------------------------------
@@ -1553,21 +1374,7 @@ _PIECE = 65536  # bytes that are read or sent at a time
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
-_ENCODED_SLASH = re.compile("%2[Ff]")
 _quote = urllib.parse.quote
-
-
-def _path_segments(environ: _Environ, path: str, target: str | None) -> list[str]:
-    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8.
-
-    A server decodes PATH_INFO, so a %2F in it looks like a separator. The segments come from the raw target if the
-    server tells it and it belongs to this path.
-    """
-    if target is not None and "%2" in target:
-        raw = _raw_path(environ, path, target)
-        if raw is not None:
-            return [_wsgi_text(_unescape_percent(segment)) for segment in raw.split("/") if segment]
-    return _named_segments(_wsgi_text(path))
 
 
 def _named_segments(path: str) -> list[str]:
@@ -1579,61 +1386,63 @@ def _as_path(segments: Iterable[str]) -> str:
     return "".join("/" + segment for segment in segments)
 
 
-def _raw_path(environ: _Environ, path: str, target: str) -> str | None:
-    """Return the part of the raw target that became PATH_INFO, None if the target belongs to another path.
+def _path_segments(environ: _Environ) -> list[str]:
+    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8."""
+    raw = _raw_path(environ)
+    if raw is None:
+        return _named_segments(_wsgi_text(environ.get("PATH_INFO", "")))
+    return [_wsgi_text(_unescape_percent(segment)) for segment in _named_segments(raw)]
 
-    Empty segments need not agree, because some servers drop them.
+
+def _raw_path(environ: _Environ) -> str | None:
+    """Return the part of the raw target that became PATH_INFO, with each %2F that is no separator.
+
+    None if it has no %2F, if the server does not tell the target, and if the target belongs to another path. Empty
+    segments need not agree, because some servers drop them.
     """
-    raw = target.partition("?")[0].encode("latin-1", "replace").decode("latin-1")
+    raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
+    if "%2" not in raw:
+        return None
     if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
         raw = "/" + raw.partition("//")[2].partition("/")[2]
-    for name in _named_segments(environ.get("SCRIPT_NAME", "")):
-        head, slash, tail = raw.lstrip("/").partition("/")
-        if _unescape_percent(head) != name:
-            return None
-        raw = slash + tail
+    names = [_unescape_percent(segment) for segment in _named_segments(raw)]
+    above = _named_segments(environ.get("SCRIPT_NAME", ""))
+    below = names[len(above) :]
     # Servers decode the whole path, or leave %2F as it is (cheroot).
-    whole, partly = _unescape_percent(raw), "%2F".join(map(_unescape_percent, _ENCODED_SLASH.split(raw)))
-    return raw if _named_segments(path) in map(_named_segments, (whole, partly)) else None
+    readings = (_named_segments("/".join(below)), [name.replace("/", "%2F") for name in below])
+    if names[: len(above)] != above or _named_segments(environ.get("PATH_INFO", "")) not in readings:
+        return None
+    for _ in above:
+        _, slash, tail = raw.lstrip("/").partition("/")
+        raw = slash + tail
+    return raw
 
 
-def _utf8_or_latin1(text: str) -> str:
-    try:
-        return _wsgi_text(text)
-    except UnicodeError:
-        return text
+class _once(Generic[_T]):
+    """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
 
+    A body can be read only once, so a second look at a broken body must get the same failure. functools.cached_property
+    keeps no failure. Before Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
+    """
 
-if TYPE_CHECKING:
-    from functools import cached_property as _once
-else:
+    def __init__(self, compute: Callable[[Any], _T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
 
-    class _once:
-        """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
-
-        A body can be read only once, so whoever reads a broken body again must get the same failure.
-        functools.cached_property keeps no failure. Before Python 3.12 it also holds a lock while it computes, so one
-        slow upload would stop all others.
-        """
-
-        def __init__(self, compute):
-            self._compute = compute
-            self._name = compute.__name__
-            self.__doc__ = compute.__doc__
-
-        def __get__(self, request, owner):
-            if request is None:
-                return self
-            failure = request._failures.get(self._name) if request._failures else None
-            if failure is not None:
-                raise copy.copy(failure)
-            try:
-                value = request.__dict__[self._name] = self._compute(request)
-            except HttpException as error:
-                # A copy has no traceback, which would refer to the request and keep both in memory.
-                request._failures = {**(request._failures or {}), self._name: copy.copy(error)}
-                raise
-            return value
+    def __get__(self, request: Any, owner: object) -> _T:
+        if request is None:
+            return cast(_T, self)
+        if self._name in request._failures:
+            raise copy.copy(request._failures[self._name])
+        try:
+            value: _T = self._compute(request)
+        except HttpException as error:
+            # A copy has no traceback, which would refer to the request and keep both in memory.
+            request._failures = {**request._failures, self._name: copy.copy(error)}
+            raise
+        request.__dict__[self._name] = value
+        return value
 
 
 class _RequestHeaders(Fields[str]):
@@ -1652,25 +1461,25 @@ class _RequestHeaders(Fields[str]):
         return () if value is None or (value == "" and key[:8] == "CONTENT_") else (value,)
 
     def __iter__(self) -> Iterator[str]:
-        keys = dict.fromkeys(["CONTENT_TYPE", "CONTENT_LENGTH"])
-        keys.update(dict.fromkeys(key[5:] for key in self._environ if key.startswith("HTTP_")))
-        return (name for name in (key.replace("_", "-").title() for key in keys) if name in self)
+        keys = [key[5:] for key in self._environ if key.startswith("HTTP_")]
+        names = (key.replace("_", "-").title() for key in ("CONTENT_TYPE", "CONTENT_LENGTH", *keys))
+        return iter(dict.fromkeys(name for name in names if name in self))
 
 
 class _BodyInput:
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
-    __slots__ = ("_left", "_limit", "_read")
+    __slots__ = ("_left", "_read", "_sized")
 
-    def __init__(self, source: Any, length: int | None, limit: int | None) -> None:
+    def __init__(self, source: Any, length: int | None, limit: int) -> None:
         # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
         self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
-        self._left = length  # None: the server ends the input (wsgi.input_terminated)
-        self._limit = limit  # bytes that may still come before it is a 413; None: any number
+        self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
+        self._left = limit if length is None else length  # bytes that may still come
 
     def read(self, size: int = _PIECE) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
-        if self._left is not None:
+        if self._sized:
             size = min(size, self._left)
         if not size:
             return b""
@@ -1681,14 +1490,11 @@ class _BodyInput:
         except Exception as error:  # another server has its own classes for a broken chunk or a closed connection
             stalls = isinstance(error, (TimeoutError, socket.timeout))  # two classes before Python 3.10
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
-        if self._left is not None:
-            if not data:
-                raise HttpException(400, f"the body ended {self._left:,} bytes early")
-            self._left -= len(data)
-        if self._limit is not None:
-            self._limit -= len(data)
-            if self._limit < 0:
-                raise HttpException(413, "the body is larger than the application takes")
+        if self._sized and not data:
+            raise HttpException(400, f"the body ended {self._left:,} bytes early")
+        self._left -= len(data)
+        if self._left < 0:
+            raise HttpException(413, "the body is larger than the application takes")
         return data
 
 
@@ -1713,18 +1519,16 @@ class _Observer:
     It is the only key that this file adds to an environ. Any server may leave it out.
 
         explain(reason)          why the answer has its status: one printable line for an access log, never for a client
-        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type
+        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type; an
+                                 HttpException refuses it
         unanswered(error)        no error hook has answered `error`; False if the observer has heard of it before
     """
 
-    def explain(self, reason: str) -> None:
-        """Take the reason of an answer."""
+    def explain(self, reason: str) -> None: ...
 
-    def begin_stream(self, content_type: str) -> None:
-        """Take the news that a stream begins; raise an HttpException to refuse it."""
+    def begin_stream(self, content_type: str) -> None: ...
 
     def unanswered(self, error: BaseException) -> bool:
-        """Take an exception that no hook has answered."""
         return True
 
 
@@ -1739,37 +1543,22 @@ def _observer(environ: _Environ) -> _Observer:
 class Request:
     """The request of a client. Its attributes are computed when they are first read; do not assign to them.
 
-    The docstring of each attribute says what it raises. Made by the dispatcher.
+    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. The docstring of each other
+    attribute says what it raises. Made by the dispatcher.
     """
 
-    __slots__ = {
-        "environ": "The WSGI environment (PEP 3333).",
-        "method": "The request method as sent.",
-        "_app": "The `WebApp`, for its limits.",
-        "_closing": "Called when the response is closed: temporary files, streams, WebContext.on_close.",
-        "_failures": "The HttpException of each attribute that could not be read.",
-        "_reader": "The attribute that has taken the input: body, form or stream. Others would find it empty.",
-        "_varies": "The header fields that the response depends on, for its Vary.",
-        "__dict__": "The values of `_once`.",
-    }
+    _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
+    _reader = ""  # the attribute that has taken the input: body, form or stream; others would find it empty
+    _varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        self._closing: list[Callable[[], object]] | None = None
-        self._failures: dict[str, HttpException] | None = None
-        self._reader = ""
-        self._varies: tuple[str, ...] = ()
+        self._closing: list[Callable[[], object]] = []  # called when the response is closed, the last one first
 
     def _close_with(self, callback: Callable[[], object]) -> None:
-        if self._closing is None:
-            self._closing = []
         self._closing.append(callback)
-
-    def _vary_on(self, name: str) -> None:
-        if name not in self._varies:
-            self._varies += (name,)
 
     # Its target.
 
@@ -1801,24 +1590,13 @@ class Request:
         hosts = (self._forwarded("HOST"), self.environ.get("HTTP_HOST", ""), own)
         return next(filter(_is_authority, hosts), "localhost")  # at a Unix socket a server may be called by a path
 
-    @property
-    def _target(self) -> str | None:
-        """The raw target, from the servers that tell it."""
-        return self.environ.get("REQUEST_URI") or self.environ.get("RAW_URI")
-
-    def _segments(self) -> list[str]:
-        """Return the segments of the path, as the router gets them."""
-        return _path_segments(self.environ, self.environ.get("PATH_INFO") or "/", self._target)
-
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        script_name, path = self.environ.get("SCRIPT_NAME", ""), self.environ.get("PATH_INFO", "")
-        target = self._target or ""
-        raw = _raw_path(self.environ, path, target) if "%2" in target else None
-        pieces = [path] if raw is None else map(_unescape_percent, _ENCODED_SLASH.split(raw))
-        path = _quote(script_name, _PATH_SAFE, "latin-1", "replace")
-        path += "%2F".join(_quote(piece, _PATH_SAFE, "latin-1", "replace") for piece in pieces)
+        raw, path = _raw_path(self.environ), self.environ.get("PATH_INFO", "")
+        below = path.split("/") if raw is None else map(_unescape_percent, raw.split("/"))
+        names = (_quote(name, _PATH_SAFE[1:], "latin-1", "replace") for name in below)  # a slash in one is %2F
+        path = _quote(self.environ.get("SCRIPT_NAME", ""), _PATH_SAFE, "latin-1", "replace") + "/".join(names)
         query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
         return f"{self.scheme}://{self.host}{path or '/'}{query}"
 
@@ -1853,7 +1631,7 @@ class Request:
     def _content_parameter(self, name: str, default: str) -> str:
         return _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get(name, default)
 
-    @property
+    @_once
     def content_length(self) -> int | None:
         """Length of the body in bytes, None if none was sent. HttpException 400 if it is no number."""
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
@@ -1868,17 +1646,18 @@ class Request:
         A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
         latin-1. `cookies[name]` without such a cookie is a 400, as it is for a form. The response gets `Vary: Cookie`.
         """
-        self._vary_on("Cookie")
+        self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
         for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
-            name, equals, value = piece.partition("=")
-            if not equals:
-                name, value = "", piece
+            if not piece.isascii():
+                with contextlib.suppress(UnicodeError):
+                    piece = _wsgi_text(piece)
+            name, value = piece.split("=", 1) if "=" in piece else ("", piece)
             name, value = name.strip(" \t"), value.strip(" \t")
             if len(value) > 1 and value[0] == value[-1] == '"':
                 value = value[1:-1]
             if name or value:
-                cookies.append((_utf8_or_latin1(name), _utf8_or_latin1(value)))
+                cookies.append((name, value))
         return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
@@ -1886,7 +1665,7 @@ class Request:
 
         This decides the form of the default error body. The response gets `Vary: Accept`.
         """
-        self._vary_on("Accept")
+        self._varies += ("Accept",)
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
 
     def accepts(self, *media_types: str) -> str | None:
@@ -1897,14 +1676,11 @@ class Request:
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
-        self._vary_on("Accept")
-        accept = self.environ.get("HTTP_ACCEPT", "")
-        if not accept.strip(" \t,"):
-            return media_types[0] if media_types else None
-        ranges = list(_parse_accept(accept))
-        weights = [_quality(offer, ranges) for offer in media_types]
-        best = max(weights, default=0.0)
-        return media_types[weights.index(best)] if best > 0 else None
+        self._varies += ("Accept",)
+        ranges = list(_parse_accept(self.environ.get("HTTP_ACCEPT", "").strip(" \t,") or "*/*"))
+        weights = {offer: _quality(offer, ranges) for offer in media_types}
+        best = max(weights, key=weights.__getitem__, default="")
+        return best if weights.get(best, 0) > 0 else None
 
     # Its input.
 
@@ -1932,12 +1708,12 @@ class Request:
 
         Reading raises HttpException 400 if the body ends early. RuntimeError if a multipart form was read before.
         """
+        return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
+
+    def _input(self, reader: str, limit: int) -> Any:
+        """Return the body for the attribute `reader`, with a `read`; RuntimeError if another attribute took it."""
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
-        return io.BufferedReader(_BodyStream(self._input("stream", None)), _PIECE)
-
-    def _input(self, reader: str, limit: int | None) -> _BodyInput:
-        """Return the body for the attribute `reader`; RuntimeError if another attribute has read it."""
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if that failed, it fails again, with the same answer
             raise RuntimeError(f"request.{reader}: the body was already read as request.{self._reader}")
@@ -1945,7 +1721,7 @@ class Request:
         length = self.content_length
         if length is None and not self.environ.get("wsgi.input_terminated"):
             length = 0
-        if length is not None and limit is not None and length > limit:
+        if length is not None and length > limit:
             raise HttpException(413, f"a body of {length:,} bytes, where {limit:,} are taken")
         return _BodyInput(self.environ["wsgi.input"], length, limit)
 
@@ -1997,23 +1773,20 @@ class Request:
 
     @_once
     def _parts(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+        app = self._app
         if self.content_type == "application/x-www-form-urlencoded":
-            return _parse_urlencoded(self._small_body().decode("latin-1"), self._app._max_fields, 413), _NO_FILES
-        if self.content_type == "multipart/form-data":
-            return self._multipart()
-        sent = f"the body is {self.content_type[:80]}" if self.content_type else "there is no body with a Content-Type"
-        nothing: Fields[Any] = Fields(reason=f"{sent}, so no form")
-        return nothing, nothing
-
-    def _multipart(self) -> tuple[Fields[str], Fields[UploadedFile]]:
+            return _parse_urlencoded(self._small_body().decode("latin-1"), app._max_fields, 413), _NO_FILES
+        if self.content_type != "multipart/form-data":
+            sent = self.content_type[:80]
+            reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
+            nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
+            return nothing, nothing
         boundary = self._content_parameter("boundary", "").encode("latin-1", "replace")
         if not boundary:
             raise HttpException(400, "a multipart form without a boundary")
-        app = self._app
-        read = io.BytesIO(self.body).read if "body" in self.__dict__ else self._input("form", app._max_body_size).read
-        fields, files = _parse_multipart(
-            read, boundary, max_fields=app._max_fields, max_form_memory=app._max_form_memory
-        )
+        read = self._input("form", app._max_body_size).read
+        limits = {"max_fields": app._max_fields, "max_form_memory": app._max_form_memory}
+        fields, files = _parse_multipart(read, boundary, **limits)
         for _, upload in files:
             self._close_with(upload.file.close)
         return Fields(fields), Fields(files)
@@ -2032,14 +1805,14 @@ class Request:
         found: dict[str, Any] = _Given({}, "input")
         for part in ("query", "form", "json"):
             with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
-                if part == "json":
-                    members = self.json if self._is_json() else None
-                    found.update(members if isinstance(members, dict) else {})
-                else:
-                    fields: Fields[str] = getattr(self, part)
-                    for name in fields:
-                        values = fields.getall(name)
-                        found[name] = values if len(values) > 1 else values[0]
+                if part == "json" and not self._is_json():
+                    continue
+                given = getattr(self, part)
+                if isinstance(given, dict):
+                    found.update(given)
+                elif isinstance(given, Fields):
+                    lists = ((name, given.getall(name)) for name in given)
+                    found.update((name, values if len(values) > 1 else values[0]) for name, values in lists)
         return found
 
 
@@ -2048,12 +1821,12 @@ class Request:
 # What does a response send? A body is bytes, or an object with `begin`: a JSON document, a stream or a file.
 #
 #     _Document({"a": 1}).begin(request, None, handler)     (b'{"a": 1}', {}, None)
-#     _File(file).begin(request, None, handler)             (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
+#     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
 # `begin` runs when the response is sent, and does everything that can fail: it encodes the document, draws the first
 # chunk of the stream, chooses the range of the file. So the error path still answers a failure. It returns the body
 # as the server gets it, header fields, and a status, None if the body asks for none. It is told the status that the
-# application has set, and the function that gave the body, for messages. Names to remember: `_Stream`, `_File`,
+# application has set, and the function that gave the body, for messages. Names to remember: `_Document`, `_Stream`,
 # `_FileBody`. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip the names of files.
 
 _TEXT = "text/plain; charset=UTF-8"
@@ -2124,13 +1897,8 @@ def _encode_event(event: Any) -> bytes:
     fields = {"data": event} if isinstance(event, str) else event
     if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(_EVENT_FIELDS):
         raise TypeError(f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)}, not {event!r:.80}")
-    return ("".join(_event_lines(fields)) + "\n").encode("utf-8", "replace")
-
-
-def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
-    for name in _EVENT_FIELDS:
-        if name not in fields:
-            continue
+    written = ""
+    for name in filter(fields.__contains__, _EVENT_FIELDS):
         value = fields[name]
         text = value if isinstance(value, str) else _encode_json(value).decode()
         lines = _LINE_END.split(text)
@@ -2139,31 +1907,15 @@ def _event_lines(fields: Mapping[str, Any]) -> Iterator[str]:
         if name == "retry" and not (text.isascii() and text.isdigit()):
             raise ValueError(f"the retry of an event is a whole number of milliseconds, not {text!r:.80}")
         prefix = "" if name == "comment" else name
-        yield from (f"{prefix}: {line}\n" for line in lines)
+        written += "".join(f"{prefix}: {line}\n" for line in lines)
+    return (written + "\n").encode("utf-8", "replace")
 
 
 def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
     """Return the body of an error response that no hook built, and its type: the status and its phrase, no more."""
     if as_json:
-        return _encode_json({"error": {"status": status, "message": _reason(status)}}), _JSON
+        return f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON
     return _STATUS_LINES[status].encode(), _TEXT
-
-
-# Errors about the name, or about the file that it leads to; and errors of a machine that is busy, which pass.
-_NOT_THERE = {
-    getattr(errno, f"E{name}")
-    for name in "NOENT NOTDIR ISDIR LOOP NAMETOOLONG INVAL ILSEQ BADF NXIO NODEV OPNOTSUPP".split()
-}
-_BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
-
-
-def _refuse_file(error: OSError | ValueError) -> None:
-    """Raise the HttpException for a file that cannot be opened; return if it is a failure of the application."""
-    code = error.errno if isinstance(error, OSError) else errno.EINVAL  # ValueError: a NUL, or no text of this locale
-    if code in _NOT_THERE:
-        raise NotFoundException(str(error)) from error
-    if code in _BUSY:
-        raise HttpException(503, str(error)) from error
 
 
 # The web's usual files by extension. The standard library's table differs between its versions, and its global
@@ -2191,38 +1943,46 @@ def _content_type(extension: str) -> str:
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
-# Not every system has all of these flags. open() would wait for a writer if the file has just become a FIFO.
-_READ_ONLY = sum(
-    getattr(os, flag, 0) for flag in ("O_RDONLY", "O_BINARY", "O_CLOEXEC", "O_NOINHERIT", "O_NONBLOCK", "O_NOCTTY")
-)
-
-
 class _FileBody(io.FileIO):
     """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        descriptor = os.open(path, _READ_ONLY)
+    filename: str | None = None  # of a download
+    on_close: Callable[[], None] | None = None  # called once
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, opener=lambda path, flags: os.open(path, flags | _UNBLOCKED))
         try:
-            self.info = os.fstat(descriptor)
+            self.info = os.fstat(self.fileno())
             if not stat.S_ISREG(self.info.st_mode):
-                raise NotFoundException(f"no regular file any more: {path!r}")
-            super().__init__(descriptor)
+                raise NotFoundException(f"not a regular file: {path!r}")
         except BaseException:
-            os.close(descriptor)
+            super().close()
             raise
-        self.path = os.fspath(path)
+        self.path = path
         self.size = self._unread = self.info.st_size  # bytes that are sent, and those of them that are still to be read
-        self.on_close: Callable[[], None] | None = None
 
     @property
     def whole(self) -> bool:
         """Whether all of the file is sent."""
         return self.size == self.info.st_size
 
-    def limit(self, start: int, end: int) -> None:
-        """Send only the bytes from `start` up to `end`."""
-        self.seek(start)
-        self.size = self._unread = end - start
+    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
+        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
+        info = self.info
+        etag, modified = _validators(info)
+        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
+        if self.filename is not None:
+            fields["Content-Disposition"] = _attachment(self.filename)
+        if status in (None, 200):
+            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
+                status = 304
+            elif wanted := _parse_range(request, info):
+                start, end = wanted
+                self.seek(start)
+                self.size = self._unread = end - start
+                fields["Content-Range"] = f"bytes {start}-{end - 1}/{info.st_size}"
+                status = 206
+        return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next bytes; raise OSError if the file has become shorter than the response has promised."""
@@ -2234,66 +1994,42 @@ class _FileBody(io.FileIO):
         return data
 
     def __iter__(self) -> Iterator[bytes]:
-        while data := self.read(_PIECE):
-            yield data
+        return iter(functools.partial(self.read, _PIECE), b"")
 
     def close(self) -> None:
-        """Close the file, then call `on_close` once."""
         super().close()
         callback, self.on_close = self.on_close, None
         if callback is not None:
             callback()
 
 
+_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writer of a FIFO
+# Errors about the name of a file, and errors of a machine that is busy.
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
+_NOT_THERE.add(errno.ENXIO)  # of a socket
+_BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _WINDOWS = os.name == "nt"
-# Names that are no file's name on Windows: those of devices, which lie in every directory and may keep whoever opens
-# them; names with a character that no name holds, such as the colon of a stream; names that lose their end.
+# No names of files on Windows: those of devices, which may keep whoever opens them; names with a character that stands
+# for something else, such as the colon of a stream; names that lose their end.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
 )  # fmt: skip
 
 
-def _open_file(path: str | os.PathLike[str]) -> _FileBody:
-    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy.
-
-    Other things are not even opened, because that might wait for ever.
-    """
+def _open_file(path: str) -> _FileBody:
+    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy."""
     try:
         if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
-        if stat.S_ISREG(os.stat(path).st_mode):
-            return _FileBody(path)
+        return _FileBody(path)
     except (OSError, ValueError) as error:
-        _refuse_file(error)
+        code = getattr(error, "errno", errno.EINVAL)  # ValueError: a NUL, or no text of this locale
+        if code in _NOT_THERE:
+            raise NotFoundException(str(error)) from error
+        if code in _BUSY:
+            raise HttpException(503, str(error)) from error
         raise
-    raise NotFoundException(f"not a regular file: {os.fspath(path)!r}")
-
-
-class _File:
-    """An open file. With a `filename` it is a download."""
-
-    __slots__ = ("_file", "_filename")
-
-    def __init__(self, file: _FileBody, filename: str | None = None) -> None:
-        self._file = file
-        self._filename = filename
-
-    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
-        info = self._file.info
-        etag, modified = _validators(info)
-        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
-        if self._filename is not None:
-            fields["Content-Disposition"] = _attachment(self._filename)
-        if status in (None, 200):
-            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
-                status = 304
-            elif wanted := _parse_range(request, info):
-                self._file.limit(*wanted)
-                fields["Content-Range"] = f"bytes {wanted[0]}-{wanted[1] - 1}/{info.st_size}"
-                status = 206
-        return self._file, {name.lower(): ((name, value),) for name, value in fields.items()}, status
 
 
 def _validators(info: os.stat_result) -> tuple[str, str]:
@@ -2332,11 +2068,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 
     A server may ignore several ranges and malformed ones (RFC 9110 section 14.2). This one does.
     """
-    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", ""))
-    if not match or request.method != "GET":
-        return None
-    if_range = request.environ.get("HTTP_IF_RANGE")
-    if if_range is not None and if_range not in _validators(info):
+    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", "")) if request.method == "GET" else None
+    if match is None or request.environ.get("HTTP_IF_RANGE") not in (None, *_validators(info)):
         return None
     size = info.st_size
     first, last, suffix = match.groups()
@@ -2356,34 +2089,29 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. Its key
-# comes from the secret and from the cookie's name, so the signature of one cookie is worth nothing in another. A
+# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. A
 # session ends when its time is over; the server cannot take it back. The name to remember: `_Session`. Read beside it:
-# RFC 2104. A first reading may skip the checks of secrets.
+# RFC 2104. A first reading may skip `_signing_keys`.
 
 _MAX_COOKIE = 4093  # bytes of the whole Set-Cookie value: the smallest limit among browsers
-_NO_SECRET = 5  # bytes: all keys of that length can be tried in minutes with one signed cookie
-_GOOD_SECRET = 16  # bytes: nobody can try all keys of 128 bits
 _MAKE_SECRET = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
 
 
-def _signing_keys(secret_key: str | bytes | Sequence[str | bytes] | None, cookie: str) -> list[bytes]:
-    """Return the keys that sign and verify the cookie of that name; raise ValueError for what cannot be a secret."""
+def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
+    """Return the keys of the cookie of that name, the one that signs first; ValueError for a key that is no secret."""
     if secret_key is None:
         return []
-    secrets = [secret_key] if isinstance(secret_key, (str, bytes)) else secret_key
-    listed = secrets if isinstance(secrets, Iterable) else ()
-    keys = [secret.encode() if isinstance(secret, str) else secret for secret in listed]
+    secrets = secret_key if isinstance(secret_key, (list, tuple)) else [secret_key]
+    keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
     if not keys or not all(isinstance(key, bytes) for key in keys):
         raise ValueError("secret_key is a str or bytes, or a list of them")
     for key in keys:
-        if len(key.strip()) <= _NO_SECRET:
-            raise ValueError(f"secret_key: all keys of up to {_NO_SECRET} bytes can be tried; {_MAKE_SECRET}")
-        if len(key) < _GOOD_SECRET or len(set(key)) <= _NO_SECRET:
-            weak = "a secret_key of %d bytes may be guessed (%s); %s"
-            _LOG.warning(weak, len(key), _place(), _MAKE_SECRET)
-    # RFC 5869 section 2.2. The secret is the message of the hash and not its key: an application that signs texts of a
-    # client with the same secret cannot be made to sign this text.
+        if len(key.strip()) <= 5:  # with one signed cookie, somebody can try all of them in minutes
+            raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {_MAKE_SECRET}")
+        if len(key) < 16 or len(set(key)) <= 5:  # nobody can try all keys of 128 bits
+            _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), _MAKE_SECRET)
+    # The signature of one cookie is worth nothing in another. The secret is the message of this hash and not its key
+    # (RFC 5869 section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
     return [_hmac(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -2393,43 +2121,31 @@ def _hmac(key: bytes, message: bytes) -> bytes:
     return hmac.digest(key, message, "sha256")
 
 
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+def _base64(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
 
 
-def _session_text(value: object) -> str:
-    """Return `value` as JSON; raise TypeError for what would come back as something else."""
-    _check_keys(value)
-    return _SESSION_ENCODER.encode(value)
-
-
-def _as_session_value(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(
-        f"{type(value).__name__} would not come back as what it is; a session keeps str, int, float, bool, None, "
-        f"and lists and dicts of them: {_value(value)}"
-    )
-
-
-_SESSION_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_as_session_value)
-
-
-def _check_keys(value: object) -> None:
-    members: Iterable[object] = value if isinstance(value, (list, tuple)) else ()
+def _plain(value: Any) -> Any:
+    """Return a deep copy of a session's value; raise TypeError if JSON would bring it back as something else."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"the key {_value(key)} would come back as a str: give str({_value(key)})")
-        members = value.values()
-    for member in members:
-        _check_keys(member)
+        return {key: _plain(member) for key, member in value.items()}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    kept = "a session keeps str, int, float, bool, None, and lists and dicts of them"
+    raise TypeError(f"{type(value).__name__} would not come back as what it is; {kept}: {_value(value)}")
+
+
+def _session_text(values: object) -> str:
+    return json.dumps(_plain(values), separators=(",", ":"), allow_nan=False)
 
 
 class _Session:
     """The session of one request: its values, and the cookie that they come from and go to."""
-
-    __slots__ = ("_keys", "_loaded", "_max_age", "_name", "_secure", "values")
 
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
         """Read the session of a request; RuntimeError without keys, ValueError for a name that needs https."""
@@ -2440,28 +2156,25 @@ class _Session:
         self._max_age = max_age
         self._secure = request.scheme == "https"
         _check_prefix(name, secure=self._secure)  # also for a page that only reads: the author learns it at once
-        self._loaded = self._verified(request.cookies.get(name, ""))
+        self._loaded = self._verified(request.cookies.get(name, "").encode())
         self.values: dict[str, Any] = json.loads(self._loaded)
 
-    def _verified(self, cookie: str) -> str:
+    def _verified(self, cookie: bytes) -> str:
         """Return the JSON in a cookie; "{}" if we did not sign the cookie, or too long ago."""
         from hmac import compare_digest
 
-        signed, _, signature = cookie.rpartition(".")
-        document, _, stamp = signed.rpartition(".")
-        signatures = [_base64(_hmac(key, signed.encode())).encode() for key in self._keys]
-        valid = [compare_digest(own, signature.encode()) for own in signatures]
+        signed, _, signature = cookie.rpartition(b".")
+        document, _, stamp = signed.rpartition(b".")
+        valid = [compare_digest(_base64(_hmac(key, signed)), signature) for key in self._keys]
         if not any(valid) or time.time() - int(stamp) > self._max_age:  # a stamp that we have signed is a number
             return "{}"
-        return base64.urlsafe_b64decode(document + "==").decode()
+        return base64.urlsafe_b64decode(document + b"==").decode()
 
     def copy(self) -> _Session:
-        """Return a session with the values as they are now; the copy is not deep if they cannot be written."""
+        """Return a session with the values as they are now; it shares values that cannot be written."""
         other = copy.copy(self)
-        try:
-            other.values = json.loads(_session_text(self.values))
-        except Exception:  # sending reports it
-            other.values = self.values.copy()
+        with contextlib.suppress(Exception):  # sending reports it
+            other.values = _plain(self.values)
         return other
 
     def headers(self, giver: object) -> _HeaderPairs:
@@ -2476,15 +2189,12 @@ class _Session:
             raise
         if text == self._loaded:
             return _NO_HEADERS
-        line = ""
-        if not self.values:
-            line = _write_cookie(self._name, "", secure=self._secure, max_age=0, expires=0)
-        else:
-            signed = f"{_base64(text.encode())}.{int(time.time())}"
-            value = f"{signed}.{_base64(_hmac(self._keys[0], signed.encode()))}"
-            if len(value) < _MAX_COOKIE:
-                line = _write_cookie(self._name, value, secure=self._secure, max_age=self._max_age)
-        if not 0 < len(line) <= _MAX_COOKIE:
+        line = _write_cookie(self._name, "", secure=self._secure, max_age=self._max_age if self.values else 0)
+        if self.values:
+            signed = _base64(text.encode()) + b".%d" % time.time()
+            value = signed + b"." + _base64(_hmac(self._keys[0], signed))
+            line = line.replace("=", "=" + value.decode(), 1)  # no character of it needs a check
+        if len(line) > _MAX_COOKIE:
             needs = f"needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere"
             raise ValueError(f"the session{_of(giver)} {needs}")
         return {_cookie_key(self._name, None, "/"): (("Set-Cookie", line),)}
@@ -2497,54 +2207,34 @@ class _Session:
 #     response.code(201).header("X-Mine", "1").json({"id": 7})
 #     start_response("201 Created", [("Content-Type", "application/json"), ("X-Mine", "1"), ("Content-Length", "9")])
 #
-# A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. The dispatcher undoes a
-# failure with `_save` and `_restore`. Sending fixes status and body. Header fields can be added until the hand-over,
-# because after hooks do that. They are a dict from a name in small letters to pairs. The dict is replaced and never
-# changed, so that a reference to it is a copy. Read beside it: RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading
-# may skip `cookie`.
+# A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending fixes status and
+# body. Header fields can be added until the hand-over, because after hooks do that. They are a dict from a name in
+# small letters to pairs. The dict is replaced and never changed, so that a reference to it is a copy. Read beside it:
+# RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
 
 _NOT_GIVEN: Any = object()  # where None is a value
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
-def _rather(value: object) -> str:
-    """Say what else was meant by a value that is no response, if that can be guessed."""
-    kind = value if isinstance(value, type) else type(value)
-    if issubclass(kind, BaseException):
-        return f"; an exception is raised: raise {_name(kind)}(...)"
-    return f"; or call it: {_name(value)}()" if callable(value) else ""
-
-
 class Response:
-    """What the client will get. Every method that builds returns the response, so that calls can be chained.
+    """The answer to the client. Every method that builds returns the response, so that calls can be chained.
 
     A later body replaces an earlier one, except that `json(name, value)` adds a member to the object built so far.
-    After `send`, what would change status or body raises RuntimeError.
+    After `send`, a method that would change status or body raises RuntimeError.
     """
 
-    __slots__ = (
-        "_body",  # None, then bytes or an object with `begin`, and once sent the body as the server gets it
-        "_content_type",  # of the body; a Content-Type that the application sets goes before it
-        "_form",  # members of put_form
-        "_headers",  # replaced, never changed
-        "_request",
-        "_session",  # a _Session once the application asked for it
-        "_state",  # _OPEN, _SENT or _HANDED_OVER
-        "_status",  # None until it is set; then send() decides between 200 and 204
-    )
+    __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._status: int | None = None
+        self._status: int | None = None  # until it is set; else sending decides between 200 and 204
         self._headers = _NO_HEADERS
-        self._body: Any = None
-        self._content_type = _TEXT
-        self._form: dict[str, Any] | None = None
-        self._session: _Session | None = None
+        self._body: Any = None  # then bytes or an object with `begin`, and once sent the body as the server gets it
+        self._content_type = _TEXT  # of the body; a Content-Type that the application sets goes before it
+        self._form: dict[str, Any] | None = None  # the members of put_form
+        self._session: _Session | None = None  # until the application asks for it
         self._state = _OPEN
-
-    # State.
 
     @property
     def status(self) -> int:
@@ -2573,13 +2263,8 @@ class Response:
     @property
     def headers(self) -> _Headers:
         """The header fields so far, by name in any case; `getall(name)` lists the values of a repeated one."""
-        own = self.has_body and "content-type" not in self._headers
-        return _Headers(self._header_list([("Content-Type", self._content_type)] if own else []))
-
-    def _header_list(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        for fields in self._headers.values():
-            headers += fields
-        return headers
+        own = [("Content-Type", self._content_type)] if self.has_body and "content-type" not in self._headers else []
+        return _Headers(itertools.chain(own, *self._headers.values()))
 
     def _refuse_if_sent(self) -> None:
         if self._state != _OPEN:
@@ -2594,10 +2279,9 @@ class Response:
         return self
 
     def header(self, name: str, value: str) -> Response:
-        """Set a header field, in place of those of that name.
+        """Set a header field, in place of those of that name. A Content-Length counts for a stream only.
 
-        ValueError unless `name` is a token and none of the connection's own, and `value` a str of latin-1 without
-        controls. Content-Length is the framework's own; one that is set counts for a stream only.
+        ValueError unless `name` is a token that is not the server's to set, and `value` latin-1 without controls.
         """
         field = _check_header(name, value)
         return self._replace_header(field[0].lower(), field)
@@ -2632,37 +2316,28 @@ class Response:
         """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
-        `secure` follows the request's scheme unless given; `samesite` is Strict, Lax, None as a str, or None for no
-        such attribute. ValueError for what a cookie cannot hold (`;`, control characters), for `expires` with a number
-        of seconds that belongs into `max_age`, and for what browsers do not take: `samesite="None"` or `partitioned`
-        without `secure`, more than 4,096 bytes, or a name that begins with `__Secure-`, `__Host-`, `__Http-` or
-        `__Host-Http-` without the attributes which that promises.
+        `secure` follows the request's scheme unless given; `samesite` is a str or None for no such attribute.
+
+        ValueError for `;` and control characters, for a small `expires` that is meant as `max_age`, and for cookies
+        that browsers refuse: `samesite="None"` or `partitioned` without `secure`, more than 4,096 bytes, or a name
+        beginning with `__Secure-`, `__Host-`, `__Http-` or `__Host-Http-` without the attributes that it promises.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
-        line = _write_cookie(
-            name,
-            value,
-            max_age=max_age,
-            expires=expires,
-            path=path,
-            domain=domain,
-            secure=self._request.scheme == "https" if secure is None else secure,
-            httponly=httponly,
-            samesite=samesite,
-            partitioned=partitioned,
-        )
+        if secure is None:
+            secure = self._request.scheme == "https"
+        line = _write_cookie(name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned)
         return self._replace_header(_cookie_key(name, domain, path), ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
         """Tell the browser to forget a cookie; `path` and `domain` must be those it was set with."""
         # Behind a proxy that the application was not told of, https looks like http.
-        secure = True if _needs_secure(name) else None
+        secure = True if name.lower().startswith(_SECURE_NAMES) else None
         return self.cookie(name, "", max_age=0, expires=0, path=path, domain=domain, secure=secure)
 
     # Bodies.
 
-    def _build(self, body: bytes | _Document | _Stream | _File, content_type: str) -> Response:
+    def _build(self, body: bytes | _Document | _Stream | _FileBody, content_type: str) -> Response:
         self._refuse_if_sent()
         self._body = body
         self._content_type = content_type
@@ -2676,14 +2351,13 @@ class Response:
     def html(self, template: str | Template, /, **values: Any) -> Response:
         """Build an HTML body.
 
-        With `values`, the template is formatted as by str.format, and every formatted field is escaped, unless its
-        value is a `Markup`. Escaping knows nothing of context: it is right for text and for quoted attributes, and
-        not enough inside <script> or <style>, in an attribute without quotes, or for an href that may begin with
-        "javascript:". A literal brace is written twice. Without `values` the template goes out as it is. KeyError for
-        a value that the template wants and nobody gave.
+        With `values`, the template is formatted as by str.format, and each field is escaped, unless its value is a
+        `Markup`. A literal brace is written twice. KeyError for a missing value. Without `values` the template goes
+        out as it is. A template string of Python 3.14, t"<li>{name}", holds its values itself; an iterable of values
+        is written one after the other.
 
-        On Python 3.14 a template string, t"<li>{name}", holds its values itself: each is escaped, but for Markup and
-        other template strings, and an iterable of values is written one after the other.
+        Escaping is right for text and for quoted attributes. It is not enough inside <script> or <style>, in an
+        attribute without quotes, or for an href that may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -2697,14 +2371,14 @@ class Response:
         """Build a body of bytes. TypeError for anything else, a str too."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"a body is bytes, not {type(data).__name__}; text() and html() take a str")
-        return self._build(bytes(data), _check_content_type(content_type))
+        return self._build(bytes(data), _check_header("Content-Type", content_type)[1])
 
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
 
         Encoded when sent, in UTF-8, always valid JSON: NaN is an error, a lone surrogate is escaped. Dates become ISO
         8601, UUID, Decimal and paths strings, dataclasses objects, sets and iterators arrays. An exception becomes
-        its type, its message and its whole stack trace: that is for a developer's eyes, so pass one on purpose only.
+        its type, its message and its whole stack trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
@@ -2715,10 +2389,7 @@ class Response:
         return self._build(_Document(document, self._form), _JSON)
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
-        """Put `members` into the response form: they are kept in `.form`, and join a JSON document that is an object.
-
-        A member that the document has itself goes before one of the form.
-        """
+        """Put `members` into the response form. They join a JSON document that is an object; its own members win."""
         form = {**(self._form or {}), **members}
         self._build(_Document(self._body.document if isinstance(self._body, _Document) else {}, form), _JSON)
         self._form = form
@@ -2739,8 +2410,7 @@ class Response:
         """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
 
         The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
-        breaks the connection off, so that the client can tell. An iterator that has ended or failed is not asked again.
-        `iterable.close()` is called however the stream ends, also if it could not be sent at all.
+        breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
@@ -2757,14 +2427,14 @@ class Response:
         # Before anything can fail, because the caller does not close a stream that it has given away.
         self._close_later(iterable)
         # The members, numbers or letters of a single event or chunk would be taken for many.
-        whole: tuple[type, ...] = (Mapping, bytes, bytearray, memoryview, *((str,) if write is _encode_event else ()))
-        if isinstance(iterable, whole) or not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
+        whole = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
+        if whole or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
             call = ": call it" if callable(iterable) else ""
             raise TypeError(f"a stream is an iterable of its chunks or events, not {_value(iterable)}{call}")
         chunks = iter(iterable)
         if chunks is not iterable:
             self._close_later(chunks)
-        content_type = _check_content_type(content_type)
+        content_type = _check_header("Content-Type", content_type)[1]
         return self._build(_Stream(chunks, write, content_type), content_type)
 
     def _close_later(self, iterable: object) -> None:
@@ -2778,19 +2448,19 @@ class Response:
         """Build a body from a file, with a strong ETag and Last-Modified; `filename` makes it a download (RFC 6266).
 
         Conditional requests are answered with 304, a single byte range with 206 or 416 (RFC 9110 sections 13 and 14),
-        while no other status is set. Without `content_type` it is that of the file's extension. NotFoundException if
-        there is no such file, or can be none of that name; PermissionError if it may not be read; HttpException 503
-        without descriptors or memory to open it.
+        while no other status is set. `content_type` is that of the file's extension unless given. NotFoundException if
+        there is no such file, PermissionError if it may not be read, HttpException 503 if the machine cannot open more.
         """
         self._refuse_if_sent()
         if filename is not None:
             _check_text("the filename of a download", filename)
-        checked = _check_content_type(content_type) if content_type else None
-        return self._build_file(_open_file(os.fsdecode(path)), checked, filename)
+        return self._build_file(_open_file(os.fsdecode(path)), content_type, filename)
 
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._close_later(file)
-        return self._build(_File(file, filename), content_type or _content_type(os.path.splitext(file.path)[1]))
+        file.filename = filename
+        content_type = content_type or _content_type(os.path.splitext(file.path)[1])
+        return self._build(file, _check_header("Content-Type", content_type)[1])
 
     # Sending.
 
@@ -2798,8 +2468,8 @@ class Response:
         """Finish the response: status and body are final then. A second send raises RuntimeError and changes nothing.
 
         `body` may be what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an
-        iterator of chunks, or the response itself; anything else is a TypeError. What fails while encoding, or in a
-        stream's first chunk, fails here. Nothing built and no status set is a 204.
+        iterator of chunks, or the response itself; anything else is a TypeError. A failure to encode, or of a stream's
+        first chunk, is raised here. Nothing built and no status set is a 204.
         """
         self._send(body, self.send)
         return self
@@ -2807,8 +2477,7 @@ class Response:
     def _send(self, value: Any = None, giver: object = None) -> None:
         """Send `value`, or what was built if it is None or the response; messages name `giver`, which gave it."""
         if self._state != _OPEN:
-            if hasattr(value, "__next__"):
-                self._close_later(value)
+            self._close_later(value)
             self._refuse_if_sent()
         if type(value) is str:  # most handlers return one
             self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
@@ -2821,8 +2490,9 @@ class Response:
                 begun = body.begin(self._request, status, giver)
             saved = {} if self._session is None else self._session.headers(giver)
             # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
-            body, described, status = begun
-            self._headers, self._body = {**self._headers, **described, **saved}, body
+            self._body, described, status = begun
+            if described or saved:
+                self._headers = {**self._headers, **described, **saved}
         self._status = status or self._status or (204 if body is None else 200)
         self._state = _SENT
 
@@ -2853,10 +2523,14 @@ class Response:
         elif hasattr(value, "__next__"):
             self.stream(value)
         else:
+            kind = value if isinstance(value, type) else type(value)
+            hint = f"; or call it: {_name(value)}()" if callable(value) else ""
+            if issubclass(kind, BaseException):
+                hint = f"; an exception is raised: raise {_name(kind)}(...)"
+            other = f"code(404) for a status, json(document) for any other document){hint}"
             raise TypeError(
                 f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, "
-                "Markup or an iterator, or use context.response (code(404) for a status, json(document) for any other "
-                f"document){_rather(value)}"
+                f"Markup or an iterator, or use context.response ({other}"
             )
 
     def _open_session(self) -> dict[str, Any]:
@@ -2892,7 +2566,7 @@ class Response:
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
-        names = list(self._request._varies)
+        names = list(dict.fromkeys(self._request._varies))
         if "vary" in self._headers:
             said = [value for _, value in self._headers["vary"]]
             known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
@@ -2909,8 +2583,8 @@ class Response:
         if self._request._varies:
             self._note_variance()
         headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
-        if self._headers:
-            self._header_list(headers)
+        for fields in self._headers.values():
+            headers += fields
         if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
             headers = _without(headers, "content-type", "content-length")
         elif (length := len(body) if isinstance(body, bytes) else getattr(body, "size", None)) is not None:
@@ -3496,7 +3170,7 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
 # than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
 # the real name of the file that was opened, must lead to the same route. Otherwise the hooks of another route might
 # have to run, and the answer is a 404. `_Gateway` is the server's side of PEP 3333: mounts, the test client and the
-# server share it. A first reading may skip `_fold` and `_shifted`.
+# server share it. A first reading may skip `_fold` and `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
@@ -3506,8 +3180,6 @@ _IGNORABLE = re.compile(
 # A name that begins with a dot, or holds a slash, a backslash or a NUL; on Windows also a name that no file can have.
 _NOT_SERVED = re.compile(r"\.|.*[/\\\0]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
 _SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
-_PATH_SEGMENT = re.compile("[^/]+")
-_ONE_READING = re.compile(r"(?:/[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)+")  # a path that each file system reads in the same way
 
 
 def _fold(name: str) -> str:
@@ -3521,28 +3193,20 @@ def _fold(name: str) -> str:
 
 def _folded(app: WebApp) -> _Router:
     """Return a router that finds the routes of `app` by folded segments; of two routes that became one, the first."""
-    router, is_other = _Router(), False
+    router = _Router()
     for route in app._routes:
         segments = _parse_pattern(route.pattern)
-        folded = [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments]
-        is_other |= folded != segments
         with contextlib.suppress(ValueError):
-            router.add(route, folded)
-    return router if is_other else app._router
+            router.add(route, [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments])
+    return router
 
 
-def _check_readings(context: WebContext, depth: int, segments: Sequence[str], is_matched: bool = False) -> None:
-    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`.
-
-    `is_matched`: the router has found the route by just these segments.
-    """
+def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
+    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
     path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
-    if is_matched and app._folded_router is app._router:
-        if _ONE_READING.fullmatch(path) and path.count("/") == len(segments):
-            return
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
@@ -3560,8 +3224,8 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     depth = len(scope._whole(prefix)[0])
 
     def serve_file(context: WebContext) -> Response:
-        request, segments = context.request, context.request._segments()
-        _check_readings(context, depth, segments, is_matched=True)
+        request, segments = context.request, _path_segments(context.request.environ)
+        _check_readings(context, depth, segments)
         names = segments[depth:]
         if any(map(_NOT_SERVED.match, names)):
             raise NotFoundException(f"not a name to serve: {names!r}")
@@ -3570,11 +3234,16 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         except NotFoundException:
             if not os.path.isdir(os.path.join(root, *names)):
                 raise
-        segments = [*segments, "index.html"]
+        segments.append("index.html")
         _check_readings(context, depth, segments)
         response = _build_below(context, depth, root, segments)
-        # A browser resolves the links of the page against the path of the request, so it has to end with a slash.
-        return response if request.path.endswith("/") else response.redirect(_with_slash(request), 301)
+        if request.path.endswith("/"):
+            return response
+        # A browser resolves the links of the page against the path of the request, so it has to end with a slash. The
+        # redirect is relative, so it can name no other host.
+        path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
+        name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
+        return response.redirect(f"./{name}/" + (request.query_string and "?" + request.query_string), 301)
 
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
@@ -3592,7 +3261,11 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
     response = context.response._build_file(file)  # now the request closes the file, even if a check fails
-    start, real = root.rstrip(os.sep) + os.sep, _real_path(file)
+    try:
+        real = os.readlink(f"/proc/self/fd/{file.fileno()}")
+    except OSError:  # not on Linux: somebody may exchange a link now, and deceive this second look at the path
+        real = os.path.realpath(file.path)
+    start = root.rstrip(os.sep) + os.sep
     if not real.startswith(start):
         raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
     below = real[len(start) :].split(os.sep)
@@ -3604,38 +3277,20 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
     return response
 
 
-def _real_path(file: _FileBody) -> str:
-    """Return where an open file lies, with links resolved.
-
-    Linux tells it of the open file. Elsewhere `os.path.realpath` looks at the path once more, so a person who can
-    exchange links in the directory at just that moment can deceive this function there.
-    """
-    try:
-        return os.readlink(f"/proc/self/fd/{file.fileno()}")
-    except OSError:
-        return os.path.realpath(file.path)
-
-
-def _with_slash(request: Request) -> str:
-    """Return a reference to the path of the request with a slash behind it; relative, so it can name no other host."""
-    path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
-    name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
-    return f"./{name}/" + (request.query_string and "?" + request.query_string)
-
-
 def _mistaken(app: object) -> str:
     """Return why `app` is no WSGI application (PEP 3333) and what to give; "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
     try:
-        if _takes(_signature(app), None, None):
-            return ""
+        signature = _signature(app)
     except TypeError:
         return f"{name} is async, an ASGI application, and this takes WSGI"
+    if _takes(signature, None, None):
+        return ""
     if isinstance(app, type):
         return f"{name} is a class: give an application made of it, {name}()"
-    if _takes(_signature(app)):
+    if _takes(signature):
         return f"{name} takes no arguments: give the application that it makes, {name}()"
     return f"{name} takes no (environ, start_response), as a WSGI application does"
 
@@ -3647,13 +3302,13 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, context.request._segments(), is_matched=True)
+        _check_readings(context, depth, _path_segments(context.request.environ))
         gateway, response = _Gateway(), context.response
         result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
         response._close_later(result)
         body = gateway.body(result, context.request.method)
         first = next(body, b"")
-        status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
+        status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
         response.code(int(status[:3]))
         for name, value in headers:
             if name.lower() not in _NOT_OURS:  # old applications say Connection: close, which is harmless
@@ -3665,18 +3320,16 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
-
-    The new SCRIPT_NAME never begins with two slashes, because a link made of it would then name a host.
-    """
-    path = environ.get("PATH_INFO", "")
-    end = [0, *(segment.end() for segment in _PATH_SEGMENT.finditer(path))][depth]
-    script_name, path = environ.get("SCRIPT_NAME", "") + path[:end], path[end:]
-    if "//" in script_name or script_name == "/":
-        script_name = _as_path(_named_segments(script_name))
-    if not script_name and path:
+    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME."""
+    names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
+    for _ in range(depth):
+        name, slash, rest = path.lstrip("/").partition("/")
+        names.append(name)
+        path = slash + rest
+    # Neither of them may begin with two slashes, because a link made of it would then name a host.
+    if not names and path:
         path = "/" + path.lstrip("/")
-    return {**environ, "SCRIPT_NAME": script_name, "PATH_INFO": path}
+    return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
 
 
 class _Gateway:
@@ -3710,16 +3363,16 @@ class _Gateway:
     def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
         """Yield the blocks that were written and those of `result`, without empty ones; the caller closes `result`.
 
-        `head` is set before the first block is yielded. RuntimeError for a body without a head, and for a body that is
-        not as long as its Content-Length says.
+        RuntimeError for a body without a head, and for one that is not as long as its Content-Length says.
         """
-        sent = 0
-        announced: int | None = None
+        sent, announced = 0, None  # bytes
         for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
-            if not sent:
-                announced = _announced_length(self.head, method)
+            status, headers = self.head
+            has_body = method != "HEAD" and status[:3] not in ("204", "304")
+            lengths = [value for name, value in headers if has_body and name.lower() == "content-length"]
+            announced = int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
             self.write(chunk)
             written, self._written = self._written, []
             for block in filter(None, written):
@@ -3729,14 +3382,6 @@ class _Gateway:
                 yield block
         if announced is not None and sent < announced:
             raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server cuts the connection")
-
-
-def _announced_length(head: tuple[str, list[tuple[str, str]]], method: str) -> int | None:
-    """Return the length of the body that a head announces, None for none or for a response that has no body."""
-    if method == "HEAD" or head[0][:3] in ("204", "304"):
-        return None
-    lengths = [value for name, value in head[1] if name.lower() == "content-length"]
-    return int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
 
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
@@ -4263,7 +3908,6 @@ class WebApp(Scope):
         With `reload`, restart when a module or template file changes. SystemExit with status 1 when `host` and `port`
         cannot be bound.
         """
-        self._seal()
         _run(self, host, port, quiet=quiet, reload=reload, **options)
 
     def _seal(self) -> None:
@@ -4308,7 +3952,7 @@ class WebApp(Scope):
                 self._answer_failure(context, hooks, cause)
             for hook in () if ended else hooks.after:
                 self._run_hook(context, "after", response._save(), hook)
-            if response.status == 405 and "Allow" not in response.headers:
+            if response.status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -4323,13 +3967,13 @@ class WebApp(Scope):
         """Set the context's route and parameters; return the exception that answers a miss, None for a match."""
         # The exception is not raised: its traceback would refer to a frame that refers to the exception.
         path, method = environ.get("PATH_INFO") or "/", context.request.method
-        target = environ.get("REQUEST_URI") or environ.get("RAW_URI")
         # A %2F in the raw target may make another path of PATH_INFO.
-        if target is None or "%2" not in target:
+        encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
+        if not encoded:
             context.route, context._values = self._router.look_up(path, method)
         if context.route is None:
             try:
-                segments = _path_segments(environ, path, target)
+                segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
             except UnicodeError:
                 return HttpException(400, "the path is not UTF-8")
             context.route, context._values, methods = self._router.match(segments, method)
@@ -4371,7 +4015,8 @@ class WebApp(Scope):
         status = self._resolve(cause)
         _log_failure(context, cause, status)
         observer = _observer(request.environ)
-        observer.explain(_why(cause))
+        if observer is not _NO_OBSERVER:
+            observer.explain(_why(cause))
         if not response.sent:
             response._undo_step(context._headers, status)
             if isinstance(cause, HttpException):
@@ -4443,7 +4088,7 @@ class WebApp(Scope):
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
         try:
-            methods = self._router.match(context.request._segments(), "")[2]
+            methods = self._router.match(_path_segments(context.request.environ), "")[2]
         except UnicodeError:
             methods = ()
         context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
@@ -4458,33 +4103,26 @@ class WebApp(Scope):
         return _SentStream(context, body, self._complete)
 
     def _complete(self, context: WebContext) -> None:
-        """Close files and streams, then call on_complete: the last thing that happens to a request."""
-        try:
-            self._close(context)
-        finally:  # also when KeyboardInterrupt passes through
-            self._call_safely(context, "on_complete", self.on_complete, context)
-
-    def _close(self, context: WebContext) -> None:
-        """Call the on_close callbacks, the last registered first; KeyboardInterrupt and its like wait for the rest."""
-        closing, interrupt = context.request._closing, None
+        """Close files and streams, the last opened first, then call on_complete, which ends a request."""
+        closing: list[Callable[[], object]] = [functools.partial(self.on_complete, context)]
+        closing += context.request._closing or ()
+        context.request._closing = closing
+        interrupt = None
         while closing:
+            callback = closing.pop()
+            # A server that stops closes streams from another thread, and nobody can close a generator that is running.
+            generator = getattr(callback, "__self__", None)
+            if isinstance(generator, GeneratorType) and generator.gi_running:
+                continue
             try:
-                self._call_safely(context, "on_close", closing.pop())
-            except BaseException as error:
+                callback()
+            except Exception as error:
+                stage, hook = ("on_close", callback) if closing else ("on_complete", self.on_complete)
+                self._report_hook(context, stage, error, hook)
+            except BaseException as error:  # KeyboardInterrupt and its like wait for the rest
                 interrupt = error
         if interrupt is not None:
             raise interrupt
-
-    def _call_safely(self, context: WebContext, stage: str, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function; its failure is logged and changes nothing."""
-        # A server that stops closes streams from another thread, and nobody can close a generator that is running.
-        generator = getattr(call, "__self__", None)
-        if isinstance(generator, GeneratorType) and generator.gi_running:
-            return
-        try:
-            call(*arguments)
-        except Exception as error:
-            self._report_hook(context, stage, error, call)
 
 
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
@@ -4525,22 +4163,18 @@ def same_origin(context: WebContext) -> None:
     host or port. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
-    if request.method in ("GET", "HEAD", "OPTIONS", "TRACE"):
-        return
-    site = request.headers.get("Sec-Fetch-Site")
-    origin = request.headers.get("Origin")
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
     if site is not None:
         foreign = site not in ("same-origin", "none")
-    else:
-        foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
-    if foreign:
+    if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
         raise HttpException(403, f"a {request.method} from another site: {origin!r}")
 
 
 def _origin(url: str) -> str:
-    default_port = {"http": ":80", "https": ":443"}.get(url.partition("://")[0].lower(), "")
+    """Return an origin without the port that its scheme implies."""
     url = url.strip(" \t").lower()
-    return url[: -len(default_port)] if default_port and url.endswith(default_port) else url
+    return url.removesuffix(":443" if url.startswith("https:") else ":80")
 
 
 # ---- the test client -------------------------------------------------------------------------------------------------
@@ -4550,8 +4184,8 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client shows what a browser would get from the server below: it never repairs a response, and a response that
-# the server would cut off is an exception. It opens no socket. `_call` does for one request what PEP 3333 asks of a
-# server; the functions above it turn arguments into an environ. A first reading may skip all of them.
+# the server would cut off is an exception. It opens no socket. `TestClient._exchange` does for one request what
+# PEP 3333 asks of a server. A first reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 _MAX_REDIRECTS = 10  # browsers stop at 20
@@ -4576,13 +4210,8 @@ _SERVER_ENVIRON: _Environ = {
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
     """Return fields as pairs; a value of a type in `repeated` makes one pair for each of its items."""
-    items: Any = fields.items() if isinstance(fields, Mapping) else fields
-    several = ((name, value if isinstance(value, repeated) else (value,)) for name, value in items)
-    return [(name, value) for name, values in several for value in values]
-
-
-def _urlencode(fields: _FieldSource) -> str:
-    return urllib.parse.urlencode(_pairs(fields))
+    pairs: Any = fields.items() if isinstance(fields, Mapping) else fields
+    return [(name, item) for name, value in pairs for item in (value if isinstance(value, repeated) else (value,))]
 
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
@@ -4600,12 +4229,14 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
 
 def _header_entries(headers: _FieldSource) -> dict[str, str]:
     """Return the environment entries of header fields; `UnicodeEncodeError` for what is not latin-1."""
-    values: dict[str, list[str]] = {}
+    entries: dict[str, str] = {}
     for name, value in _pairs(headers):
         key = name.upper().replace("-", "_")
         key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
-        values.setdefault(key, []).append(str(value).encode("latin-1").decode("latin-1"))
-    return {key: ("; " if key == "HTTP_COOKIE" else ", ").join(several) for key, several in values.items()}
+        earlier = [entries[key]] if key in entries else []
+        entries[key] = ("; " if key == "HTTP_COOKIE" else ", ").join([*earlier, str(value)])
+        entries[key].encode("latin-1")  # nothing else fits into a header field
+    return entries
 
 
 def _to_bytes(value: Any) -> bytes:
@@ -4614,24 +4245,24 @@ def _to_bytes(value: Any) -> bytes:
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode()
 
 
-def _disposition(name: str, value: str) -> str:
-    # Escaped as the HTML standard says (multipart/form-data encoding algorithm), not as RFC 2231.
-    return f'; {name}="{value.translate({0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"})}"'
+_ESCAPED_NAME = {0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"}  # HTML standard, multipart/form-data encoding algorithm
 
 
 def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, str]:
     """Return a multipart/form-data body (RFC 7578), its fields before its files, and its Content-Type."""
     boundary = "----webapp" + os.urandom(16).hex()
-    parts = [(_disposition("name", name), value) for name, value in _pairs(form)]
+    parts = [(name, "", value) for name, value in _pairs(form)]
     for name, file in _pairs(files, list):
         if not isinstance(file, tuple):
             file = (os.path.basename(str(getattr(file, "name", name))), file)
         filename, content, content_type = (*file, "application/octet-stream")[:3]
-        labels = _disposition("name", name) + _disposition("filename", filename)
-        parts.append((f"{labels}\r\nContent-Type: {content_type}", content))
-    start = f"--{boundary}\r\nContent-Disposition: form-data"
-    encoded = (f"{start}{labels}\r\n\r\n".encode() + _to_bytes(value) + b"\r\n" for labels, value in parts)
-    return b"".join(encoded) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
+        label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
+        parts.append((name, label, content))
+    body = bytearray()
+    for name, label, content in parts:
+        head = f'Content-Disposition: form-data; name="{name.translate(_ESCAPED_NAME)}"{label}'
+        body += f"--{boundary}\r\n{head}\r\n\r\n".encode() + _to_bytes(content) + b"\r\n"
+    return bytes(body) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
 
 
 def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[bytes, dict[str, Any]]:
@@ -4641,7 +4272,7 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
     elif files is not None:
         content, content_type = _encode_multipart(form or (), files)
     elif form is not None:
-        content, content_type = _urlencode(form).encode(), "application/x-www-form-urlencoded"
+        content, content_type = urllib.parse.urlencode(_pairs(form)).encode(), "application/x-www-form-urlencoded"
     elif body is None:
         return b"", {}
     elif isinstance(body, (str, bytes, bytearray, memoryview)):
@@ -4651,14 +4282,6 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
     return content, {"CONTENT_TYPE": content_type, "CONTENT_LENGTH": str(len(content))}
 
 
-def _is_expired(attributes: Mapping[str, str]) -> bool:
-    """Say whether attributes of Set-Cookie delete it; Max-Age outranks Expires (RFC 6265 section 5.3)."""
-    if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):
-        return int(attributes["max-age"]) <= 0
-    expires = _parse_http_date(attributes.get("expires", ""))
-    return expires is not None and expires <= time.time()
-
-
 class _TestObserver(_Observer):
     """Keeps the exceptions that no error hook has answered."""
 
@@ -4666,18 +4289,18 @@ class _TestObserver(_Observer):
         self.errors: list[BaseException] = []
 
     def unanswered(self, error: BaseException) -> bool:
-        is_new = all(error is not known for known in self.errors)
-        if is_new:
-            self.errors.append(error)
-        return is_new
+        if any(error is known for known in self.errors):
+            return False
+        self.errors.append(error)
+        return True
 
 
 class _TestResponse:
-    """What a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
+    """An answer that a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
 
-    def __init__(self, status_line: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
-        code, _, self.reason = status_line.partition(" ")
-        self.status = int(code)
+    def __init__(self, gateway: _Gateway, body: bytes) -> None:
+        status, headers = gateway.head or ("", [])
+        self.status, self.reason = int(status[:3]), status[4:]
         self.headers = _Headers(headers)
         self.body = body
 
@@ -4695,20 +4318,6 @@ class _TestResponse:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
 
 
-def _call(app: _WSGIApplication, environ: _Environ) -> _TestResponse:
-    """Do for one request what PEP 3333 asks of a server; RuntimeError for a response that a server would cut off."""
-    gateway = _Gateway()
-    result = app(environ, gateway.start_response)
-    try:
-        body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
-    finally:
-        close = getattr(result, "close", None)
-        if close is not None:
-            close()
-    status, headers = cast("tuple[str, list[tuple[str, str]]]", gateway.head)
-    return _TestResponse(status, headers, body)
-
-
 class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
@@ -4716,24 +4325,22 @@ class TestClient:
     ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
     The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
-    answered, instead of showing the 500 that hides the exception. An exception that escapes from the application is
-    always raised, for example when a stream breaks after its start: a server would cut the connection. A body that is
-    not as long as its Content-Length is a RuntimeError, because a server would cut it or answer 500.
+    answered, instead of showing the 500. An exception that escapes from the application is always raised, for example
+    when a stream breaks after its start. A body that is not as long as its Content-Length is a RuntimeError, because a
+    server would cut the connection or answer 500.
 
-    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response changes it, and
-    deletes from it (Max-Age up to 0, Expires in the past). It holds one value per name and sends them all
-    with every request: Path, Domain and Secure are not looked at, and no cookie expires by waiting.
+    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response adds to it and deletes
+    from it. Each request sends all of them: Path, Domain and Secure do not count, and no cookie expires by waiting.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
 
     def __init__(self, app: Callable[..., Iterable[bytes]], *, raise_errors: bool = False) -> None:
+        if mistake := _mistaken(app):
+            raise TypeError(f"TestClient(): {mistake}")
         self.cookies: dict[str, str] = {}
         self._app = app
         self._raise_errors = raise_errors
-        mistake = _mistaken(app)
-        if mistake:
-            raise TypeError(f"TestClient(): {mistake}")
 
     def request(
         self,
@@ -4770,7 +4377,7 @@ class TestClient:
         entries = {
             **_SERVER_ENVIRON,
             "REQUEST_METHOD": method,
-            **_target_entries(path, _urlencode(query or ())),
+            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
             "wsgi.input": io.BytesIO(content),
             "wsgi.errors": sys.stderr,
             **described,
@@ -4807,12 +4414,17 @@ class TestClient:
         return response
 
     def _exchange(self, environ: dict[str, Any]) -> _TestResponse:
-        observer = _TestObserver()
+        observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
         environ = {"webapp.server": observer, **environ, **({"HTTP_COOKIE": cookies} if cookies else {})}
         try:
-            response = _call(self._app, environ)
+            result = self._app(environ, gateway.start_response)
+            try:
+                body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
+            finally:
+                getattr(result, "close", lambda: None)()
+            response = _TestResponse(gateway, body)
             for header in response.headers.getall("Set-Cookie"):
                 self._keep_cookie(header)
             if self._raise_errors and observer.errors:
@@ -4830,249 +4442,187 @@ class TestClient:
 
     def _keep_cookie(self, header: str) -> None:
         parts = header.encode("latin-1").decode("utf-8", "surrogateescape").split(";")
-        pair, *attributes = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
-        if _is_expired({name.lower(): value for name, _, value in attributes}):
-            self.cookies.pop(pair[0], None)
-        else:
-            self.cookies[pair[0]] = pair[2]
+        (name, _, value), *rest = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
+        attributes = {attribute.lower(): text for attribute, _, text in rest}
+        expires = _parse_http_date(attributes.get("expires", ""))
+        gone = expires is not None and expires <= time.time()
+        if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):  # it outranks Expires: RFC 6265 section 5.3
+            gone = int(attributes["max-age"]) <= 0
+        self.cookies[name] = value
+        if gone:
+            del self.cookies[name]
 
 
 # ---- the head of a request -------------------------------------------------------------------------------------------
 #
-# RFC 9112 read strictly: whatever two parsers could understand differently is refused, because a proxy in
-# front of us may be the other one (request smuggling). A refusal depends on the bytes alone, and never on how they were
-# cut on their way: the fault that stands first is the one that counts. This part does no input or output.
+# Which request is this, and is it one that nobody can misunderstand? RFC 9112 sections 2 to 6 are read strictly: bytes
+# that two parsers could understand differently are refused, because a proxy in front of the server may be the other
+# parser (request smuggling).
+#
+#     b"GET /a%20b?c HTTP/1.1\r\nHost: x"  ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
+#
+# Remember `_Head` and `_parse_head`. This section does no input or output. A refusal depends on the bytes alone, and
+# not on the packets in which they arrive; of two faults, either one may be named.
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
-_MAX_HEAD = 64 * 1024
-_MAX_KEPT_HEAD = 4 * 1024  # of one that is kept for the next: it takes three times its memory, for each idle connection
+_MAX_HEAD = 64 * 1024  # bytes of all header fields
+_MAX_REMEMBERED = 1024  # bytes of a head whose names of header fields are remembered
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
-_FIELD_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)")
-_NOT_IN_HEAD = bytes({*range(32), 127} - set(b"\t\r\n"))
+_EMPTY_LINES = re.compile(rb"(?:\r\n)+")
+_LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # bytes that may stand in a line: tab, but no other control character
 
 
-class _HeaderFields:
-    """The header fields of a request, understood. Never changed, so that a connection may keep them for its next."""
-
-    __slots__ = (
-        "text",  # as they came
-        "environ",  # a WSGI environment with their entries
-        "length",  # of the body, as Content-Length says; None without one
-        "chunked",  # Transfer-Encoding says so
-        "options",  # of Connection, in small letters
-        "expects",  # the client may wait for "100 Continue" before it sends the body
-        "host",  # None without one
-    )
-
-    def __init__(self, text: str, environ: _Environ) -> None:
-        """Understand field lines, given without the last line end, and add them to `environ`; HttpException if not."""
-        lines = text.split("\r\n") if text else []
-        if len(lines) > _MAX_FIELDS:
-            raise HttpException(431, "too many header fields")
-        _add_fields(environ, lines)
-        length, coding = environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
-        self.text = text
-        self.environ = environ
-        self.host = environ.get("HTTP_HOST")  # two were joined by a comma and a space
-        if self.host is not None and not _is_authority(self.host):
-            raise HttpException(400, "malformed Host")
-        if coding is not None and length is not None:  # RFC 9112 section 6.3
-            raise HttpException(400, "Transfer-Encoding beside Content-Length")
-        if coding is not None and coding.lower() != "chunked":
-            raise HttpException(501, "unknown transfer coding")
-        if length is not None and not _CONTENT_LENGTH.fullmatch(length):
-            raise HttpException(400, "malformed Content-Length")
-        self.chunked = coding is not None
-        self.length = None if length is None else int(length)
-        self.options = [option.strip(" \t") for option in environ.get("HTTP_CONNECTION", "").lower().split(",")]
-        self.expects = environ.get("HTTP_EXPECT", "").lower() == "100-continue"
-
-
-class _RequestLine:
-    """The first line of a request, understood."""
-
-    __slots__ = (
-        "method",
-        "target",  # as it was sent
-        "modern",  # HTTP/1.1 or a later 1.x
-        "environ",  # its entries of a WSGI environment
-        "quick",  # whether the last answer to it was, by whichever server of the process
-    )
-
-    def __init__(self, method: str, target: str, modern: bool, environ: dict[str, str]) -> None:
-        self.method = method
-        self.target = target
-        self.modern = modern
-        self.environ = environ
-        self.quick = False
-
-
-class _RequestHead:
+class _Head:
     """The head of one request, understood."""
 
-    __slots__ = (
-        "text",  # as it came
-        "line",  # a _RequestLine
-        "method",
-        "target",  # as it was sent, for the log; REQUEST_URI may be shorter
-        "modern",  # HTTP/1.1: the client understands chunks
-        "fields",  # a _HeaderFields
-        "environ",  # a WSGI environment with all that the head says
-        "keep_alive",  # the client wants the connection to stay; whether it does is decided with the response
-        "has_body",  # a body follows (RFC 9112 section 6)
-    )
-
-    def __init__(self, text: str, line: _RequestLine, fields: _HeaderFields) -> None:
-        self.text = text
-        self.line = line
-        self.method, self.target, self.modern = line.method, line.target, line.modern
-        self.fields = fields
-        self.environ = {**fields.environ, **line.environ}
-        if fields.host is None and self.modern:
-            raise HttpException(400, "no Host")
-        if fields.chunked and not self.modern:
-            raise HttpException(400, "Transfer-Encoding from HTTP/1.0")
-        self.keep_alive = "close" not in fields.options and (self.modern or "keep-alive" in fields.options)
-        self.has_body = fields.chunked or bool(fields.length)
-
-    @classmethod
-    def refused(cls, method: str, target: str) -> _RequestHead:
-        """Return what is said of a request that is none."""
-        head = cls.__new__(cls)
-        head.line = _RequestLine(method, target, True, {})
-        head.method, head.target, head.modern, head.environ = method, target, True, {}
-        head.fields = _HeaderFields("", {})
-        head.keep_alive = head.has_body = False
-        return head
+    def __init__(self, method: str, target: str, modern: bool, environ: _Environ) -> None:
+        self.method = method
+        self.target = target  # as it was sent, for the log; REQUEST_URI may be shorter
+        self.modern = modern  # HTTP/1.1 or a later 1.x: the client understands chunks
+        self.environ = environ  # a WSGI environment with all that the head says
+        self.length = 0  # of the body, as Content-Length says
+        self.chunked = False  # Transfer-Encoding says so
+        self.expects = False  # the client may wait for "100 Continue" before it sends the body
+        self.keep_alive = modern  # the client wants the connection to stay
 
 
-def _parse_head(head: str, last: _RequestHead | None = None, template: Mapping[str, Any] | None = None) -> _RequestHead:
+def _parse_head(data: bytes, template: _Environ) -> _Head:
     """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed.
 
-    `last` is that of the last request on the connection, `template` what its environments begin with.
+    `template` is the part of the environment that is the same for all requests.
     """
-    # A client repeats its header fields, and some the whole: to compare them takes a tenth of understanding them.
-    if last is not None and last.text == head:
-        return last
-    line, _, text = head.partition("\r\n")
-    if len(text) + 2 > _MAX_HEAD:
-        raise HttpException(431, "the header is too long")
-    if last is not None and last.fields.text == text:
-        return _RequestHead(head, _request_line(line), last.fields)
-    return _RequestHead(head, _request_line(line), _HeaderFields(text, dict(template or {})))
-
-
-@functools.lru_cache(maxsize=128)
-def _request_line(line: str) -> _RequestLine:
-    """Understand a request line; HttpException 4xx or 5xx if it is malformed."""
-    method, target, modern = _parse_request_line(line)
-    return _RequestLine(method, target, modern, _read_target(method, target, modern))
-
-
-def _parse_request_line(line: str) -> tuple[str, str, bool]:
-    """Return method, target, and whether the version is HTTP/1.1 or a later 1.x (RFC 9112 section 3)."""
+    lines = data.decode("latin-1").split("\r\n")
+    line = lines.pop(0)
     if len(line) > _MAX_REQUEST_LINE:
         raise HttpException(414, "the request line is too long")
+    if len(data) - len(line) > _MAX_HEAD or len(lines) > _MAX_FIELDS:
+        raise HttpException(431, "the header is too long")
+    if len(data) > _MAX_FIELD and max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
+        raise HttpException(431, "a header field is too long")
+    # Without the bytes of lines, nothing but the line ends is left of a good head.
+    if data.translate(None, _LINE_BYTES) != b"\r\n" * len(lines):
+        raise _refuse_control(data)
     match = _REQUEST_LINE.fullmatch(line)
     if match is None:
         raise HttpException(400, "malformed request line")
     method, target, major, minor = match.groups()
     if major != "1":
         raise HttpException(505, f"HTTP/{major}.{minor}")
-    return method, target, minor != "0"
+    head = _Head(method, target, minor != "0", template.copy())
+    _add_fields(head.environ, lines, _environ_key if len(data) <= _MAX_REMEMBERED else _environ_key.__wrapped__)
+    _read_framing(head, head.environ)
+    _add_target(head, head.environ)
+    return head
 
 
-def _read_target(method: str, target: str, modern: bool) -> dict[str, str]:
-    """Return the environment entries of a request line (RFC 9112 section 3.2)."""
-    if method == "CONNECT":
-        raise HttpException(501, "no proxy")
-    entries = {"REQUEST_METHOD": method, "SERVER_PROTOCOL": "HTTP/1.1" if modern else "HTTP/1.0"}
-    if target[0] != "/" and (target != "*" or method != "OPTIONS"):
-        match = _ABSOLUTE.fullmatch(target)
-        if match is None or not _is_authority(match[1]):
-            raise HttpException(400, "malformed request target")
-        # Section 3.2.2: the authority of an absolute target replaces Host.
-        entries["HTTP_HOST"], target = match[1], match[2]
-        if target[:1] != "/":
-            target = "/" + target
-    path, _, entries["QUERY_STRING"] = target.partition("?")
-    entries["PATH_INFO"] = _unescape_percent(path) if "%" in path else path
-    entries["REQUEST_URI"] = target
-    return entries
+def _check_beginning(data: bytes) -> None:
+    """Raise the HttpException that the beginning of a head deserves, however it may go on."""
+    begun = data.removesuffix(b"\r")  # the first half of a line end
+    if begun.translate(None, _LINE_BYTES) != b"\r\n" * begun.count(b"\r\n"):
+        raise _refuse_control(data)
+    end = data.find(b"\r\n")
+    if end < 0 and len(data) > _MAX_REQUEST_LINE + 1:
+        raise HttpException(414, "the request line is too long")
+    if end >= 0 and len(data) - end > _MAX_HEAD + 4:
+        raise HttpException(431, "the header is too long")
 
 
-def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
-    """Make environment entries of header fields; HttpException 400 or 431."""
+def _refuse_control(data: bytes) -> HttpException:
+    if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
+        return HttpException(400, "TLS/https spoken to a plain http port")
+    return HttpException(400, "a control character or a bare line end in the header")
+
+
+def _add_fields(environ: _Environ, lines: Iterable[str], key_of: Callable[[str], str]) -> None:
+    """Make environment entries of header fields; HttpException 400 if one is malformed."""
     for line in lines:
-        if len(line) + 2 > _MAX_FIELD:  # with its line end
-            raise HttpException(431, "a header field is too long")
         name, colon, value = line.partition(":")
-        key = _environ_key(name)
-        # Hardly any value holds a tab or more than ASCII, and only such a one is worth the expression.
-        if key is None or not colon or not (value.isprintable() or _FIELD_VALUE.fullmatch(value)):
+        key = key_of(name)
+        if not colon:
             raise HttpException(400, "malformed header field")
-        value = value.strip(" \t")
-        if key in environ:
-            environ[key] += ("; " if key == "HTTP_COOKIE" else ", ") + value
-        elif key:
-            environ[key] = value
+        if key not in environ:
+            environ[key] = value.strip(" \t")
+        else:
+            environ[key] += ("; " if key == "HTTP_COOKIE" else ", ") + value.strip(" \t")
+    environ.pop("", None)
 
 
 @functools.lru_cache(maxsize=256)
-def _environ_key(name: str) -> str | None:
-    """Give the WSGI key of a header field: None if it is no token, "" if its underscore could forge another."""
+def _environ_key(name: str) -> str:
+    """Return the WSGI key of a header field: "" if its underscore could forge another; HttpException for no token."""
     if not _TOKEN.fullmatch(name):
-        return None
+        raise HttpException(400, "malformed header field")
     if "_" in name:
         return ""
     key = name.upper().replace("-", "_")
     return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
 
 
-def _check_lines(head: bytes, start: int, seen: int) -> int:
-    """Raise the HttpException that the first fault in the beginning of a head deserves.
+def _read_framing(head: _Head, environ: _Environ) -> None:
+    """Find out from the header fields where the request ends; HttpException if that is not certain."""
+    host = environ.get("HTTP_HOST")  # two fields were joined by a comma and a space
+    if host is None and head.modern:
+        raise HttpException(400, "no Host")
+    if host is not None and not _is_authority(host):
+        raise HttpException(400, "malformed Host")
+    length, coding = environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
+    if coding is not None:
+        if length is not None:  # RFC 9112 section 6.3
+            raise HttpException(400, "Transfer-Encoding beside Content-Length")
+        if coding.lower() != "chunked":
+            raise HttpException(501, "unknown transfer coding")
+        if not head.modern:
+            raise HttpException(400, "Transfer-Encoding from HTTP/1.0")
+        head.chunked = True
+    elif length is not None:
+        if not _CONTENT_LENGTH.fullmatch(length):
+            raise HttpException(400, "malformed Content-Length")
+        head.length = int(length)
+    if "HTTP_CONNECTION" in environ:
+        options = [option.strip(" \t") for option in environ["HTTP_CONNECTION"].lower().split(",")]
+        head.keep_alive = "close" not in options and (head.modern or "keep-alive" in options)
+    head.expects = "HTTP_EXPECT" in environ and head.modern and environ["HTTP_EXPECT"].lower() == "100-continue"
 
-    A line begins at `start`, and all before it are good; no line end was found up to `seen`. Return where the last
-    line begins, the one that is not complete.
-    """
-    while True:
-        end = head.find(b"\n", seen) + 1
-        # The empty line, which may come in part, is none of the header fields that are counted.
-        limit = min(start + _MAX_FIELD, head.find(b"\n") + 1 + _MAX_HEAD + 2) if start else _MAX_REQUEST_LINE + 2
-        complete = 0 < end <= limit
-        line = head[start : min(end or len(head), limit)]
-        bare = complete and line[-2:-1] != b"\r" or -1 < line.find(b"\r") < len(line) - 1 - complete
-        if bare or len(line.translate(None, _NOT_IN_HEAD)) < len(line):
-            raise HttpException(400, "a control character or a bare line end in the header")
-        if not complete:
-            if start + len(line) >= limit:
-                raise HttpException(431 if start else 414, "the header is too long")
-            return start
-        if start:
-            _add_fields({}, [line[:-2].decode("latin-1")])
-        else:
-            _parse_request_line(line[:-2].decode("latin-1"))
-        if head.count(b"\n", 0, end) > _MAX_FIELDS + 1:
-            raise HttpException(431, "too many header fields")
-        start = seen = end
+
+def _add_target(head: _Head, environ: _Environ) -> None:
+    """Make environment entries of the request line (RFC 9112 section 3.2); HttpException if it names no resource."""
+    target = head.target
+    if head.method == "CONNECT":
+        raise HttpException(501, "no proxy")
+    if target[0] != "/" and (target != "*" or head.method != "OPTIONS"):
+        match = _ABSOLUTE.fullmatch(target)
+        if match is None or not _is_authority(match[1]):
+            raise HttpException(400, "malformed request target")
+        # Section 3.2.2: the authority of an absolute target replaces Host.
+        environ["HTTP_HOST"], target = match[1], match[2] if match[2][:1] == "/" else "/" + match[2]
+    path, _, environ["QUERY_STRING"] = target.partition("?")
+    environ["REQUEST_METHOD"] = head.method
+    environ["SERVER_PROTOCOL"] = "HTTP/1.1" if head.modern else "HTTP/1.0"
+    environ["PATH_INFO"] = _unescape_percent(path) if "%" in path else path
+    environ["REQUEST_URI"] = target
 
 
 # ---- the body of a request -------------------------------------------------------------------------------------------
 #
-# What arrives of a body is decoded at once and kept until the application asks for it, so that no thread has to wait
-# for it. A body that fails is no refusal: the application hears of it where it reads, and answers. This part does no
-# input or output but to temporary files.
+# Where does a body end, and who waits for it? A `_Body` decodes bytes as they arrive (RFC 9112 sections 6 and 7):
+#
+#     b"3\r\nabc\r\n0\r\n\r\nGET ..."  ->  kept b"abc", complete; the rest b"GET ..." is the next request
+#
+# There are two ways in. The leader collects a body of up to 2 MiB in memory before the application runs. A thread
+# reads any other body from the connection while the application asks for it. A body that fails is no refusal: the
+# application hears of it where it reads, and answers. This section does no input or output.
 
-_RECEIVE = 64 * 1024  # bytes at a time: more than a TLS record, so that nothing stays in OpenSSL where nobody sees it
+_RECEIVE = 64 * 1024  # bytes at a time: more than a TLS record, so that no bytes stay in OpenSSL, where select is blind
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout: progress, not just activity
-_IN_MEMORY = 2 * 2**20  # bytes of a body that are kept in memory; more of them go to a temporary file
+_COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
 _MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body
-_LINES_AT_ONCE = 512  # decoded before other connections have their turn, which takes a millisecond
+_SMALL = 4 * 1024  # bytes; smaller pieces of a body are joined, because each piece costs memory of its own
+_LINES_AT_ONCE = 256  # lines of a chunked body that are decoded before other connections have their turn
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # what the next line of a chunked body is
 
 _CHUNK = re.compile(
@@ -5084,145 +4634,32 @@ _CHUNK = re.compile(
 class _Patience:
     """The seconds that a client may still be waited for: `limit` at first, and as much more for each _PACE bytes."""
 
-    __slots__ = ("_limit", "_most", "left")
-
     def __init__(self, limit: float, credit: int = 1) -> None:
-        self._limit = limit
+        self._limit = self.left = limit
         self._most = limit * credit
-        self.left = limit
 
     def moved(self, size: int) -> None:
-        """Have some more for a client that has sent or taken `size` bytes."""
+        """Give more time to a client that has sent or taken `size` bytes."""
         self.left = min(self._most, self.left + self._limit * size / _PACE)
 
 
-class _BodySpool:  # of this server section alone: goes with its rewrite
-    """Bytes in the order in which they came: in memory up to a limit, beyond it all of them in a temporary file.
+class _Body(io.RawIOBase):
+    """The body of one request: a decoder of the bytes that arrive, and the bytes that it has decoded."""
 
-    Not a `tempfile.SpooledTemporaryFile`: before Python 3.11 neither zipfile nor io can read one.
-    """
+    receive: Callable[[_Body], None]  # waits for more bytes of it, or sets its failure
 
-    __slots__ = (
-        "size",  # of all of them
-        "limit",  # bytes that may be in memory
-        "batch",  # bytes that may be there when there is a file, so that fewer writes take more; file() writes the last
-        "in_memory",  # bytes of memory that they take
-        "_pieces",  # while they are in memory, and come in pieces
-        "_file",  # None for pieces
-        "_space",  # the memory of _file, while they are read into place
-    )
-
-    def __init__(self, limit: int, batch: int = 0) -> None:
-        self.limit = limit
-        self.batch = batch
-        self.size = self.in_memory = 0
-        self._pieces: list[bytes] = []
-        self._file: BinaryIO | None = None
-        self._space: memoryview | None = None
-
-    def add(self, data: bytes) -> None:
-        """Append bytes; HttpException 503 if the disk has no room for them."""
-        self.size += len(data)
-        # Byte by byte, each would cost 40 more; and of so few pieces, a system writes all at a time (IOV_MAX).
-        if self._pieces and len(self._pieces[-1]) < 4096:
-            self._pieces[-1] += data
-        else:
-            self._pieces.append(data)
-        self.in_memory += len(data)
-        if self.in_memory > (self.limit if self._file is None else self.batch):
-            self._write_pieces()
-
-    def _write_pieces(self) -> None:
-        """Move what is in memory into the temporary file; HttpException 503 if the disk has no room for it."""
-        try:
-            if self._file is None:
-                import tempfile
-
-                self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-            # Past its buffer: what is still in that would fail when the file is read, and to flush it after each piece
-            # takes a sixteenth more.
-            raw, written = cast(Any, self._file).raw, 0
-            if (writev := getattr(os, "writev", None)) is not None:
-                written = writev(raw.fileno(), self._pieces)
-            if written < self.in_memory:
-                left = memoryview(b"".join(self._pieces))[written:]
-                while left:  # a disk that is nearly full takes less than all
-                    left = left[raw.write(left) :]
-        except OSError as error:
-            raise HttpException(503, f"what was sent could not be kept: {error}") from error
-        self._pieces.clear()
-        self.in_memory = 0
-
-    def reserve(self, size: int) -> None:
-        """Have the last `size` bytes read into place: an upload of 1 MiB takes half the time of one in pieces."""
-        self._file = file = io.BytesIO(bytes(self.size + size))
-        file.writelines(self._pieces)
-        self._pieces.clear()
-        self._space = file.getbuffer()
-        self.in_memory = len(self._space)
-
-    @property
-    def reserved(self) -> bool:
-        """Whether bytes are read into place."""
-        return self._space is not None
-
-    def read_into(self, receive: Callable[[memoryview], int]) -> int:
-        """Let `receive` fill what is reserved and left, and return how much it did."""
-        assert self._space is not None
-        with self._space[self.size :] as rest:
-            moved = receive(rest)
-        self.size += moved
-        return moved
-
-    def file(self) -> BinaryIO:
-        """Return a file of all bytes, at its start; none are added then. HttpException 503 as for add()."""
-        if self._file is None:
-            return io.BytesIO(b"".join(self._pieces))
-        if self._pieces:
-            self._write_pieces()
-        if self._space is not None:
-            self._space.release()
-            self._file.truncate(self.size)
-        self._file.seek(0)
-        return self._file
-
-    def close(self) -> None:
-        """Let go of the bytes, and delete the temporary file if there is one."""
-        if self._space is not None:
-            self._space.release()
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # of bytes that could not be written
-                self._file.close()
-
-
-class _Body:
-    """The body of one request: a decoder of what arrives (RFC 9112 sections 6 and 7), and what it has decoded."""
-
-    __slots__ = (
-        "left",  # bytes that are left of the body, or of the present chunk
-        "chunked",  # the last chunk or its trailers are still to come
-        "expected",  # "100 Continue" is still owed to the client
-        "failure",  # what reading raises when all that came before was read: 400, 408 or 503
-        "kept",  # what was decoded and not taken yet, in a _Spool
-        "size",  # bytes decoded so far
-        "paused",  # more of what arrived can be decoded when others have had their turn
-        "patience",  # with the client
-        "reckoned",  # bytes that it has been told of
-        "_framing",  # bytes that were not of the body itself
-        "_next_line",
-    )
-
-    def __init__(self, request: _RequestHead, timeout: float) -> None:
-        self.left = request.fields.length or 0
-        self.chunked = request.fields.chunked
-        self.expected = request.fields.expects and request.modern  # RFC 9110 section 10.1.1
-        self.failure: HttpException | None = None
-        self.kept = _BodySpool(_IN_MEMORY + _PACE)  # one piece more, since it is handed over when it has so many
-        self.size = 0
-        self.paused = False
+    def __init__(self, head: _Head, timeout: float) -> None:
+        self.left = head.length  # bytes that are left of the body, or of the present chunk
+        self.chunked = head.chunked  # the last chunk or its trailers are still to come
+        self.expected = head.expects  # "100 Continue" is still owed to the client
+        self.failure: HttpException | None = None  # raised behind the bytes that came before: 400, 408 or 503
+        self.kept: list[bytes] = []  # the pieces that were decoded and not taken yet
+        self.kept_size = 0  # bytes in them
+        self.size = 0  # bytes decoded so far
+        self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout)
-        self.reckoned = 0
-        self._framing = 0
+        self.counted = 0  # bytes of memory that the leader has counted for it
+        self._framing = 0  # bytes that were not of the body itself
         self._next_line = _SIZE
 
     @property
@@ -5230,46 +4667,35 @@ class _Body:
         """Whether all of it has arrived."""
         return not (self.left or self.chunked or self.failure)
 
-    def take(self) -> BinaryIO:
-        """Return a file of what was decoded since it was last taken; what comes from now on is taken at once."""
-        kept, self.kept = self.kept, _BodySpool(_RECEIVE)
-        return kept.file()
-
-    def read_into(self, receive: Callable[[memoryview], int]) -> int:
-        """Let `receive` read some of the rest into place, and return how much it did."""
-        moved = self.kept.read_into(receive)
-        self.size += moved
-        self.left -= moved
-        return moved
-
     def feed(self, data: bytes) -> bytes:
-        """Take what belongs to the body; return the rest: the next request, or what cannot be decoded yet."""
-        start, pieces = 0, []
-        self.paused = False
+        """Decode bytes of the body; return the rest: the next request, or bytes that cannot be decoded yet."""
+        start, before = 0, self.size
         try:
             for _ in range(_LINES_AT_ONCE):
-                if self.left:
-                    pieces.append(data[start : start + self.left])
-                    start += len(pieces[-1])
-                    self.left -= len(pieces[-1])
-                line = b"" if self.left or not self.chunked else self._find_line(data, start)
+                piece = data[start : start + self.left]
+                self._keep(piece)
+                self.size += len(piece)
+                self.left -= len(piece)
+                start += len(piece)
+                line = self._find_line(data, start) if self.chunked and not self.left else b""
+                start += len(line)
+                self.paused = bool(line)
                 if not line:
                     break
-                start += len(line)
-                self._read_line(line[:-2].decode("latin-1"))
-            else:
-                self.paused = True
-            self._keep(b"".join(pieces))
+                self._read_line(line[:-2])
+            if self._framing > _MAX_FRAMING + 8 * self.size:
+                raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
         except HttpException as failure:
-            self.failure = _untraced(failure)
+            self.failure = copy.copy(failure)  # without the frames that it came from
+        self.patience.moved(self.size - before)
         return data[start:]
 
-    def _keep(self, data: bytes) -> None:
-        self.size += len(data)
-        if self._framing > _MAX_FRAMING + 8 * self.size:
-            raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
-        if data:
-            self.kept.add(data)
+    def _keep(self, piece: bytes) -> None:
+        if self.kept and len(self.kept[-1]) < _SMALL:
+            self.kept[-1] += piece
+        elif piece:
+            self.kept.append(piece)
+        self.kept_size += len(piece)
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its end, which must be CRLF; b"" if it has not arrived completely."""
@@ -5277,15 +4703,15 @@ class _Body:
         if not end and len(data) - start < _MAX_CHUNK_LINE:
             return b""
         line = data[start:end]
-        if line[-2:] != b"\r\n":
-            raise HttpException(400, "a line of a chunked body that has no end, or a bare line feed")
+        if line.translate(None, _LINE_BYTES) != b"\r\n" or line[-2:] != b"\r\n":
+            raise HttpException(400, "a line of a chunked body that has no end, or a control character")
         self._framing += len(line)
         return line
 
-    def _read_line(self, line: str) -> None:
+    def _read_line(self, line: bytes) -> None:
         """Understand a line of a chunked body (RFC 9112 section 7.1)."""
         if self._next_line == _SIZE:
-            match = _CHUNK.fullmatch(line)
+            match = _CHUNK.fullmatch(line.decode("latin-1"))
             if match is None:
                 raise HttpException(400, "malformed chunk")
             self.left = int(match[1], 16)
@@ -5294,775 +4720,440 @@ class _Body:
             if line:
                 raise HttpException(400, "a chunk longer than its size")
             self._next_line = _SIZE
-        elif line:
-            _add_fields({}, [line])  # a trailer: it must be well-formed, and nobody sees it
+        elif line:  # a trailer: it must be well-formed, and nobody sees it
+            _add_fields({}, [line.decode("latin-1")], _environ_key.__wrapped__)
         else:
             self.chunked = False
 
-
-# ---- a connection ----------------------------------------------------------------------------------------------------
-#
-# A socket, what has arrived on it, and what is still to be sent. Sockets never block: the thread that leads must not
-# wait for a client. Where another thread does, it tells the crew first. Of WSGI this part knows only the shape of
-# wsgi.input.
-#
-# Whose a connection is depends on its stage. Nobody else touches it, but for two cases: while a stream is open, the
-# leader looks whether its client is still there; and a server that ends shuts down what is the crew's.
-#
-#     stage        whose     what happens                          what follows
-#     COLLECTING   leader's  a request arrives, or none does       ANSWERING, also for a refusal; CLOSED when idle
-#     ANSWERING    crew's    a thread runs the application         what the answer says: COLLECTING, LINGERING, CLOSED;
-#                                                                  SENDING where the client does not take it at once
-#     SENDING      leader's  the rest of an answer is sent         ANSWERING again, for what is to be done after it
-#     LINGERING    leader's  after the last answer, what still     CLOSED
-#                            comes is thrown away
-
-_COLLECTING, _ANSWERING, _SENDING, _LINGERING, _CLOSED = "collecting", "answering", "sending", "lingering", "closed"
-
-_READ, _WRITE = 1, 2  # selectors.EVENT_READ, EVENT_WRITE
-_MORE = 0x8000 if sys.platform == "linux" else 0  # socket.MSG_MORE
-# The places that an answer may take in the crew, which tells what they are.
-_NOWHERE, _ANSWERS, _PASSES, _WAITS, _STREAMING, _FORSAKEN = range(6)
-
-# Times write_timeout that a fast reader may gain for later: what a client has taken, and what lies in some system's
-# buffer for it, look the same from here, and such a buffer may be emptied in large steps.
-_CREDIT = 16
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_TOO_SLOW = "the body came too slowly"
-_SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
-_NEVER = float("inf")
-
-
-class _Connection:
-    """A client's connection."""
-
-    __slots__ = (
-        "socket",
-        "address",
-        "secure",  # whether this is TLS
-        "shaking",  # its handshake is not over, and costs the processor time of fifty requests
-        "would_block",  # what an operation raises that would have to wait; TLS has names of its own for it
-        "crew",  # does other work while a thread waits for this client
-        "place",  # the one in the crew that its present answer takes
-        "stage",  # entered by the leader alone
-        "follows",  # the stage that follows an answer, as the thread says that gives the connection back
-        "deadline",  # when the leader has waited long enough (time.monotonic)
-        "selected",  # the events that the selector looks out for, 0 for none
-        "awaited",  # bytes of a body of which it tells when all of them have arrived; 0 without such
-        "buffer",  # bytes that arrived and were not used yet
-        "line",  # where the last line begins of a head that is not complete
-        "seen",  # how far that line was looked through
-        "last",  # the head of the last request, since a client repeats much of it
-        "request",  # the one under way
-        "body",  # its body, None if it has none
-        "refusal",  # why it is none
-        "run",  # the run of the application that answers it
-        "rest",  # what the client has not taken of the answer
-        "held",  # bytes in memory that the leader has counted for it
-        "observed",  # the leader was asked to see whether the client leaves
-        "hung_up",  # the client has ended its side, or sends more than anybody looks at now
-        "lost",  # the client went away, as the first failing operation noticed
-    )
-
-    def __init__(self, sock: socket.socket, address: str, crew: _Crew, would_block: tuple[type[OSError], ...]) -> None:
-        self.socket = sock
-        self.address = address
-        self.secure = self.shaking = would_block != (BlockingIOError,)
-        self.would_block = would_block
-        self.crew = crew
-        self.place = _NOWHERE
-        self.stage = self.follows = _COLLECTING
-        self.deadline = _NEVER
-        self.selected = 0
-        self.awaited = 0
-        self.buffer = b""
-        self.line = self.seen = 0
-        self.last: _RequestHead | None = None
-        self.request: _RequestHead | None = None
-        self.body: _Body | None = None
-        self.refusal: HttpException | None = None
-        self.run: _Run | None = None
-        self.rest: _Rest | None = None
-        self.held = 0
-        self.observed = self.hung_up = self.lost = False
-
-    # What the thread does that answers.
-
-    def send(self, patience: _Patience, *pieces: bytes) -> None:
-        """Send everything; OSError if the client has gone, or is too slow."""
-        rest = _Rest(*pieces)
-        while rest.left:
-            try:
-                patience.moved(rest.send(self))
-            except self.would_block as error:
-                self._wait(error, _WRITE, _STREAMING, patience)
-            except OSError:
-                self.lost = True
-                raise
-
-    def send_end(self, head: bytes, data: bytes) -> None:
-        """Send the end of an answer: what the client does not take at once is left to the leader."""
-        if len(data) > _PACE:  # as it is: a copy of it for each of many slow readers is what memory is lost to
-            self.send_rest(_Rest(head, data))
-            return
-        data = head + data
-        try:
-            moved = self.socket.send(data)
-        except self.would_block:
-            moved = 0
-        except OSError:
-            self.lost = True
-            raise
-        if moved < len(data):
-            self.rest = _Rest(data[moved:])
-
-    def send_rest(self, rest: _Rest) -> None:
-        """Send what the client takes at once, and leave the rest to the leader."""
-        self.rest = rest
-        try:
-            rest.send(self)
-        except self.would_block:
-            pass
-        except OSError:
-            self.lost = True
-            raise
-
-    def receive(self, patience: _Patience) -> bytes:
-        """Wait for bytes; b"" at the end, TimeoutError without any."""
-        while True:
-            try:
-                return self.socket.recv(_RECEIVE)
-            except self.would_block as error:
-                self._wait(error, _READ, _WAITS, patience)
-
-    def _wait(self, blocked: OSError, event: int, place: int, patience: _Patience) -> None:
-        """Wait for the client, after an operation that could not be done at once; TimeoutError if it is too slow."""
-        if blocked.__class__ is not BlockingIOError:  # TLS may have to read for a write, and the other way round
-            event = _READ if blocked.__class__ is self.would_block[1] else _WRITE
-        if not self.crew.wait_for_client(self, place):
-            self.lost = True
-            raise TimeoutError("too many clients are slow at a time")
-        started = time.monotonic()
-        # Not by settimeout: the leader may look at this very socket, and must not wait for anybody.
-        with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
-            selector.register(self.socket, event)
-            ready = selector.select(max(patience.left, 0.001))
-        patience.left -= time.monotonic() - started
-        if not ready:
-            self.lost = True
-            raise TimeoutError("the client was too slow")
-
-    # What the leader does.
-
-    def await_bytes(self, count: int) -> None:
-        """Have the selector tell of what has arrived when it is so many bytes, or the end, or all that has room."""
-        self.awaited = count
-        if sys.platform == "linux":  # others tell of any
-            with contextlib.suppress(OSError):  # what is wrong shows when it is read
-                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count or 1)
-
-    def has_arrived(self, count: int) -> bool:
-        """Tell whether so many bytes can be read; where they are not awaited, they can."""
-        if sys.platform != "linux":
-            return True
-        import fcntl
-        import termios
-
-        return int.from_bytes(fcntl.ioctl(self.socket, termios.FIONREAD, bytes(4)), sys.byteorder) >= count
-
-    # What either side does.
-
-    def peek(self) -> bytes | None:
-        """Look at the next byte that has arrived: b"" if the client has ended its side, None if there is nothing."""
-        try:
-            # By the method of the class below, since that of an SSLSocket cannot look without reading.
-            return super(type(self.socket), self.socket).recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
-
-    def end_output(self) -> None:
-        """Tell the client that nothing follows: over TLS in its own words (RFC 9112 section 9.8) first."""
-        with contextlib.suppress(OSError, ValueError):
-            if self.secure:
-                # Raises SSLWantReadError when it has said so, for the client has not answered yet.
-                cast("ssl.SSLSocket", self.socket).unwrap()
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_WR)
-
-    def shut_down(self) -> None:
-        """Make the operations of other threads fail."""
-        with contextlib.suppress(OSError):
-            # That of an SSLSocket forgets first that it is one: a thread under way would send without encryption.
-            super(type(self.socket), self.socket).shutdown(socket.SHUT_RDWR)
-
-    def cut(self) -> None:
-        """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
-        size = 2 if sys.platform == "win32" else 4  # of each of two numbers: on, and after how many seconds
-        linger = (1).to_bytes(size, sys.byteorder) + bytes(size)
-        with contextlib.suppress(OSError):  # it has reset the connection itself
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-
-
-class _Rest:
-    """Bytes that are still to be sent."""
-
-    __slots__ = (
-        "left",  # how many
-        "block",  # the largest piece, as the application gave it: what several answers share is in memory once
-        "_views",  # of the pieces
-    )
-
-    def __init__(self, *pieces: bytes) -> None:
-        self.block: bytes | None = max(pieces, key=len)
-        self._views = [memoryview(piece) for piece in pieces if piece]
-        self.left = sum(map(len, pieces))
-
-    def send(self, connection: _Connection) -> int:
-        """Try to send some of it, and say how much was sent; raise what the socket raises."""
-        views = self._views
-        moved: int
-        if len(views) > 1 and not connection.secure and hasattr(connection.socket, "sendmsg"):
-            fitting, room = [], _SLICE
-            for view in views:
-                fitting.append(view[:room])
-                room = max(0, room - len(view))
-            moved = connection.socket.sendmsg(fitting)
-        else:
-            # A TLS write that would block must be repeated with the same length.
-            moved = connection.socket.send(views[0][: _PACE if connection.secure else _SLICE])
-        self.left -= moved
-        sent = moved
-        while views and sent >= len(views[0]):
-            sent -= len(views.pop(0))
-        if sent:
-            views[0] = views[0][sent:]
-        return moved
-
-    def spilled(self) -> _Rest:
-        """Return the same bytes in a temporary file."""
-        import tempfile
-
-        file = tempfile.TemporaryFile()  # noqa: SIM115
-        try:
-            file.writelines(self._views)
-            file.flush()
-        except OSError:
-            file.close()
-            raise
-        return _SpilledRest(b"", file, 0, self.left)
-
-    def close(self) -> None:
-        """Let go of what is not the application's."""
-
-
-class _FileRest(_Rest):
-    """The head of an answer and the part of a file behind it, by os.sendfile where there is one."""
-
-    __slots__ = (
-        "_head",
-        "_file",
-        "_offset",  # where the part begins
-    )
-
-    def __init__(self, head: bytes, file: Any, offset: int, count: int) -> None:
-        self._head = head
-        self._file = file
-        self._offset = offset
-        self.left = len(head) + count
-        self.block = None  # nothing of it is in memory
-
-    def send(self, connection: _Connection) -> int:
-        """Try to send some of it; OSError too if the file has become shorter."""
-        moved: int
-        if hasattr(os, "sendfile") and not connection.secure:
-            if self._head:
-                # It leaves with what follows: sent by itself, it would cost a file of 100 KiB a seventh more.
-                self._count(connection.socket.send(self._head, _MORE))
-            if self._head:
-                return 0
-            count = min(self.left, _SLICE)
-            moved = os.sendfile(connection.socket.fileno(), self._file.fileno(), self._offset, count)
-        else:
-            self._file.seek(self._offset)
-            data = self._file.read(min(self.left - len(self._head), _PACE))
-            moved = connection.socket.send(self._head + data) if data else 0
-        if not moved:
-            name = getattr(self._file, "name", "")
-            _report(logging.ERROR, "a file became shorter while it was sent: %s", _value(name))
-            raise OSError("a file became shorter while it was sent")
-        self._count(moved)
-        return moved
-
-    def _count(self, moved: int) -> None:
-        self.left -= moved
-        self._offset += max(0, moved - len(self._head))
-        self._head = self._head[moved:]
-
-
-class _SpilledRest(_FileRest):
-    """Bytes that are still to be sent, in a temporary file of ours."""
-
-    __slots__ = ()
-
-    def close(self) -> None:
-        """Delete the file."""
-        self._file.close()
-
-
-class _BodyReader(io.RawIOBase):
-    """A body that the application reads while it arrives; io.BufferedReader makes wsgi.input of it.
-
-    It raises HttpException: 400 for a malformed or broken-off body, 408 for one that comes too slowly.
-    """
-
-    def __init__(self, connection: _Connection, body: _Body) -> None:
-        self._connection = connection
-        self._body = body
-        self._arrived = body.take()
+    # A thread that reads the rest while the application asks for it; io.BufferedReader makes wsgi.input of this.
 
     def readable(self) -> bool:
         """Say that this is a stream to read from."""
         return True
 
     def readinto(self, target: Any) -> int:
-        """Read some bytes into `target`; 0 at the end of the body."""
-        body = self._body
-        while not (data := self._arrived.read(len(target))):
-            if body.failure is not None:
-                raise copy.copy(body.failure)
-            if body.complete:
-                return 0
-            self._receive()
-            self._arrived.close()
-            self._arrived = body.take()
-        target[: len(data)] = data
-        return len(data)
+        """Read some bytes into `target`; 0 at the end of the body, HttpException if it has failed."""
+        while not (self.kept or self.complete):
+            if self.failure is not None:
+                raise copy.copy(self.failure)
+            self.receive(self)
+        piece = self.kept.pop(0) if self.kept else b""
+        size = min(len(target), len(piece))
+        target[:size] = piece[:size]
+        if size < len(piece):
+            self.kept.insert(0, piece[size:])
+        self.kept_size -= size
+        return size
 
-    def _receive(self) -> None:
-        """Wait for more of the body."""
-        connection, body = self._connection, self._body
-        size = body.size
+
+# ---- a connection ----------------------------------------------------------------------------------------------------
+#
+# Who may touch a client's socket, and what happens next? A connection is always in one stage, and each stage has one
+# owner. The leader is the one thread that waits for all clients at once; a thread that answers owns its connection
+# until it gives the connection back. Sockets never block. Remember the table of stages below: it is the program, and
+# the methods of `Server` carry it out. There is one exception: any thread may shut a connection down, and its owner
+# learns it from the next operation on the socket. A first reading may skip `_sending`.
+
+# stage      owner   when readable            when writable       when time is up        next stage
+#
+# SHAKING    leader  goes on with TLS         the same            closed                 IDLE
+# IDLE       leader  a head begins            -                   closed                 HEAD, BODY, ANSWERING
+# HEAD       leader  more of a head           -                   408                    BODY, ANSWERING
+# BODY       leader  more of a body           -                   408 for who reads it   ANSWERING
+# ANSWERING  thread  (waits for its own client, if it must)                              SENDING, or as SENDING
+# SENDING    leader  -                        more of the answer  cut                    IDLE, LINGERING, CLOSED;
+#                                                                                        ANSWERING to close a file
+# LINGERING  leader  bytes are thrown away    -                   closed                 CLOSED
+#
+# LINGERING exists because a close with unread bytes would reset the connection and destroy the answer under way.
+
+_SHAKING, _IDLE, _HEAD, _BODY = "shaking", "idle", "head", "body"
+_ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
+_NOWHERE, _ANSWERS, _STREAMS, _READS = range(4)  # the places that an answer under way may take in the crew; see there
+
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
+# Times write_timeout that a fast reader may gain for later: bytes that a client has taken, and bytes that lie in some
+# system's buffer for it, look the same from here, and such a buffer may be emptied in large steps.
+_CREDIT = 16
+_NEVER = float("inf")
+
+
+class _Connection:
+    """A client's connection."""
+
+    def __init__(self, sock: socket.socket, address: str, would_block: tuple[type[OSError], ...]) -> None:
+        self.socket = sock
+        self.address = address
+        self.would_block = would_block  # exceptions of an operation that would have to wait; TLS has its own
+        self.secure = len(would_block) > 1  # this is TLS
+        self.stage = _SHAKING if self.secure else _IDLE  # set by the leader alone
+        self.place = _NOWHERE  # set under the lock of the crew
+        self.deadline = _NEVER  # until when the present wait may last, set by whoever waits
+        self.selected = 0  # the events that the leader's selector looks out for
+        self.awaited = _READ  # the event that the last operation would have to wait for, set by the owner
+        self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
+        self.lost = False  # the client went away, as the first failing operation noticed
+        self.forget_request()
+
+    def forget_request(self) -> None:
+        """Let go of a request that was answered. These attributes are the owner's."""
+        self.head: _Head | None = None
+        self.body: _Body | None = None  # None if it has none
+        self.refusal: HttpException | None = None  # why it is no request
+        self.run: _Run | None = None  # of the application, to answer it
+        self.output: bytes | Iterator[int] | None = None  # the answer, or what sends it, until it was sent
+
+    def attempt(self, event: int, operation: Callable[..., Any], *arguments: Any) -> Any:
+        """Try an operation on the socket; None if it would have to wait. OSError if the client has gone."""
         try:
-            if body.expected:
-                body.expected = False
-                connection.send(body.patience, _CONTINUE)
-            if not body.paused:
-                data = connection.receive(body.patience)
-                if not data:
-                    raise ConnectionError("it has ended its side")
-                connection.buffer += data
-            connection.buffer = body.feed(connection.buffer)
-            body.patience.moved(body.size - size)
-        except TimeoutError:
-            connection.lost = False
-            body.failure = HttpException(408, _TOO_SLOW)
+            return operation(*arguments)
+        except self.would_block as error:
+            # TLS may have to read for a write, and the other way round.
+            kind = type(error)
+            self.awaited = event if kind is BlockingIOError else _READ if kind is self.would_block[1] else _WRITE
+            return None
         except OSError:
-            connection.lost = True
-            body.failure = HttpException(400, "the client went away in the middle of the body")
+            self.lost = True
+            raise
 
-    def close(self) -> None:
-        """Let go of a temporary file."""
-        self._arrived.close()
-        super().close()
+    def has_input(self) -> bool:
+        """Tell whether bytes have arrived that nobody has read."""
+        try:
+            # By the method of the class below, because an SSLSocket cannot look without reading.
+            return bool(super(type(self.socket), self.socket).recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
+
+    def end_output(self) -> None:
+        """Tell the client that nothing follows: over TLS in its own words (RFC 9112 section 9.8) first."""
+        with contextlib.suppress(OSError, ValueError):
+            if self.secure:
+                # Raises SSLWantReadError when it has said so, because the client has not answered yet.
+                cast("ssl.SSLSocket", self.socket).unwrap()
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+
+    def shut_down(self, cut: bool = False) -> None:
+        """Make the operations of its owner fail; any thread may call it. With `cut`, the close will be a reset."""
+        if cut:
+            self.cut()
+        with contextlib.suppress(OSError):
+            # That of an SSLSocket forgets first that it is one: its owner would send without encryption.
+            super(type(self.socket), self.socket).shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
+        size = 2 if sys.platform == "win32" else 4  # of each of two numbers: on, and after how many seconds
+        with contextlib.suppress(OSError):  # the client has reset the connection itself
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(size, sys.byteorder) + bytes(size))
+
+
+def _sending(
+    connection: _Connection, blocks: Sequence[bytes], file: Any = None, offset: int = 0, count: int = 0
+) -> Iterator[int]:
+    """Send blocks of bytes, and `count` bytes of a file behind them.
+
+    Yield after each step how many bytes it has moved: 0 if the client must take some first. OSError if the client has
+    gone, EOFError if the file has become shorter.
+    """
+    sock, secure = connection.socket, connection.secure
+    for number, block in enumerate(blocks):
+        view = memoryview(block)
+        # A head leaves in one packet with what follows.
+        more = [socket.MSG_MORE] if sys.platform == "linux" and not secure and (blocks[number + 1 :] or count) else []
+        while view:
+            # A TLS write that would block must be repeated with the same length.
+            moved = connection.attempt(_WRITE, sock.send, view[: _PACE if secure else _SLICE], *more) or 0
+            view = view[moved:]
+            yield moved
+    while count:
+        if hasattr(os, "sendfile") and not secure:
+            size = min(count, _SLICE)
+            moved = connection.attempt(_WRITE, os.sendfile, sock.fileno(), file.fileno(), offset, size)
+        else:
+            file.seek(offset)
+            data = file.read(min(count, _PACE))
+            moved = connection.attempt(_WRITE, sock.send, data) if data else 0
+        if moved == 0:
+            raise EOFError(f"the file {_value(getattr(file, 'name', ''))} became shorter while it was sent")
+        offset += moved or 0
+        count -= moved or 0
+        yield moved or 0
 
 
 # ---- access lines ----------------------------------------------------------------------------------------------------
 #
-# One line for each request, for whoever watches the terminal. Written by the logging module one by one, they would cost
-# as much processor time as the answers; so what our own handler writes is collected, and made and written when the
-# server is about to wait. Where the application has set up logging, each line is a record of the logger webapp.access.
+# How does a person at the terminal learn what the server does, without anybody waiting for the terminal? Threads put
+# facts into a bounded queue. One thread of the server makes records of them every _PAUSE, and lines of those:
+#
+#     ("127.0.0.1", "GET", "/", 200, 512, 0.4, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ..."
+#
+# A terminal, a pipe or a log handler may block or fail; then the queue fills, and what does not fit is dropped and
+# counted. Remember `_Clerk`. The lines are records of the logger webapp.access; a handler of ours writes them to the
+# terminal, unless the application has given that logger another one.
 
-# Answers whose lines are still to be made: address, method, target, status, bytes of body, when it began and ended, and
-# why it was no success. To make many lines at a time spares a request with its line a tenth.
-_answered: deque[tuple[str, str, str, int, int, float, float, str]] = deque()
-_ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
-_lines: deque[str] = deque()  # those that wait to be written, each with its end
-_access: logging.Logger | None = None  # once logging was imported; nobody can have set it up before
-_own_handlers: list[logging.Handler] = []  # what it has then, where nobody else gets the lines
-# Bytes that are written at a time: what a pipe takes whole if it takes anything (PIPE_BUF of POSIX).
-_AT_ONCE = 512 if sys.platform not in ("linux", "win32") else 4096
-_MANY_LINES = 64  # that wait while requests are waiting too
-_MOST_LINES = 1000  # that wait while nobody takes them; older ones are lost
-_LAST_WORDS = 1  # seconds that whoever reads them may take for some of them when the server ends
+_ACCESS = logging.getLogger("webapp.access")
+_PAUSE = 0.02  # seconds between two looks at the queue
+_MOST_NOTES = 4000  # that wait while they cannot be written
+_LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
 
 
-@functools.lru_cache(maxsize=2)
-def _clock(second: int) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(second))
-
-
-def _make_own_handler() -> None:
-    """Make what writes access lines to whatever sys.stderr is at the time, if it is anything."""
-
-    class AccessHandler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            _say(f"{_clock(int(record.created))} {self.format(record)}")
-
-    _own_handlers.append(AccessHandler())
-
-
-def _set_up_access_log(late: bool = False) -> logging.Logger:
-    """Give the access log a way out: that of the application, if it has set one up, else the terminal.
-
-    Late, when the server was made before logging was imported, what the application has set since then stays.
-    """
-    global _access
-    access = logging.getLogger("webapp.access")
-    with _setting_up:
-        if not _own_handlers:
-            _make_own_handler()
-        alone = not access.handlers
-        if not access.level if late else alone:
-            access.setLevel(logging.INFO)
-        if alone:
-            if access.propagate or not late:
-                handlers = logging.getLogger().handlers
-                access.propagate = any(isinstance(handler, logging.FileHandler) for handler in handlers)
-            access.addHandler(_own_handlers[0])
-        _access = access
-    return access
-
-
-_setting_up = threading.Lock()
-
-
-def _log_access(address: str, method: str, target: str, code: int, sent: int, began: float, reason: str) -> None:
-    """Note what the line of an answer says, which ends now; or log it, where the application has set up logging."""
-    ended = time.perf_counter()
-    access = _access
-    if access is None and "logging" in sys.modules:
-        access = _set_up_access_log(late=True)
-    if access is None or access.handlers == _own_handlers and not (access.propagate or access.filters):
-        _answered.append((address, method, target, code, sent, began, ended, reason))
-        return
-    # By the thread that has answered. A handler may keep it waiting: another thread leads then.
+def _say(text: str, stream: Any = None) -> None:
+    """Write a line to a stream, by default to the terminal: escaped where it has no such character, and never fail."""
+    # A program may have put anything into sys.stderr, and the terminal may be gone: every failure means that nobody
+    # reads. Below the buffer, if there is one: a thread that blocks there would hold its lock, and Python's exit too.
+    stream = sys.stderr if stream is None else stream
     with contextlib.suppress(Exception):
-        access.info(_ACCESS_LINE, address, method, _printable(target), code, sent, (ended - began) * 1000, reason)
-
-
-def _make_lines() -> None:
-    """Make the lines of what was answered."""
-    enabled = _access is None or _access.isEnabledFor(logging.INFO)
-    epoch, clock, next_second = time.time() - time.perf_counter(), "", 0.0
-    with contextlib.suppress(IndexError):  # another server makes them too
-        while True:
-            address, method, target, code, sent, began, ended, reason = _answered.popleft()
-            if not enabled:
-                continue
-            if ended >= next_second:
-                clock, next_second = _clock(int(epoch + ended)), int(epoch + ended) + 1 - epoch
-            facts = address, method, _printable(target), code, sent, (ended - began) * 1000, reason
-            _lines.append(f"{clock} {_ACCESS_LINE % facts}\n")
-
-
-def _write_lines(patience: float = 0) -> None:
-    """Write the access lines that wait, unless that would make the server wait: nobody may read them.
-
-    At the end, a reader that is only slow gets them all: each write may wait for `patience` seconds.
-    """
-    _make_lines()
-    while text := _some_lines():
-        left = _write_at_once(text, sys.stderr, patience)
-        if left:
-            _lines.appendleft(left)
-            break
-    with contextlib.suppress(IndexError):
-        while len(_lines) > _MOST_LINES:
-            _lines.popleft()
-
-
-def _some_lines() -> str:
-    """Take what is written at a time: whole lines, since others write there too, or a piece of one that is longer."""
-    text, room = "", _AT_ONCE
-    with contextlib.suppress(IndexError):  # another server writes them too
-        while True:
-            line = _lines.popleft()
-            size = len(line) if line.isascii() else 10 * len(line)  # of an escape, where the encoding lacks a character
-            if text and size > room:
-                _lines.appendleft(line)
-                break
-            text += line
-            room -= size
-    if room < 0:
-        fitting = len(text) * _AT_ONCE // (_AT_ONCE - room)
-        _lines.appendleft(text[fitting:])
-        text = text[:fitting]
-    return text
-
-
-def _write_at_once(text: str, stream: TextIO | None, patience: float) -> str:
-    """Write to a stream as far as it takes it at once, or in `patience` seconds, and return what is left."""
-    terminal = None
-    try:
-        if sys.platform == "win32":
-            raise OSError("it has no poll")
-        descriptor = cast(TextIO, stream).fileno()
-        terminal = _terminal(descriptor, os.fstat(descriptor).st_rdev)
-        if not _poll_of(descriptor if terminal is None else terminal).poll(patience * 1000):
-            return text
-    except RuntimeError:  # the thread of another server asks just now, and writes these lines too
-        return text
-    except (AttributeError, OSError, ValueError):  # not everything is a file
-        pass
-    if terminal is None:
-        _write_text(text, stream)
-        return ""
-    encoding = cast(TextIO, stream).encoding
-    data = text.encode(encoding, "backslashreplace")
-    try:
-        return data[os.write(terminal, data) :].decode(encoding, "ignore")
-    except BlockingIOError:
-        return text
-    except OSError:  # it is gone
-        return ""
-
-
-@functools.lru_cache(maxsize=1)
-def _terminal(descriptor: int, device: int) -> int | None:
-    """Open the terminal behind a descriptor once more, for writes that never wait; None if that cannot be done."""
-    # To poll tells of room for one character only, and the descriptor itself shares its flags with the shell.
-    if sys.platform != "win32":
-        with contextlib.suppress(OSError):
-            return os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
-    return None
-
-
-@functools.lru_cache(maxsize=1)
-def _poll_of(descriptor: int) -> Any:
-    import select
-
-    if sys.platform != "win32":
-        poll = select.poll()
-        poll.register(descriptor, select.POLLOUT)
-        return poll
-
-
-def _say(text: str) -> None:
-    """Print for the person at the terminal, if there is one and still is."""
-    _write_line(text, sys.stderr)
-
-
-def _write_line(text: str, stream: TextIO | None) -> None:
-    """Write a line, if there is a stream and still is."""
-    _write_text(text + "\n", stream)
-
-
-def _write_text(text: str, stream: TextIO | None) -> None:
-    """Write, and escape what a terminal or file has no character for."""
-    if stream is not None:
-        if not text.isascii():
-            encoding = getattr(stream, "encoding", None) or "utf-8"
-            text = text.encode(encoding, "backslashreplace").decode(encoding)
-        with contextlib.suppress(OSError, ValueError):
-            stream.write(text)
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        data = f"{text}\n".encode(encoding, "backslashreplace")
+        raw = getattr(getattr(stream, "buffer", None), "raw", None)
+        if raw is None:
+            stream.write(data.decode(encoding))
             stream.flush()
+        while raw is not None and data:
+            written = raw.write(data)
+            data = data[written or 0 :]
+            if not written:  # it does not block, and is full
+                time.sleep(_PAUSE)
+
+
+class _AccessHandler(logging.Handler):
+    """Collects access lines, for one write to whatever sys.stderr is at the time."""
+
+    lines: list[str] = []  # noqa: RUF012
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {self.format(record)}")
+
+    def flush(self) -> None:
+        lines, self.lines = self.lines, []
+        if lines:
+            _say("\n".join(lines))
+
+
+_OWN_HANDLER = _AccessHandler()
+
+
+class _Clerk:
+    """The thread that writes access lines, and the log records of the server itself."""
+
+    def __init__(self) -> None:
+        self._notes: deque[Callable[[], object]] = deque()
+        self._dropped = 0
+        self._some = threading.Event()
+        self._ended = threading.Event()
+        self.thread = threading.Thread(target=self._work, name="webapp-log", daemon=True)
+        if not _ACCESS.handlers:  # the application has not set it up
+            _ACCESS.addHandler(_OWN_HANDLER)
+            _ACCESS.setLevel(_ACCESS.level or logging.INFO)
+            _ACCESS.propagate = any(isinstance(each, logging.FileHandler) for each in logging.getLogger().handlers)
+
+    def note(self, write: Callable[..., object], *arguments: Any, **more: Any) -> None:
+        """Have something called that writes or logs."""
+        if len(self._notes) < _MOST_NOTES:
+            self._notes.append(functools.partial(write, *arguments, **more))
+        else:
+            self._dropped += 1
+        if not self._some.is_set():
+            self._some.set()
+
+    def report(self, level: int, message: str, *arguments: object, error: BaseException | None = None) -> None:
+        """Have a log record written; see _report."""
+        self.note(_report, level, message, *arguments, error=error)
+
+    def note_access(self, address: str, method: str, target: str, *facts: Any) -> None:
+        """Have a line written for an answer; the facts are status, bytes, milliseconds and the reason."""
+        self.note(_ACCESS.info, "%s %s %s %d %d %.1f ms%s", address or "-", method, _printable(target), *facts)
+
+    def end(self) -> None:
+        """Let the thread end when it has written the rest."""
+        self._ended.set()
+        self._some.set()
+
+    def _work(self) -> None:
+        while not (self._ended.is_set() and not self._notes):
+            self._some.wait()
+            self._ended.wait(_PAUSE)
+            self._some.clear()
+            for _ in range(len(self._notes)):
+                with contextlib.suppress(Exception):
+                    self._notes.popleft()()
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                _say(f"webapp: {dropped} lines were dropped, because nobody took them in time")
+            _OWN_HANDLER.flush()
 
 
 # ---- one run of the application --------------------------------------------------------------------------------------
 #
-# A run is a gateway, as mounted applications have one, and a handler of wsgiref's, whose steps it takes. Here is how
-# the response is framed (RFC 9112 section 6) and what happens when it fails. Head and first block leave in one write:
-# small writes cost five times as much, and without TCP_NODELAY they wait for the client's acknowledgement. The last
-# block is left to the leader where the client does not take it at once, so that a thread waits for a reader of streams
-# only.
-
-_FRAMINGS = 256  # heads of answers that a server remembers, which spares a tenth of a quick answer
-_MAX_REMEMBERED = 1024  # bytes of one
-
-
-@functools.lru_cache(maxsize=2)
-def _common_fields(second: int) -> bytes:
-    """Make the fields of every response, which end its head, anew once a second."""
-    return f"Date: {_http_date(second)}\r\nServer: webapp\r\n\r\n".encode()
+# How does a request become bytes? A run calls the application (PEP 3333) and frames its answer (RFC 9112 section 6):
+#
+#     status "200 OK", headers [("X", "1")], blocks [b"hi"]  ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
+#
+# Remember `_frame`, a pure function, and `_Run`. There is one way out: a whole answer or a file is left to the leader
+# as the `output` of its connection, and a stream is sent by its thread block by block; both use `_sending`. A failure
+# becomes a 500 while the head has not left; later it cuts the connection, so that the client can tell. A run is also
+# the observer that tells the application's dispatcher about the server: `environ["webapp.server"]`.
 
 
-class _Framing:
-    """The head of an answer, and how the body behind it is framed (RFC 9112 section 6.3)."""
+class _Framing(NamedTuple):
+    """The head of an answer, and how the body behind it is framed."""
 
-    __slots__ = (
-        "code",
-        "head",  # but for the fields that change with the time, and the empty line behind them
-        "own",  # the names of those that the application has given itself
-        "bodiless",  # nothing follows
-        "chunked",
-        "length",  # of the body; None if nothing but its end tells
-        "keep_alive",  # another answer may follow
-        "events",  # it is a stream of events
-    )
-
-    def __init__(
-        self, status: str, headers: Sequence[tuple[str, str]], request: _RequestHead, size: int | None, keep_alive: bool
-    ) -> None:
-        """Frame a body of `size` bytes, None if that is not known; ValueError for what would break the frame."""
-        self.code = int(status[:3])
-        if self.code < 200:
-            raise ValueError("an application cannot send an interim response")
-        names = {name.lower() for name, _ in headers}
-        if "connection" in names or "transfer-encoding" in names:  # wsgiref only asserts it: not under python -O
-            raise ValueError("the connection and its framing are the server's")
-        self.own = names & {"date", "server"}
-        self.events = any(_is_events(value) for name, value in headers if name.lower() == "content-type")
-        self.bodiless = request.method == "HEAD" or self.code in (204, 304)
-        self.length = _declared_length(headers) if "content-length" in names else None
-        if self.code == 204:
-            # RFC 9110 section 8.6: not even Content-Length: 0.
-            headers, self.length = _without(headers, "content-length"), None
-        added = []
-        if self.length is None and size is not None and self.code not in (204, 304):
-            self.length = size
-            added.append(f"Content-Length: {size}")
-        self.chunked = self.length is None and not self.bodiless and request.modern
-        if self.chunked:
-            added.append("Transfer-Encoding: chunked")
-        # Without both, the end of the connection is the end of the body.
-        self.keep_alive = keep_alive and (self.chunked or self.bodiless or self.length is not None)
-        if not self.keep_alive:
-            added.append("Connection: close")
-        elif not request.modern:
-            added.append("Connection: keep-alive")
-        head = "\r\n".join([f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers), *added])
-        # A line end inside of a name or value would let a client write header fields of its own.
-        if not head.count("\n") == head.count("\r") == len(headers) + len(added) or "\0" in head:
-            raise ValueError("a control character in the status or in a header field")
-        self.head = head.encode("latin-1") + b"\r\n"
+    code: int
+    head: bytes  # with the empty line
+    bodiless: bool  # nothing follows
+    chunked: bool
+    length: int | None  # of the body; None if nothing but its end tells
+    keep_alive: bool  # another answer may follow
 
 
-def _is_events(content_type: str) -> bool:
-    return content_type[:17].lower() == "text/event-stream"
+def _frame(
+    status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, keep_alive: bool
+) -> _Framing:
+    """Frame a body of `size` bytes, None if that is not known; ValueError for what would break the frame."""
+    code = int(status[:3])
+    if code < 200:
+        raise ValueError("an application cannot send an interim response")
+    own = {name.lower(): value for name, value in headers}
+    if "connection" in own or "transfer-encoding" in own:  # wsgiref only asserts it: not under python -O
+        raise ValueError("the connection and its framing are the server's")
+    bodiless = request.method == "HEAD" or code in (204, 304)
+    length = None
+    if "content-length" in own:
+        names = [name for name, _ in headers if name.lower() == "content-length"]
+        if len(names) > 1 or not _CONTENT_LENGTH.fullmatch(own["content-length"]):
+            raise ValueError("malformed Content-Length")
+        if code == 204:
+            headers = _without(headers, "content-length")  # RFC 9110 section 8.6: not even Content-Length: 0
+        else:
+            length = int(own["content-length"])
+    lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers]]
+    if length is None and size is not None and code not in (204, 304):
+        length = size
+        lines.append(f"Content-Length: {size}")
+    chunked = length is None and not bodiless and request.modern
+    if chunked:
+        lines.append("Transfer-Encoding: chunked")
+    # Without both, the end of the connection is the end of the body.
+    keep_alive = keep_alive and (chunked or bodiless or length is not None)
+    if not keep_alive:
+        lines.append("Connection: close")
+    elif not request.modern:
+        lines.append("Connection: keep-alive")
+    if "date" not in own:
+        lines.append(_date_field(int(time.time())))
+    lines.append("\r\n" if "server" in own else "Server: webapp\r\n\r\n")
+    text = "\r\n".join(lines)
+    # A line end inside of a name or value would let a client write header fields of its own.
+    if not text.count("\n") == text.count("\r") == len(lines) + ("server" not in own) or "\0" in text:
+        raise ValueError("a control character in the status or in a header field")
+    return _Framing(code, text.encode("latin-1"), bodiless, chunked, length, keep_alive)
 
 
-def _declared_length(headers: Iterable[tuple[str, str]]) -> int:
-    declared = [value for name, value in headers if name.lower() == "content-length"]
-    if len(declared) > 1 or not _CONTENT_LENGTH.fullmatch(declared[0]):
-        raise ValueError("malformed Content-Length")
-    return int(declared[0])
+@functools.lru_cache(maxsize=1)
+def _date_field(second: int) -> str:
+    return f"Date: {_http_date(second)}"
 
 
 class _Run(_Observer, _Gateway, SimpleHandler):
-    """Run the application for one request and send its response.
+    """Run the application for one request and frame its response."""
 
-    Its attributes end with the request.
-    """
-
-    environ: Any
-    result: Any = None
+    result: Any = None  # of the application, until it was closed
     framing: _Framing | None = None  # of the response, once its head was made
-    sent = 0  # bytes of the body, for the access line
-    cut = False  # the response broke off where nothing but the end of the connection could say so
+    sent = 0  # bytes of the body, for the access line; the head counts against it until it has left
+    block: bytes = b""  # the bytes in memory that wait for the client
+    reason = ""  # why the answer is what it is, for the access line
     events = False  # it is a stream of events, which has no end of its own
+    cut = False  # the response broke off where nothing but the end of the connection could say so
+    broken = False  # the connection cannot be used any more
+    over = False  # there is nothing more to write
+    noted = False  # the access line was written
     _left: int | None = None  # bytes of the body that are to come, where that was declared
-    _patience: _Patience | None = None
-    _over = False  # there is nothing more to write
-    _broken = False  # the connection cannot be used any more
-    _noted = False  # its access line was written
+    _input: Any = None
 
     def __init__(self, server: Server, connection: _Connection) -> None:
-        request, body = connection.request, connection.body
-        assert request is not None
         self.started = time.perf_counter()
         self.server = server
         self.connection = connection
-        self.request = request
-        # What the application has logged itself, and why it answers what it does; see WebApp.
-        self.logged: list[BaseException] = []
-        self.reasons: list[str] = []
-        self._arrived = server._arrived
-        self._input: Any
-        if body is None:
-            self._input = io.BytesIO()
-        elif body.complete:
-            self._input = body.take()
-        else:
-            self._input = io.BufferedReader(_BodyReader(connection, body), _RECEIVE)
-        self.environ = {
-            **request.environ,
-            "REMOTE_ADDR": connection.address,
-            "wsgi.input": self._input,
-            "webapp.server": self,
-        }
+        self.request = cast(_Head, connection.head)
+        self.patience = _Patience(server.write_timeout, _CREDIT)  # with a client that takes the answer slowly
+        self._known: list[BaseException] = []  # failures that the application has logged itself
+
+    # From the call of the application to the end of its answer.
 
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; whatever it raises ends here."""
+        connection, body, environ = self.connection, self.connection.body, self.request.environ
         try:
-            if self.connection.refusal is not None:
-                raise self.connection.refusal
-            self.result = application(self.environ, self.start_response)
+            if connection.refusal is not None:
+                raise copy.copy(connection.refusal)
+            if body is not None and not body.complete:
+                body.receive = self._receive
+                self._input = io.BufferedReader(body, _RECEIVE)
+            else:
+                self._input = io.BytesIO(b"" if body is None else b"".join(body.kept))
+            environ["REMOTE_ADDR"] = connection.address
+            environ["wsgi.input"] = self._input
+            environ["webapp.server"] = self
+            self.result = application(environ, self.start_response)
             self.finish_response()
         except BaseException:
-            self.handle_error()
-        if self.connection.refusal is not None:
-            _untraced(self.connection.refusal)
-        self._over = True
-        self.logged.clear()  # their frames refer to the environment, which refers to this list
+            if self.server.alive:  # not in a child process that a handler has forked
+                self.handle_error()
+        self.over = True
+        self._known.clear()  # their frames refer to this object
+        if connection.output is None:
+            self.block = b""
+        if connection.output is None or connection.output.__class__ is bytes or not hasattr(self.result, "close"):
+            self.end()
 
     def finish_response(self) -> None:
         """Send what the application returned."""
         result = self.result
-        if type(result) is list and len(result) == 1 and not self.headers_sent and result[0].__class__ is bytes:
-            # What follows would do the same in three more calls.
-            data = result[0]
-            head = self._make_head(len(data))
-            if self._left == len(data):
-                self.headers_sent, self.sent, self._left = True, len(data), 0
-                self.connection.send_end(head, data)
-                return
-        is_file = self.result_is_file()
-        if self.headers_sent or not (is_file and self.sendfile()):
+        if isinstance(result, (list, tuple)) and not self.headers_sent:
+            for data in result:
+                _check_block(data)
+            self._send_whole(result[0] if len(result) == 1 else b"".join(result))
+        elif self.headers_sent or not (self.result_is_file() and self.sendfile()):
             if not isinstance(result, (list, tuple)):
-                self.begin_stream()
+                self.begin_stream("")
             for data in result:
                 self.write(data)
                 # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
-                if self._left == 0 and (is_file or self.framing and self.framing.bodiless):
+                if self._left == 0 and (self.result_is_file() or self.framing and self.framing.bodiless):
                     break
-        self.finish_content()
-
-    def begin_stream(self, content_type: str = "") -> None:
-        """Take one of the places that streams have; HttpException 503 if there is none.
-
-        The application says so itself in webapp.stream, if it is to wait for the first chunk before it answers.
-        """
-        self.events = self.events or _is_events(content_type)
-        if not self.server._begin_stream(self.connection, self.events):
-            busy = HttpException(503, "too many open streams", headers={"Retry-After": "10"})
-            self.logged.append(busy)  # a client that opens streams must not fill the log
-            raise busy
-
-    def explain(self, reason: str) -> None:
-        """Keep the reason for the access line."""
-        self.reasons.append(reason)
-
-    def unanswered(self, error: BaseException) -> bool:
-        """Remember what the application has logged itself."""
-        if any(error is logged for logged in self.logged):
-            return False
-        self.logged.append(error)
-        return True
+            self.finish_content()
 
     def write(self, data: bytes) -> None:
         """Send one block, the head before the first (PEP 3333)."""
-        if type(data) is not bytes:
-            raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
-        if self._over:
+        _check_block(data)
+        if self.over:
             raise AssertionError("write() after the end of the response")
-        if data:
-            single = isinstance(self.result, (list, tuple)) and len(self.result) == 1
-            head = b"" if self.headers_sent else self._make_head(len(data) if single else None)
-            self._send_block(head, data, last=single)
+        if not data:
+            return
+        head = b"" if self.headers_sent else self._make_head(None)
+        framing = cast(_Framing, self.framing)
+        if self._left is not None:
+            if len(data) > self._left and not (framing.bodiless or self.result_is_file()):
+                raise ValueError("the response is longer than its Content-Length")
+            data = data[: self._left]
+            self._left -= len(data)
+        self.headers_sent = True
+        self.sent += len(data)
+        self._send(head, *((b"%x\r\n" % len(data), data, b"\r\n") if framing.chunked else (data,)))
 
     def finish_content(self) -> None:
         """End the response: with the head if there was no block, and with the last chunk."""
         if not self.headers_sent:
-            self._send_block(self._make_head(None if self.request.method == "HEAD" else 0), b"", last=True)
-        if self._left:
+            self._send_whole(b"")
+        elif self._left:
             raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
-        if self.framing and self.framing.chunked:
-            self.connection.send(self.patience, b"0\r\n\r\n")
+        elif self.framing and self.framing.chunked:
+            self._send(b"0\r\n\r\n")
 
     def sendfile(self) -> bool:
-        """Send a real file without reading it; False leaves it to be read like any other response."""
+        """Leave a real file to the leader, who sends it without reading it; False leaves it to be read as a stream."""
         file = self.result.filelike
         # Only plain files: the descriptor of a gzip file, for one, gives other bytes than its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO):
@@ -6073,325 +5164,235 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             return False
         head = self._make_head(facts.st_size - offset)
         count = facts.st_size - offset if self._left is None else min(self._left, facts.st_size - offset)
-        if not count:
-            self._send_block(head, b"", last=True)
-            return True
-        self._left = self._left and self._left - count
-        self.headers_sent, self.sent = True, count
-        self.connection.send_rest(_FileRest(head, file, offset, count))
+        self.headers_sent, self.sent = True, -len(head)
+        self.connection.output = _sending(self.connection, [head], file, offset, count)
         return True
+
+    def _send_whole(self, data: bytes) -> None:
+        """Leave an answer to the leader, who sends it with all others that are ready."""
+        head = self._make_head(None if not data and self.request.method == "HEAD" else len(data))
+        if cast(_Framing, self.framing).bodiless:
+            data = b""
+        elif self._left is not None and len(data) > self._left:
+            raise ValueError("the response is longer than its Content-Length")
+        self.headers_sent, self.sent, self.block = True, -len(head), data
+        # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
+        self.connection.output = head + data if len(data) <= _PACE else _sending(self.connection, [head, data])
+        if self._left and len(data) < self._left:
+            raise ValueError(f"the response ended {self._left - len(data)} bytes short of its Content-Length")
 
     def _make_head(self, size: int | None) -> bytes:
         """Make the head; `size` is that of the body, None if it is not known."""
-        self.framing = framing = self._frame(size)
-        self._left = 0 if framing.bodiless else framing.length
-        self.events = self.events or framing.events
-        common = _common_fields(int(time.time()))
-        if framing.own:
-            fields = common.splitlines(True)
-            common = b"".join(f for f in fields if f.partition(b":")[0].decode().lower() not in framing.own)
-        return framing.head + common
-
-    def _frame(self, size: int | None) -> _Framing:
-        """Return the framing that the server remembers for such an answer, or make it."""
         if self.head is None:
             raise AssertionError("a response without start_response()")
-        status, headers = self.head
-        request, body, framings = self.request, self.connection.body, self.server._framings
-        keep_alive = request.keep_alive and not self.server.stopping and (body is None or body.complete)
-        key = status, tuple(headers), size, request.method == "HEAD", request.modern, keep_alive
+        body = self.connection.body
+        stays = self.request.keep_alive and not self.server.stopping and (body is None or body.complete)
+        self.framing = framing = _frame(*self.head, self.request, size, stays)
+        self._left = 0 if framing.bodiless else framing.length
+        return framing.head
+
+    # Where a thread has to wait for its client.
+
+    def _send(self, *blocks: bytes) -> None:
+        """Send blocks of a stream; OSError if the client has gone, or is too slow."""
+        self.block = max(blocks, key=len)
+        joined = [b"".join(blocks)] if len(self.block) <= _PACE else [block for block in blocks if block]
+        for moved in _sending(self.connection, joined):
+            if not moved:
+                self.server.wait(self, _STREAMS, self.patience)
+            self.patience.moved(moved)
+
+    def _receive(self, body: _Body) -> None:
+        """Wait for more of the body, which the application asks for."""
+        connection = self.connection
         try:
-            framing = framings.get(key)
-        except TypeError:  # a pair that is a list
-            return _Framing(status, headers, request, size, keep_alive)
-        if framing is None:
-            framing = _Framing(status, headers, request, size, keep_alive)
-            if len(framing.head) <= _MAX_REMEMBERED:
-                if len(framings) >= _FRAMINGS:
-                    framings.clear()
-                framings[key] = framing
-        return framing
+            if body.expected:
+                body.expected = False
+                self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
+            if not body.paused:
+                while (data := connection.attempt(_READ, connection.socket.recv, _RECEIVE)) is None:
+                    self.server.wait(self, _READS, body.patience)
+                if not data:
+                    connection.lost = True
+                    raise ConnectionError("it has ended its side")
+                connection.buffer += data
+            connection.buffer = body.feed(connection.buffer)
+        except HttpException as busy:
+            body.failure = copy.copy(busy)
+        except TimeoutError:
+            connection.lost = False
+            body.failure = HttpException(408, "the body came too slowly")
+        except OSError:
+            body.failure = HttpException(400, "the client went away in the middle of the body")
 
-    def _send_block(self, head: bytes, data: bytes, last: bool = False) -> None:
-        """Send a block in the frame that the head announced."""
-        framing = self.framing
-        if framing is None or framing.bodiless:
-            data = b""
-        elif self._left is not None:
-            if len(data) > self._left:
-                if not self.result_is_file():
-                    raise ValueError("the response is longer than its Content-Length")
-                data = data[: self._left]
-            self._left -= len(data)
-        self.headers_sent = True
-        self.sent += len(data)
-        if not head and not data:
-            return  # as at the end of what write() has begun for a HEAD: over TLS, Python 3.9 cannot send nothing
-        if last and not (framing and framing.chunked):  # the end of the chunks comes behind it
-            self.connection.send_end(head, data)
-            return
-        end = b""
-        if data and framing is not None and framing.chunked:
-            head, end = b"%b%x\r\n" % (head, len(data)), b"\r\n"
-        if len(data) > _PACE:  # as it is, for the same reason as the end of an answer
-            self.connection.send(self.patience, head, data, end)
-        else:
-            self.connection.send(self.patience, head + data + end)
+    # As the observer of the application.
 
-    @property
-    def patience(self) -> _Patience:
-        """With a client that takes the answer slowly; most take it at once."""
-        if self._patience is None:
-            self._patience = _Patience(self.server.write_timeout, _CREDIT)
-        return self._patience
+    def begin_stream(self, content_type: str) -> None:
+        """Take one of the places that streams have; HttpException 503 if there is none."""
+        headers = [] if self.head is None else self.head[1]
+        types = [content_type, *(value for name, value in headers if name.lower() == "content-type")]
+        self.events = any(each[:17].lower() == "text/event-stream" for each in types)
+        try:
+            self.server.take_place(self.connection, _STREAMS, leave=self.events)
+        except HttpException as busy:
+            self._known.append(busy)  # a client that opens streams must not fill the log
+            raise
 
-    # Failures.
+    def explain(self, reason: str) -> None:
+        """Keep the reason for the access line."""
+        self.reason = reason
+
+    def unanswered(self, error: BaseException) -> bool:
+        """Remember what the application has logged itself."""
+        if any(error is known for known in self._known):
+            return False
+        self._known.append(error)
+        return True
+
+    # Failures, and the end.
 
     def handle_error(self) -> None:
         """Log the exception under way and answer it; a response that has begun is cut so that it shows."""
-        framing, connection = self.framing, self.connection
+        framing, connection, error = self.framing, self.connection, sys.exc_info()[1]
         self.log_exception(sys.exc_info())
-        if self._over:
-            return
         if self.headers_sent or connection.lost:
             # A body with chunks or a length shows by itself that it is not complete.
             self.cut = not (connection.lost or framing and (framing.chunked or framing.length is not None))
-            self._broken = True
+            self.broken = True
             return
-        output = self.error_output(self.environ, self.start_response)
-        self._close_result()
-        self.result = output
-        try:
-            self.finish_response()
-        except OSError:
-            self._broken = True
+        status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
+        fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
+        self.start_response(_STATUS_LINES[status], list(fields.items()), sys.exc_info())
+        self.end()
+        self._send_whole(_STATUS_LINES[status].encode())
 
     def log_exception(self, exc_info: Any) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
         error = exc_info[1]
-        refused = isinstance(error, HttpException) and (error is self.connection.refusal or error.status_code < 500)
-        if not (refused or self.connection.lost or any(error is logged for logged in self.logged)):
+        refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
+        if not (refused or self.connection.lost or any(error is known for known in self._known)):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
 
-    def error_output(self, environ: Any, start_response: Any) -> list[bytes]:
-        """Answer an exception with its status and nothing else: what happened is for the log."""
-        error = sys.exc_info()[1]
-        status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
-        fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
-        start_response(_STATUS_LINES.get(status) or f"{status} {_reason(status)}", list(fields.items()), sys.exc_info())
-        return [_STATUS_LINES[status].encode()]
-
-    # What is done when the answer was sent, or given up.
-
-    @property
-    def keeps_alive(self) -> bool:
-        """Whether another request may follow on the connection."""
-        return self.framing is not None and self.framing.keep_alive and not self._broken
-
     def end(self) -> None:
-        """Let go of everything, and write the access line; what fails now is for the log."""
-        self._close_result()
-        if self.connection.body is not None:
-            self._input.close()
-        self.environ = None  # it refers to this object
-        if self.connection.rest is not None:
-            self.connection.rest.close()
-        self.note_access()
-
-    def _close_result(self) -> None:
+        """Close what the application returned (PEP 3333), and let go of it; what fails now is for the log."""
+        result, self.result = self.result, None
         try:
-            self.close()
+            if hasattr(result, "close"):
+                result.close()
+            if self._input is not None:
+                self._input.close()
         except BaseException:
             self.log_exception(sys.exc_info())
-
-    def close(self) -> None:
-        """Close what the application returned (PEP 3333)."""
-        result, self.result = self.result, None
-        if hasattr(result, "close"):
-            result.close()
+        self.request.environ, self._input = {}, None  # both refer to this object
 
     def note_access(self) -> None:
-        """Write the access line, once."""
-        if self.server.quiet or self._noted:
-            return
-        self._noted = True
-        connection, request, reason = self.connection, self.request, ""
-        if self.reasons:
-            reason = f"  {self.reasons[-1]}"
-        elif connection.refusal is not None:
-            reason = f"  {_printable(str(connection.refusal))}"
-        code = 0 if self.framing is None else self.framing.code
-        sent = self.sent if connection.rest is None else max(0, self.sent - connection.rest.left)
-        _log_access(connection.address or "-", request.method, request.target, code, sent, self.started, reason)
+        """Have the access line written, once."""
+        if not (self.server.quiet or self.noted):
+            self.noted = True
+            connection, request, refusal = self.connection, self.request, self.connection.refusal
+            reason = self.reason or ("" if refusal is None else _printable(str(refusal)))
+            facts = 0 if self.framing is None else self.framing.code, max(0, self.sent)
+            milliseconds = (time.perf_counter() - self.started) * 1000
+            self.server.clerk.note_access(
+                connection.address, request.method, request.target, *facts, milliseconds, reason and f"  {reason}"
+            )
+
+
+def _check_block(data: object) -> None:
+    if type(data) is not bytes:
+        raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
 
 
 # ---- the crew --------------------------------------------------------------------------------------------------------
 #
-# The threads of a server. To hand a request to another thread costs as much as a quick answer, and threads that compete
-# for the interpreter's lock answer fewer than one does. So one thread leads: it collects requests, however slowly they
-# arrive, and answers them itself. A thread that only watches deposes a leader that was away for too long, and another
-# one leads on; the former leader ends its answer, helps with what is waiting, and rests. Where answers take long again
-# and again, the leader leaves them to the others for a moment, so that nobody has to wait for the watch. Where Python
-# has no such lock, others help with what waits: two cores give 1.8 times as many answers of half a millisecond, and not
-# fewer of a hello, which costs a tenth more then.
+# Which thread does what? One thread leads: it waits for all clients, and answers their requests itself, because to hand
+# a request to another thread costs as much as a quick answer. A watch looks after the leader: if one answer takes
+# longer than _PATIENCE, another thread leads on, and during _CAUTION the leader hands all requests to other threads.
+# So code of the application runs only where another thread can take over. Two numbers bound the threads:
 #
-# Every answer under way takes a place, and the places are what bounds the threads:
+#     _ANSWERS   the application works; `threads` of them
+#     _STREAMS   the thread waits for a block of the application, or for its client to take one; `max_waiting` of them
+#     _READS     the thread waits for its client to send more of a body; counted with those, and at most half of them
 #
-#     ANSWERING   the application works; `threads` of them
-#     PASSING     the same where all those are taken, for a request whose like was answered quickly: an eighth of them
-#     WAITING     it reads a body that is still arriving; as many again
-#     STREAMING   what it returned is drawn block by block, or its blocks are taken slowly: _STREAMS of them
-#     FORSAKEN    a stream whose client has left, and whose iterator has not returned yet: as many again
+# Remember `_Crew.waiting`, the requests to be answered, and `_Crew.answered`, the connections to be given back.
 
-_STREAMS = 1000
-_PASSING = 8  # places for answers, for each one more where all are taken; none of few, which shall be no more
-_THREADLESS = 24  # of the connections that can be open: one of them makes room for the next
-_PATIENCE = 0.005  # seconds that a leader may take for one answer; the interpreter's switch interval
-_QUICK = 0.005  # seconds that an answer may have taken to be given the next time before others
-_LONG_ROUND = 0.02  # seconds that it may take for all that it has collected
-# When so many answers have taken too long in so many seconds, whoever gave them, the leader leaves answers to others
-# for so many more. A busy machine makes one seem long now and then, and that costs half as much again.
-_LONG_ANSWERS, _WITHIN, _CAUTION = 8, 0.1, 0.5
-_WORTH_HELP = 4  # requests that wait, for each thread that helps; with 2, a hello would cost half as much again
-
-
-def _usable_cores() -> int:
-    """Return how many threads can run at the same time: one, but for a free-threaded build (PEP 703)."""
-    if getattr(sys, "_is_gil_enabled", lambda: True)():
-        return 1
-    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
+_PATIENCE = 0.01  # seconds that a leader may take for one answer
+_CAUTION = 0.1  # seconds for which the leader then hands all requests to others
+_MOST_ANSWERED = 16  # connections that are to be given back, beyond which only the leader answers more
+_TURN = 0.005  # seconds that a round of the leader has for each kind of work; the rest is for the next round
 
 
 class _Crew:
-    """A bounded number of threads of which one leads.
+    """A bounded number of threads of which one leads: it calls the `_round` of the server over and over.
 
-    `collect` is called by the leader over and over until end(), `answer` with each of `waiting`; after that the
-    connection is among `returned`, and `ring` is called if it was not the leader that answered.
+    A thread that answers calls the `_answer` of the server with one of `waiting`, and puts it into `answered`.
     """
 
     _numbers = itertools.count(1)  # names of threads are unique in the process
 
-    def __init__(
-        self,
-        collect: Callable[[], None],
-        answer: Callable[[_Connection], None],
-        ring: Callable[[], None],
-        threads: int,
-        connections: float,
-    ) -> None:
-        self._collect = collect
-        self._answer = answer
-        self._ring = ring
+    def __init__(self, server: Server, threads: int, others: int) -> None:
+        self._server = server
         self._limit = threads
-        # Those with a place of their own stand in front.
+        self._others = others
         self.waiting: deque[_Connection] = deque()
-        # Those that are answered quickly, and come while all places are taken. They are the leader's.
-        self.passing: deque[_Connection] = deque()
-        self.returned: deque[_Connection] = deque()
+        self.answered: deque[_Connection] = deque()
         self.threads: set[threading.Thread] = set()
-        # Where few connections can be open, all that have a thread leave some to everything else.
-        connections = max(connections - 2 * threads - _THREADLESS, connections // 2)
-        streams = min(_STREAMS, connections)
-        # How many connections each kind of place still has room for.
-        self._room: list[float] = [
-            _NEVER,
-            threads,
-            threads // _PASSING,
-            threads,
-            streams,
-            min(streams, connections - streams),
-        ]
-        # The identifier of the thread that leads, 0 if none does.
-        self._leader = 0
-        # Since when it answers, _NEVER while it collects; and since when it answers the present request.
-        self._away = _NEVER
-        self._since = _NEVER
-        # When answers have taken too long, its own or those of others, and until when it leaves them to others.
-        self._long_answers: deque[float] = deque([0.0], maxlen=_LONG_ANSWERS)
+        self.ended = False
+        # All of the following is guarded by the lock; threads that rest and the watch wait on it.
+        self._taken = [0, 0, 0, 0]  # how many connections have each place
+        self._leader = 0  # the identifier of the thread that leads, 0 if none does
+        self._since = _NEVER  # when the leader began with the present answer
+        self._rounds = 0  # of answers that the leader has begun
         self._careful_until = 0.0
-        # Threads that rest; those that were summoned and have not come yet.
-        self._resting = 0
-        self._summoned = 0
-        # The watch sleeps until the leader answers something, and has seen it do so since it looked last.
-        self._watcher: threading.Thread | None = None
-        self._dozing = False
-        self._stirred = False
-        self._ended = False
-        self._cores = _usable_cores()
-        # The lock of all this; what rests and what watches waits on it.
+        self._resting = 0  # threads
+        self._summoned = 0  # threads that are on their way
+        self._watch_sleeps = False
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
         self._alarm = threading.Condition(self._lock)
 
-    # What anybody may call.
+    # What any thread may call.
 
     def start(self) -> None:
-        """Start the thread that leads; RuntimeError if none can be started."""
+        """Start the watch and the thread that leads; RuntimeError if they cannot be started."""
         with self._lock:
+            self._hire(self._watch)
             self._hire(self._work)
             self._summoned += 1
-        self.keep_watch()
 
-    def keep_watch(self) -> None:
-        """Start the watch, if it could not be started before."""
-        if self._watcher is None:
-            try:
-                self._watcher = self._hire(self._watch_leader)
-            except RuntimeError as error:
-                _report(logging.WARNING, "no thread that could take over: %s", error)
-
-    @property
-    def careful(self) -> bool:
-        """Whether answers have taken long, and the leader leaves them to others."""
-        return time.monotonic() < self._careful_until
-
-    def full(self) -> bool:
-        """Say whether the next request must wait until an answer has ended."""
-        return self._room[_ANSWERS] <= 0
-
-    def move(self, connection: _Connection, place: int) -> bool:
-        """Give a connection another place; False, and nothing has changed, if there is none of that kind."""
-        with self._lock:
-            return self._move(connection, place)
-
-    def forsake(self, connection: _Connection) -> None:
-        """Note that the client of a stream has left, as far as can be seen."""
-        with self._lock:
-            connection.hung_up = True
-            if connection.place == _STREAMING:
-                self._move(connection, _FORSAKEN)
-
-    def wait_for_client(self, connection: _Connection, place: int) -> bool:
-        """Let others work while this thread waits for its client, in a place that says for what; False without one."""
-        with self._lock:
-            if connection.place in (_ANSWERS, _PASSES, _WAITS) and not self._move(connection, place):
-                self._move(connection, _WAITS)
-            if self.leads:
-                self._depose()
-            return connection.place not in (_ANSWERS, _PASSES)
-
-    def begin_stream(self, connection: _Connection, long: bool) -> bool:
-        """Give a connection a place among the streams; with `long`, others need not wait for its next block."""
-        with self._lock:
-            if connection.place in (_STREAMING, _FORSAKEN):
-                return True
-            moved = connection.hung_up and self._move(connection, _FORSAKEN) or self._move(connection, _STREAMING)
-            if moved and long and self.leads:
-                self._depose()
-            return moved
-
-    @property
     def leads(self) -> bool:
-        """Whether the thread that asks is the leader."""
+        """Tell whether the thread that asks is the leader."""
         return self._leader == threading.get_ident()
+
+    def answers_next(self) -> bool:
+        """Tell whether the leader is to answer one of the requests that wait."""
+        return bool(self.waiting) and self._taken[_ANSWERS] < self._limit and time.monotonic() >= self._careful_until
+
+    def take_place(self, connection: _Connection, place: int, leave: bool) -> bool:
+        """Give an answer under way another place; False if there is none. With `leave`, its thread leads no longer."""
+        with self._lock:
+            if connection.place == _ANSWERS:
+                room = self._others - self._taken[_STREAMS] - self._taken[_READS]
+                if room <= 0 or place == _READS and self._taken[_READS] >= (self._others + 1) // 2:
+                    return False
+                self._move(connection, place)
+            if leave and self.leads():
+                self._depose()
+            return True
 
     def end(self) -> None:
         """Let every thread end after what it is doing."""
         with self._lock:
-            self._ended = True
+            self.ended = True
             self._change.notify_all()
             self._alarm.notify_all()
+
+    def forget(self) -> None:
+        """End in a child process, where another thread may have held the lock."""
+        self._lock = threading.Lock()
+        self.ended = True
+        self.threads.clear()
 
     def join(self, timeout: float) -> None:
         """Wait until the threads have ended, but for those that are stuck in an answer."""
@@ -6401,49 +5402,41 @@ class _Crew:
 
     # What follows is done with the lock held.
 
-    def _move(self, connection: _Connection, place: int) -> bool:
-        if self._room[place] <= 0:
-            return False
-        self._room[place] -= 1
-        self._room[connection.place] += 1
+    def _move(self, connection: _Connection, place: int) -> None:
+        self._taken[connection.place] -= 1
+        self._taken[place] += 1
         connection.place = place
-        return True
 
-    def _startable(self) -> bool:
-        return bool(self.waiting) and (self._room[_ANSWERS] > 0 or self.waiting[0].place != _NOWHERE)
-
-    def _hire(self, work: Callable[[], None]) -> threading.Thread:
+    def _hire(self, work: Callable[[], None]) -> None:
         # A daemon: an answer that never ends must not keep the process alive.
         thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
+        thread.start()
         self.threads.add(thread)
-        try:
-            thread.start()
-        except BaseException:
-            self.threads.discard(thread)
-            raise
-        return thread
 
-    def _summon(self) -> None:
-        """Have a thread come that rests, or a new one."""
+    def _summon(self) -> bool:
+        """Have a thread come that rests, or a new one; False if there is none."""
         try:
             if self._resting:
                 self._resting -= 1
                 self._change.notify()
             else:
                 self._hire(self._work)
-            self._summoned += 1
         except RuntimeError as error:
-            _report(logging.WARNING, "no thread that could take over: %s", error)
-
-    def _depose(self) -> None:
-        self._leader, self._away, self._since = 0, _NEVER, _NEVER
-        self._summon()
+            self._server.clerk.report(logging.WARNING, "no thread that could take over: %s", error)
+            return False
+        self._summoned += 1
+        return True
 
     def _share(self) -> None:
         """Have others answer what waits."""
-        placed = sum(1 for _ in itertools.takewhile(lambda each: each.place != _NOWHERE, self.waiting))
-        for _ in range(placed + int(min(len(self.waiting) - placed, self._room[_ANSWERS])) - self._summoned):
-            self._summon()
+        for _ in range(min(len(self.waiting), self._limit - self._taken[_ANSWERS]) - self._summoned):
+            if not self._summon():
+                self._careful_until = 0  # the leader does it
+                break
+
+    def _depose(self) -> None:
+        self._leader, self._since = 0, _NEVER
+        self._summon()
 
     # What the threads do.
 
@@ -6451,157 +5444,106 @@ class _Crew:
         """Lead, help or rest until the end."""
         with self._lock:
             self._summoned -= 1
-        while self._next_role():
-            if self.leads:
+        while self._find_role():
+            if self.leads():
                 self._lead()
             else:
-                self._answer_waiting(self.waiting)
+                self._answer_waiting(leading=False)
         self.threads.discard(threading.current_thread())
 
-    def _next_role(self) -> bool:
+    def _find_role(self) -> bool:
         """Rest until there is something to do; False at the end."""
         with self._lock:
-            while not self._ended:
-                if not self._leader:
-                    self._leader = threading.get_ident()
-                    return True
-                if self._startable():
+            while not self.ended and self._leader:
+                if self.waiting and self._taken[_ANSWERS] < self._limit and time.monotonic() < self._careful_until:
                     return True
                 if self._resting > self._limit:
                     return False  # one of many that streams have needed
                 self._resting += 1
                 self._change.wait()
                 self._summoned -= 1
-            return False
+            self._leader = self._leader or threading.get_ident()
+            return not self.ended
 
     def _lead(self) -> None:
-        while self.leads and not self._ended:
+        while self.leads() and not self.ended:
             try:
-                self._collect()
+                self._server._round()
             except Exception as error:
-                _report(logging.ERROR, "the server failed, and goes on", error=error)
+                self._server.clerk.report(logging.ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
-            if self.passing:
-                self._answer_waiting(self.passing)
-            if self.waiting and self.leads:
-                if self.careful:
-                    with self._lock:
-                        self._share()
-                else:
-                    if self._cores > 1:
-                        self._seek_help()
-                    self._answer_waiting(self.waiting)
+            if self.answers_next():
+                self._answer_waiting(leading=True)
+            elif self.waiting:
+                with self._lock:
+                    self._share()
 
-    def _seek_help(self) -> None:
-        """Have others answer at the same time, a thread for each core, where that saves more than it costs."""
-        with self._lock:
-            busy = self._limit - self._room[_ANSWERS] + self._summoned
-            for _ in range(min(len(self.waiting) // _WORTH_HELP, self._cores - 1) - int(busy)):
-                self._summon()
+    def _answer_waiting(self, leading: bool) -> None:
+        """Answer what waits: the leader for one turn and as long as it leads, another thread until nothing waits."""
+        until = time.monotonic() + _TURN if leading else _NEVER
+        connection = self._next(None, leading, until)
+        while connection is not None:
+            self._server._answer(connection)
+            connection = self._next(connection, leading, until)
 
-    def _answer_waiting(self, queue: deque[_Connection]) -> None:
-        """Answer what waits in a queue, as long as there is room, and the leader as long as it leads."""
-        led = self.leads
-        connection: _Connection | None = None
-        long = False
-        while True:
-            with self._lock:
-                leads, answered = led and self.leads, connection
-                connection = self._next(answered, queue if leads == led and not self._ended else None)
-                if leads:
-                    self._note_leader(connection is not None)
-                elif answered is not None:
-                    self._ring()
-                    if long:
-                        self._note_long_answer(time.monotonic())
-            if connection is None:
-                return
-            started = 0 if leads else time.monotonic()
-            self._answer(connection)
-            # The watch notes those of the leader; and what has waited for its client has another place. Longer than the
-            # watch allows, for threads that compete for a busy machine all take some milliseconds.
-            long = not leads and connection.place == _ANSWERS and time.monotonic() - started >= _LONG_ROUND
-
-    def _next(self, answered: _Connection | None, queue: deque[_Connection] | None) -> _Connection | None:
-        """Give back what was answered, and its place; return what is to be answered next of a queue, if anything."""
-        following = queue[0] if queue else None
-        if answered is not None:
-            if following is not None and following.place == _NOWHERE and answered.place == _ANSWERS:
-                # The place passes on: to give it back and to take it again would cost a quick answer 3 % more.
-                following.place, answered.place = _ANSWERS, _NOWHERE
-            else:
-                self._move(answered, _NOWHERE)
-            self.returned.append(answered)
-        if not queue or following is None:
-            return None
-        placed = following.place != _NOWHERE or self._move(following, _ANSWERS)
-        if not placed and not (queue is self.passing and self._move(following, _PASSES)):
-            return None
-        return queue.popleft()
-
-    def _note_long_answer(self, now: float) -> None:
-        self._long_answers.append(now)
-        if len(self._long_answers) == _LONG_ANSWERS and now - self._long_answers[0] < _WITHIN:
-            self._careful_until = now + _CAUTION
-
-    def _note_leader(self, answers: bool) -> None:
-        """Start the times that the leader may be away, or end them."""
-        if not answers:
-            self._away = self._since = _NEVER
-            return
-        self._since = time.monotonic()
-        if self._away == _NEVER:
-            self._away = self._since
-            self._stirred = True
-            # Not for every request: to wake the watch costs as much as to answer one.
-            if self._dozing:
-                self._dozing = False
-                self._alarm.notify()
-
-    def _watch_leader(self) -> None:
-        """Depose the leader when it is away for too long."""
+    def _next(self, answered: _Connection | None, leading: bool, until: float) -> _Connection | None:
+        """Give back what was answered, and return the next to answer, if there is one for this thread."""
         with self._lock:
             now = time.monotonic()
-            while not self._ended:
-                # Never while the leader is away: nobody would wake it for what the leader answers next.
-                self._dozing, self._stirred = not self._stirred and self._away == _NEVER, False
-                due = min(now, self._since) + _PATIENCE
-                self._alarm.wait(None if self._dozing else due - now)
+            led = leading and self.leads()
+            if answered is not None:
+                self._move(answered, _NOWHERE)
+                self.answered.append(answered)
+                if led:
+                    self._since = _NEVER
+                else:
+                    self._server._wake()
+            # Answers that the leader has not looked at yet take memory that nobody has counted.
+            full = self._taken[_ANSWERS] >= self._limit or len(self.answered) >= _MOST_ANSWERED and not led
+            if full or self.ended or led != leading or now >= until or not self.waiting:
+                return None
+            if led:
+                self._since = now
+                self._rounds += 1
+                if self._watch_sleeps:
+                    self._watch_sleeps = False
+                    self._alarm.notify()
+            connection = self.waiting.popleft()
+            self._move(connection, _ANSWERS)
+            return connection
+
+    def _watch(self) -> None:
+        """Depose the leader when one answer takes it too long; sleep while nothing is answered."""
+        with self._lock:
+            rounds = -1
+            while not self.ended:
                 now = time.monotonic()
                 if now - self._since >= _PATIENCE:
-                    self._note_long_answer(now)
+                    self._careful_until = now + _CAUTION
                     self._depose()
-                    # Had anything been busy, the watch would have come late. So the answer waits for something, and
-                    # meanwhile others can be given: 64 that wait 50 ms have begun after 10 ms, and not after 50.
-                    if now - due < _PATIENCE / 2:
-                        self._careful_until = max(self._careful_until, now + _LONG_ROUND)
-                        self._share()
-                elif now - self._away >= _LONG_ROUND:
-                    self._depose()
+                    self._share()
+                self._watch_sleeps = self._since == _NEVER and self._rounds == rounds
+                rounds = self._rounds
+                self._alarm.wait(None if self._watch_sleeps else min(now, self._since) + _PATIENCE - now)
         self.threads.discard(threading.current_thread())
 
 
 # ---- the server ------------------------------------------------------------------------------------------------------
 #
-# What the leader does with connections, and what happens around an answer. A thread is taken for a request whose answer
-# needs one: what is still arriving waits in the selector, and so does what is still leaving.
+# How does one thread serve thousands of clients? In rounds: it receives all that is ready, parses all of it, answers
+# all of it, and sends all of it, because each of these is faster if it is repeated. A round gives each kind of work a
+# limited time, the oldest first, and goes on with the rest in the next round: nobody starves anybody.
+#
+# Remember `Server._round`, and the table of stages above the class _Connection: `_steps` names the method for a stage
+# whose socket is ready, and `_time_out` is its column for deadlines. Methods are in the order of a request's life. A
+# first reading may skip what follows the class.
 
 _BACKLOG = 1024  # with socketserver's 5 a burst is dropped, and each connection waits a second to try again
-_BURST = 64  # connections accepted in a row, before any request of theirs is answered
 _TICK = 0.5  # seconds between two looks at the deadlines; less when a limit is shorter
 _STEP = 0.1  # seconds a signal may have to wait; nobody presses Ctrl-C twice in less
-_PREFETCH = 64 * 1024  # bytes of a body that comes slowly after which the application may begin to read it
-_SLOWLY = 1  # what is awaited of a body that does not come at once
-_IN_PLACE = sys.implementation.name == "cpython"  # PyPy 7.3 loses some bytes that are received into a BytesIO
-_MAX_COLLECTED = 16 * 2**20  # bytes of a body that are awaited if no thread can read it
-_ALL_IN_MEMORY = 64 * 2**20  # bytes of all bodies and answers in memory; beyond it they go to temporary files
 _LINGER = 3  # times body_timeout, for a client that still uploads after the last answer; nginx takes 30 seconds too
 _SELECTABLE = 500  # connections that select() can wait for on Windows, where it is all there is
-# What accept() says of a client that has left already, besides a ConnectionError: some systems and firewalls do.
-_ACCEPTED_IN_VAIN = {
-    getattr(errno, f"E{name}", -1)  # not every system has all of them
-    for name in "NOTCONN PROTO TIMEDOUT PERM NETDOWN NETUNREACH HOSTDOWN HOSTUNREACH NONET NOPROTOOPT OPNOTSUPP".split()
-}
+_THREADLESS = 24  # of the connections that can be open, those that need no thread
 _SPARE = 64  # descriptors that are left to the application, or a quarter of fewer than 256; macOS gives a program 256
 _SILENCE = 60  # seconds between two warnings of what goes on
 _UNSENT = 2 * 2**20  # bytes that the system may keep unsent for one client; it asks for more at half of them
@@ -6617,11 +5559,18 @@ class Server:
     port are its own then, and on a path `url` is `unix:` and that path. Limits are seconds: `header_timeout` for a
     whole request header, `idle_timeout` between two requests of a connection, `body_timeout` for each 64 KiB of a
     request's body, `write_timeout` for each 64 KiB of a response, on the average of the last MiB, `stop_timeout` for
-    what still runs when it stops. At most `threads` requests are answered at a time, and an eighth more where all of
-    those take long and the like of the others did not; as many more may wait for a body, and 1,000 streams may be
-    open. `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it
-    HTTPS. OSError if the address cannot be bound.
+    what still runs when it stops. `threads` is the number of requests that are answered at the same time. `quiet`
+    leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address cannot be
+    bound.
+
+    A subclass may change three limits: `max_waiting`, how many threads may wait for a block of a stream or for a
+    client, half of them for a body; `max_collected`, the bytes of bodies that are collected in memory; `max_unsent`,
+    the bytes in memory that clients have not taken yet: beyond it, the slowest reader is disconnected.
     """
+
+    max_waiting = 1000
+    max_collected = 64 * 2**20
+    max_unsent = 256 * 2**20
 
     def __init__(
         self,
@@ -6639,65 +5588,87 @@ class Server:
         ssl_context: ssl.SSLContext | None = None,
         socket: socket.socket | None = None,
     ) -> None:
-        _check_options(
-            app,
-            host,
-            port,
-            threads=threads,
-            header_timeout=header_timeout,
-            idle_timeout=idle_timeout,
-            body_timeout=body_timeout,
-            write_timeout=write_timeout,
-            stop_timeout=stop_timeout,
-        )
-        if ssl_context is not None:
-            _check_ssl_context(ssl_context)
-        if socket is not None:
-            _check_listener(socket)
+        mistake = _mistaken(app)
+        if mistake:
+            raise TypeError(f"Server(): {mistake}")
+        _check_text("host", host, "; for a port write port=8000")
+        _check_number("port", port, whole=True)
+        _check_number("threads", threads, whole=True)
+        if not 0 <= port <= 65535:
+            raise OverflowError("a port is a number from 0 to 65535")
+        if threads < 1:
+            raise ValueError("threads is 1 or more, or nobody would answer")
         self.app = app
         self.host = host
         self.quiet = quiet
-        self.header_timeout = header_timeout
-        self.idle_timeout = idle_timeout
-        self.body_timeout = body_timeout
-        self.write_timeout = write_timeout
-        self.stop_timeout = stop_timeout
+        self.header_timeout = _check_number("header_timeout", header_timeout)
+        self.idle_timeout = _check_number("idle_timeout", idle_timeout)
+        self.body_timeout = _check_number("body_timeout", body_timeout)
+        self.write_timeout = _check_number("write_timeout", write_timeout)
+        self.stop_timeout = _check_number("stop_timeout", stop_timeout)
         self.stopping = False
-        self._framings: dict[Any, _Framing] = {}  # of answers
+        self.alive = True  # but not in a child process
+        self.clerk = _Clerk()
         self._ssl_context = ssl_context
-        self._would_block = _would_block(ssl_context is not None)
-        _check_threads()
+        self._would_block = (BlockingIOError,) if ssl_context is None else _check_ssl_context(ssl_context)
         self._most = _most_connections()
-        self._crew = _Crew(self._round, self._answer, self._wake, threads, self._most)
-        self._connections: set[_Connection] = set()
-        # Steps that other threads ask the leader to take, and whether it has been woken for them.
-        self._asked: deque[tuple[Callable[[_Connection], None], _Connection]] = deque()
-        self._woken = False
-        self._tries = _BURST  # connections that the next look at the listener may accept
+        # Where few connections can be open, those that have a thread leave some to everything else.
+        others = min(self.max_waiting, max(self._most - 2 * threads - _THREADLESS, self._most // 2))
+        self._crew = _Crew(self, threads, int(others))
+        # The connections of each stage in the order in which they entered it, and those for which it has work to do.
+        stages = (_SHAKING, _IDLE, _HEAD, _BODY, _ANSWERING, _SENDING, _LINGERING)
+        self._stages: dict[str, dict[_Connection, None]] = {stage: {} for stage in stages}
+        self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in stages}
+        self._received: dict[_Connection, None] = {}  # bytes of a head have arrived and were not parsed
+        self._leaving: dict[_Connection, None] = {}  # their answers are to be sent
+        self._unchecked: dict[_Connection, None] = {}  # their deadlines are to be looked at
+        self._knocked = False  # there may be connections to accept
         self._warned = -_NEVER  # when it was said that no more can be accepted
-        self._in_memory = 0  # bytes of bodies and answers
-        self._leaving: dict[int, int] = {}  # how many answers are parts of the bytes with this id
-        self._tick = min(_TICK, header_timeout / 4, idle_timeout / 4, body_timeout / 4, write_timeout / 4)
-        self._now = self._swept = time.monotonic()
-        # When all that was read had arrived; _NEVER while the leader reads.
-        self._arrived = _NEVER
+        self._collected = 0  # bytes of bodies in memory
+        self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
+        self._sharers: dict[int, int] = {}  # how many connections share each of those
+        self._unsent_size = 0  # bytes of those
+        self._unsent_lock = threading.Lock()  # guards the last three
+        timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
+        self._tick = min(_TICK, min(timeouts) / 4)
+        self._now = self._checked = time.monotonic()
+        self._woken = False
         self._signals: set[int] = set()
         self._stopped_at = 0.0  # when it was told to stop
         self._told = True  # what it waits for then; False if somebody at a terminal is to be told
         self._finished = threading.Event()
         with contextlib.ExitStack() as opened:
-            self._open(opened, socket, port)
+            self._listener = opened.enter_context(_listen(host, port) if socket is None else _check_listener(socket))
+            self._prepare_sockets(opened, own=socket is None)
+            self._selector = opened.enter_context(selectors.DefaultSelector())
+            self._selector.register(self._listener, _READ)
+            self._selector.register(self._bell, _READ)
+            # wsgi.errors where there is no stderr, as in a program without a console.
+            errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
             self._held = opened.pop_all()  # what is to be closed at the end
-        if not quiet:
-            _set_up_access_log()
+        self._template: _Environ = {
+            "SCRIPT_NAME": "",
+            "SERVER_NAME": self.host or "localhost",
+            "SERVER_PORT": str(self.port),
+            "SERVER_SOFTWARE": "webapp",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": "https" if ssl_context else "http",
+            "wsgi.errors": errors,
+            "wsgi.multithread": True,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+            "wsgi.input_terminated": True,
+            "wsgi.file_wrapper": FileWrapper,
+        }
 
-    def _open(self, opened: contextlib.ExitStack, listener: socket.socket | None, port: int) -> None:
-        """Get everything that must be closed again."""
-        self._listener = opened.enter_context(_listen(self.host, port) if listener is None else listener)
+    def _prepare_sockets(self, opened: contextlib.ExitStack, own: bool) -> None:
+        self._bell, self._ringer = map(opened.enter_context, socket.socketpair())
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
         self._listener.setblocking(False)
         address = self._listener.getsockname()
         on_path = not isinstance(address, tuple)
-        if listener is not None:
+        if not own:
             self.host = "localhost" if on_path else address[0]
         self.port: int = 0 if on_path else address[1]
         if not on_path:
@@ -6706,13 +5677,6 @@ class Server:
             if hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 # A slow reader shows early that it goes on reading, and a fast one never waits for us.
                 self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
-        self._bell, self._ringer = map(opened.enter_context, socket.socketpair())
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
-        self._selector = opened.enter_context(selectors.DefaultSelector())
-        self._selector.register(self._listener, _READ)
-        self._selector.register(self._bell, _READ)
-        self.template = self._make_template(opened)
 
     @property
     def url(self) -> str:
@@ -6722,7 +5686,7 @@ class Server:
         return self._url_of({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host))
 
     def _url_of(self, host: str) -> str:
-        return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return f"{self._template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def _addresses(self) -> str:
         """Return `url`, and what others in the network open if they can."""
@@ -6740,10 +5704,10 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Serve in threads of its own. RuntimeError if none can be started; everything is closed then."""
-        _mind_forks()
+        """Serve in threads of its own. RuntimeError if they cannot be started; everything is closed then."""
         _servers.add(self)
         try:
+            self.clerk.thread.start()
             self._crew.start()
         except BaseException:
             self._close()
@@ -6756,13 +5720,11 @@ class Server:
         """
         with _signals_to(self._on_signal):
             self.start()
-            try:
-                # In steps: on Windows no wait is interrupted by a signal, and not every one on a free-threaded build.
-                # Signals of a kind that come within one step are one signal.
-                while not self._finished.wait(_STEP):
-                    pass
-            finally:
-                _write_lines(_LAST_WORDS)
+            # In steps: on Windows no wait is interrupted by a signal, and not every one on a free-threaded build.
+            # Signals of a kind that come within one step are one signal.
+            while not self._finished.wait(_STEP):
+                pass
+            self.clerk.thread.join(_LAST_WORDS)
 
     def stop(self) -> None:
         """Accept nothing more, let what runs end within stop_timeout, and close; callable from any thread.
@@ -6777,7 +5739,8 @@ class Server:
                 self._close()
         elif threading.current_thread() not in self._crew.threads:
             self._finished.wait()
-            self._crew.join(timeout=0.1 if self._connections else 1)
+            self._crew.join(timeout=0.1 if self._stages[_ANSWERING] else 1)
+            self.clerk.thread.join(_LAST_WORDS)
 
     def _on_signal(self, number: int, frame: object) -> None:
         # Under --reload the terminal sends Ctrl-C to both processes, and the parent adds a SIGTERM.
@@ -6788,482 +5751,130 @@ class Server:
         self.stopping = True
         self._wake()
 
-    def _make_template(self, opened: contextlib.ExitStack) -> _Environ:
-        """Make the part of the environment that is the same for all requests."""
-        from wsgiref.util import FileWrapper
+    # What any thread may call.
 
-        # wsgi.errors where there is no stderr, as in a program without a console.
-        errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        return {
-            "SCRIPT_NAME": "",
-            "SERVER_NAME": self.host or "localhost",
-            "SERVER_PORT": str(self.port),
-            "SERVER_SOFTWARE": "webapp",
-            "wsgi.version": (1, 0),
-            "wsgi.url_scheme": "https" if self._ssl_context else "http",
-            "wsgi.errors": errors,
-            "wsgi.multithread": True,
-            "wsgi.multiprocess": False,
-            "wsgi.run_once": False,
-            "wsgi.input_terminated": True,
-            "wsgi.file_wrapper": FileWrapper,
-        }
+    def _wake(self) -> None:
+        """Make the leader look at what was answered, or at `stopping`."""
+        if self._finished.is_set():
+            self._close_rest()
+        elif not self._woken:
+            self._woken = True
+            with contextlib.suppress(OSError):  # the server has just ended
+                self._ringer.send(b"!")
 
-    # What the leader does until a request is there. Nobody else touches the selector or the set of connections.
+    def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
+        """Take one of the places that waiting threads have; HttpException 503 if there is none."""
+        if not self._crew.take_place(connection, place, leave):
+            what = "open streams" if place == _STREAMS else "uploads at a time"
+            raise HttpException(503, f"too many {what}", headers={"Retry-After": "10"})
+
+    def wait(self, run: _Run, place: int, patience: _Patience) -> None:
+        """Wait for the client of an answer under way; TimeoutError if it is too slow, HttpException 503."""
+        connection, started = run.connection, time.monotonic()
+        self.take_place(connection, place, leave=True)
+        connection.deadline = started + patience.left
+        if place == _STREAMS:
+            self._hold(connection, run.block)
+        with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
+            selector.register(connection.socket, connection.awaited)
+            ready = selector.select(max(patience.left, 0.001))
+        self._let_go(connection)
+        patience.left -= time.monotonic() - started
+        if not ready:
+            connection.lost = True
+            raise TimeoutError("the client was too slow")
+
+    def _hold(self, connection: _Connection, block: bytes) -> None:
+        """Count a block in memory that a client takes slowly; disconnect the slowest reader if it is too much."""
+        with self._unsent_lock:
+            self._uncount(connection)
+            self._unsent[connection] = block  # behind all that have taken some of theirs longer ago
+            sharers = self._sharers[id(block)] = self._sharers.get(id(block), 0) + 1
+            self._unsent_size += len(block) if sharers == 1 else 0
+            while self._unsent_size > self.max_unsent:
+                slowest = next(iter(self._unsent))
+                slowest.shut_down(cut=True)
+                self._uncount(slowest)
+
+    def _let_go(self, connection: _Connection) -> None:
+        """Count a block no longer."""
+        if connection in self._unsent:
+            with self._unsent_lock:
+                self._uncount(connection)
+
+    def _uncount(self, connection: _Connection) -> None:
+        block = self._unsent.pop(connection, None)
+        if block is not None:
+            self._sharers[id(block)] -= 1
+            if not self._sharers[id(block)]:
+                del self._sharers[id(block)]
+                self._unsent_size -= len(block)
+
+    # What the leader does. Nobody else touches the selector, the stages, and the connections in them.
 
     def _round(self) -> None:
-        """Wait for something to happen, and do what follows from it."""
-        self._arrived = _NEVER
-        while self._asked:
-            self._take_step(*self._asked.popleft())
-        returned = self._crew.returned
-        while returned:
-            self._take_step(self._take_back, returned.popleft())
+        """Send all that was answered, wait for something to happen, receive all that is ready, and parse it."""
+        while self._crew.answered:
+            self._leaving[self._crew.answered.popleft()] = None
+        self._take_steps(Server._send, self._leaving)
         if self.stopping and self._may_end():
             self._close()
             return
-        events = self._wait()
-        self._now = time.monotonic()
-        brought = False
-        for key, event in events:
-            if key.data is not None:
-                # What costs much is put off when a round takes long; the selector will tell of it again.
-                if (event & _WRITE or key.data.shaking) and time.monotonic() - self._now > _PATIENCE:
-                    continue
-                # One body after the other, each answered before the next is read: their memory is the same then, and
-                # still in the processor's cache. 64 uploads of 1 MiB at a time took three times as long otherwise, and
-                # 80 MiB more.
-                if key.data.awaited:
-                    if brought:
-                        continue
-                    brought = True
-                self._take_step(self._writable if event & _WRITE else self._readable, key.data)
+        for key, _ in self._selector.select(self._timeout()):
+            connection = key.data
+            if connection is not None:
+                self._ready[connection.stage][connection] = None
             elif key.fileobj is self._listener:
-                self._accept()
+                self._knocked = True
             else:
                 self._bell.recv(_RECEIVE)
                 self._woken = False
-        if self._now - self._swept >= self._tick:
-            self._sweep()
-        self._arrived = time.monotonic()
+        self._now = time.monotonic()
+        if self._knocked:
+            self._accept()
+        for stage, ready in self._ready.items():
+            if stage == _BODY:
+                self._take_steps(Server._parse, self._received)
+            self._take_steps(self._steps[stage], ready, stage)
+        if self._now - self._checked >= self._tick:
+            self._begin_check()
+        self._take_steps(Server._check_time, self._unchecked)
 
-    def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait for something to happen as long as there is nothing else to do, and return what has."""
-        timeout = min(self._tick, _GRACE / 4) if self.stopping else self._tick
-        if self._crew.waiting or self._crew.passing or self._asked:
-            left_to_others = self._crew.careful or self._crew.full()
-            timeout = _PATIENCE if left_to_others and not self._asked else 0
-        # Lines are written when there is nothing else to do, or when they are many: that spares a request a tenth.
-        events = self._selector.select(0) if 0 < len(_answered) < _MANY_LINES else []
-        if not events:
-            if _answered or _lines:
-                _write_lines()
-            events = self._selector.select(timeout)
-        return events
+    def _timeout(self) -> float:
+        """Return for how long there is nothing else to do."""
+        pending = any((self._received, self._leaving, self._unchecked, self._knocked, *self._ready.values()))
+        if pending or self._crew.answers_next():
+            return 0
+        if self._crew.waiting:
+            return _PATIENCE  # for a place, or for another thread that takes it
+        return min(self._tick, _GRACE / 4) if self.stopping else self._tick
 
-    def _take_step(self, step: Callable[[_Connection], None], connection: _Connection) -> None:
-        """Take a step with a connection; a fault of ours costs that connection, and not the server."""
-        try:
-            step(connection)
-        except Exception as error:
-            _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
-            self._drop(connection)
-
-    def _accept(self) -> None:
-        """Accept what is there, but only one where the last look found one alone."""
-        tries, self._tries = self._tries, _BURST
-        for accepted in range(tries):
+    def _take_steps(
+        self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None], stage: str = ""
+    ) -> None:
+        """Take a step with each connection that is still in its stage, the oldest first, for one turn."""
+        until = time.monotonic() + _TURN if work else 0
+        for connection in list(work):
+            del work[connection]
             try:
-                # Closed when there is another in its place, and not before.
-                leaving = self._least_needed() if len(self._connections) >= self._most else None
-                if leaving is None and len(self._connections) >= self._most:
-                    raise OSError("too many are open")
-                sock, address = self._listener.accept()
-            except BlockingIOError:
-                # To ask for one that is not there costs half of accepting one, and who comes alone does so again.
-                if accepted == 1:
-                    self._tries = 1
-                return
-            except OSError as error:
-                if isinstance(error, ConnectionError) or error.errno in _ACCEPTED_IN_VAIN:
-                    continue
-                # Most likely out of descriptors. Without room, look again at the next sweep instead of spinning.
-                if not self._make_room():
-                    if self._now - self._warned >= _SILENCE:
-                        self._warned = self._now
-                        _report(logging.WARNING, "cannot accept a connection: %s", error)
-                    self._selector.unregister(self._listener)
-                return
-            if leaving is not None:
-                self._dismiss(leaving)
-            connection = _Connection(sock, address[0] if address else "", self._crew, self._would_block)
-            connection.deadline = self._now + self.idle_timeout
-            self._connections.add(connection)
-            self._take_step(self._welcome, connection)
-            if connection.shaking and time.monotonic() - self._now > _PATIENCE:
-                return
-
-    def _make_room(self) -> bool:
-        """Close the connection that is needed least; False if there are none but those that threads are at work on."""
-        found = self._least_needed()
-        if found is not None:
-            self._dismiss(found)
-        return found is not None
-
-    def _least_needed(self) -> _Connection | None:
-        """Return the connection to close when no more can be open, None without one.
-
-        First one whose answer was sent, then one that is idle, as RFC 9112 section 9.5 allows: rather one that was
-        answered before than one whose first request may be on its way. Then whoever is sending a body, and at last
-        whoever takes an answer. Of several the one that has been so for the longest time.
-        """
-        order = (_LINGERING, _COLLECTING, _SENDING)
-
-        def need(each: _Connection) -> tuple[float, ...]:
-            # A head may take less time than silence.
-            limit = 0 if each.request else self.header_timeout if each.buffer else self.idle_timeout
-            return order.index(each.stage), each.request is not None, each.last is None, each.deadline - limit
-
-        return min((each for each in self._connections if each.stage in order), key=need, default=None)
-
-    def _dismiss(self, connection: _Connection) -> None:
-        if connection.stage == _SENDING:
-            self._give_up(connection)
-            connection.socket.close()
-        else:
-            self._drop(connection)
-
-    def _welcome(self, connection: _Connection) -> None:
-        connection.socket.setblocking(False)
-        if self._ssl_context:
-            # The handshake happens in the first reads, a step whenever the client has sent one.
-            try:
-                connection.socket.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
-                connection.socket = self._ssl_context.wrap_socket(
-                    connection.socket, server_side=True, do_handshake_on_connect=False
-                )
-            except OSError:
+                if not stage or connection.stage == stage:
+                    step(self, connection)
+            except Exception as error:  # a fault of ours costs that connection, and not the server
+                self._report_fault(connection, error)
                 self._drop(connection)
-                return
-        # The request is often there already, and then a connection for one request is never registered.
-        self._readable(connection)
-        if connection.stage == _COLLECTING:
-            self._select(connection, _READ)
+            if time.monotonic() >= until:
+                break
 
-    def _readable(self, connection: _Connection) -> None:
-        """Read what has arrived, unless another thread is at work on this connection."""
-        if connection.stage == _ANSWERING:
-            self._see_why_readable(connection)
-            return
-        body = connection.body
-        try:
-            if body is not None and connection.stage == _COLLECTING and self._reads_in_place(connection, body):
-                moved, data = body.read_into(connection.socket.recv_into), b""
-            else:
-                data = connection.socket.recv(_RECEIVE)
-                moved = len(data)
-        except connection.would_block:
-            return
-        except OSError as error:
-            moved = 0
-            if connection.shaking and getattr(error, "reason", None) and not self.quiet:
-                # No certificate, a client that speaks plain HTTP or distrusts us: nothing else would tell.
-                reason = f"  {_printable(str(error))}"
-                _log_access(connection.address or "-", "-", "-", 0, 0, time.perf_counter(), reason)
-        if not moved:
-            if connection.stage == _COLLECTING and (connection.request or connection.buffer):
-                _report(logging.INFO, "%s went away in the middle of a request", connection.address)
-            self._drop(connection)
-        elif connection.stage == _COLLECTING:
-            connection.shaking = False
-            connection.buffer = connection.buffer + data if connection.buffer else data
-            self._advance(connection)
+    def _report_fault(self, connection: _Connection, error: Exception) -> None:
+        address, connection.lost = connection.address, True
+        self.clerk.report(logging.ERROR, "the server failed with the connection of %s", address, error=error)
 
-    def _advance(self, connection: _Connection) -> None:
-        """Go on with a request as far as what has arrived goes."""
-        try:
-            if connection.request is None and not self._read_head(connection):
-                return
-            if connection.body is None or self._read_body(connection, connection.body):
-                self._give_to_crew(connection)
-        except HttpException as refusal:
-            self._refuse(connection, refusal)
-
-    def _resume(self, connection: _Connection) -> None:
-        """Go on with a body after others have had their turn, if no thread has been given it since."""
-        if connection.stage == _COLLECTING:
-            self._advance(connection)
-
-    def _read_head(self, connection: _Connection) -> bool:
-        """Understand the head of a request; False while it is not complete."""
-        data = connection.buffer
-        while data[:2] == b"\r\n":
-            # RFC 9112 section 2.2: old clients send an empty line behind a body.
-            connection.buffer = data = data[2:]
-        end = data.find(b"\r\n\r\n", max(0, connection.seen - 3)) + 2
-        if end < 2:
-            if data and data != b"\r":  # that is no more than an empty line, and begins nothing
-                if connection.seen == 0:
-                    connection.deadline = self._now + self.header_timeout
-                connection.line = _check_lines(data, connection.line, connection.seen)
-                connection.seen = len(data)
-            return False
-        connection.line = connection.seen = 0
-        try:
-            connection.request = request = _parse_head(
-                data[: end - 2].decode("latin-1"), connection.last, self.template
-            )
-        except HttpException:
-            _check_lines(data[:end], 0, 0)
-            raise
-        connection.last = request if end <= _MAX_KEPT_HEAD else None
-        connection.buffer = data[end + 2 :]
-        if request.has_body:
-            connection.body = _Body(request, self.body_timeout)
-            connection.deadline = self._now + self.body_timeout
-        return True
-
-    def _read_body(self, connection: _Connection, body: _Body) -> bool:
-        """Keep what has arrived of a body; say whether the application may have it now."""
-        if self._in_memory > _ALL_IN_MEMORY:
-            body.kept.limit = 0
-        if not body.kept.reserved:
-            connection.buffer = body.feed(connection.buffer)
-            if self._fits_in_place(connection, body):
-                connection.await_bytes(body.left)
-        self._in_memory += body.kept.in_memory - connection.held
-        connection.held = body.kept.in_memory
-        if body.complete or body.failure:
-            return True
-        if body.paused:
-            self._asked.append((self._resume, connection))
-        patience = body.patience
-        patience.left = connection.deadline - self._now
-        patience.moved(body.size - body.reckoned)
-        body.reckoned = body.size
-        connection.deadline = self._now + patience.left
-        if body.expected and body.size == 0:
-            return self._continue(connection, body)
-        if body.size < _IN_MEMORY:
-            return False
-        if not self._crew.move(connection, _WAITS) and body.size >= _MAX_COLLECTED:
-            raise HttpException(503, "too many uploads at a time", headers={"Retry-After": "10"})
-        return connection.place == _WAITS
-
-    def _reads_in_place(self, connection: _Connection, body: _Body) -> bool:
-        """Say whether the rest of a body is read into place; it gets its memory only now that it is there."""
-        awaited = connection.awaited
-        if awaited:
-            connection.await_bytes(0)
-            # The window of a young connection is small, and when that is full there is something to read as well.
-            there = awaited == _SLOWLY or connection.has_arrived(body.left - _RECEIVE)
-            if there and self._fits_in_place(connection, body):
-                body.kept.reserve(body.left)
-        return body.kept.reserved
-
-    def _fits_in_place(self, connection: _Connection, body: _Body) -> bool:
-        """Say whether the rest of a body is worth its memory before it has arrived."""
-        # Not over TLS: what is left of a record would stay in OpenSSL, where no selector sees it.
-        known = _IN_PLACE and not (body.chunked or body.expected or connection.secure) and body.left >= _RECEIVE
-        return known and body.size + body.left <= _IN_MEMORY and self._in_memory + body.left < _ALL_IN_MEMORY // 2
-
-    def _continue(self, connection: _Connection, body: _Body) -> bool:
-        """Leave it to the application to ask for a body; ask for it here if no thread can wait."""
-        if self._crew.move(connection, _WAITS):
-            return True
-        body.expected = False
-        with contextlib.suppress(OSError):
-            connection.socket.send(_CONTINUE)
-        return False
-
-    def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
-        """Let the crew answer a request that is none."""
-        if connection.request is None:
-            line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
-            match = _REQUEST_LINE.fullmatch(line)
-            method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
-            connection.request = _RequestHead.refused(method, target)
-        connection.refusal = _untraced(refusal)
-        self._give_to_crew(connection)
-
-    def _give_to_crew(self, connection: _Connection) -> None:
-        connection.stage = _ANSWERING
-        if connection.place == _WAITS:
-            self._select(connection, 0)  # its thread reads
-            self._crew.waiting.appendleft(connection)  # it has its place, and waits for nobody's
-        elif self._crew.full() and connection.request is not None and connection.request.line.quick:
-            self._crew.passing.append(connection)
-        else:
-            self._crew.waiting.append(connection)
-
-    # What the thread does that answers, be it the leader or not.
-
-    def _answer(self, connection: _Connection) -> None:
-        """Answer a request, or do what is to be done when its answer was sent."""
-        try:
-            run = connection.run
-            if run is None:
-                connection.run = run = _Run(self, connection)
-                run.run(_answer_ping if run.request.target == "*" else self.app)
-                run.request.line.quick = time.perf_counter() - run.started < _QUICK
-            if connection.rest is not None and connection.rest.left and not connection.lost:
-                self._spill(connection, connection.rest, run)
-                connection.follows = _SENDING
-                return
-            run.end()
-            connection.follows = self._stage_after(connection, run)
-        except Exception as error:
-            _report(logging.ERROR, "the server failed with the connection of %s", connection.address, error=error)
-            connection.follows = _CLOSED
-        if connection.lost:
-            _report(logging.INFO, "%s went away before the answer was complete", connection.address)
-        if connection.follows == _CLOSED and not connection.observed and not connection.selected:
-            # Not when the leader gets to it: a client that closes first has to wait for its port (TIME_WAIT).
-            connection.socket.close()
-        connection.run = connection.request = connection.body = connection.rest = None
-
-    def _spill(self, connection: _Connection, rest: _Rest, run: _Run) -> None:
-        """Put what is left of an answer into a temporary file, where memory holds enough of such already."""
-        if rest.block is not None and self._in_memory > _ALL_IN_MEMORY and id(rest.block) not in self._leaving:
-            with contextlib.suppress(OSError):  # without room on the disk, it stays where it is
-                connection.rest = rest.spilled()
-                if type(run.result) is list:
-                    run.result = None  # there is nothing to close, and the bytes would stay in memory with it
-
-    def _stage_after(self, connection: _Connection, run: _Run) -> str:
-        """Return the stage that follows the end of an answer."""
-        if run.cut:
-            connection.cut()
-            return _CLOSED
-        complete = connection.refusal is None and (connection.body is None or connection.body.complete)
-        if run.keeps_alive and complete:
-            return _COLLECTING
-        # A close with unread bytes resets the connection, and that would destroy the answer under way.
-        if not connection.lost and (not complete or connection.buffer or connection.peek()):
-            return _LINGERING
-        if connection.secure:
-            connection.end_output()
-        return _CLOSED
-
-    def _begin_stream(self, connection: _Connection, events: bool) -> bool:
-        """Give an answer a place among the streams; False if there is none."""
-        if not self._crew.begin_stream(connection, events):
-            return False
-        if not connection.selected and not connection.observed:
-            connection.observed = True
-            self._ask(self._observe, connection)
-        return True
-
-    def _ask(self, step: Callable[[_Connection], None], connection: _Connection) -> None:
-        """Ask the leader to take a step."""
-        self._asked.append((step, connection))
-        if not self._crew.leads:
-            self._wake()
-
-    def _wake(self) -> None:
-        """Make the leader look at what was returned, or at `stopping`."""
-        if self._finished.is_set():
-            self._close_remaining(self._crew.returned)
-        elif not self._woken:
-            self._woken = True
-            # When the server has ended, nobody listens any more.
-            with contextlib.suppress(OSError):
-                self._ringer.send(b"!")
-
-    # What the leader does with a connection that the crew gives back.
-
-    def _take_back(self, connection: _Connection) -> None:
-        """Go on with a connection that the crew gives back."""
-        if connection.stage == _CLOSED:  # it was dropped meanwhile
-            self._abandon(connection)
-            return
-        connection.hung_up = False
-        connection.stage = connection.follows
-        if connection.stage == _SENDING:
-            self._begin_rest(connection)
-            return
-        self._uncount(connection)
-        if connection.stage == _CLOSED or connection.lost:
-            self._drop(connection)
-            return
-        self._select(connection, _READ)
-        if connection.stage == _LINGERING:
-            # What still comes is thrown away, without a thread and for a while: longer if it may be a slow upload.
-            connection.deadline = self._now + self.body_timeout * (1 if connection.refusal else _LINGER)
-            connection.end_output()
-        else:
-            connection.deadline = self._now + self.idle_timeout
-            if connection.buffer:
-                self._advance(connection)
-
-    def _begin_rest(self, connection: _Connection) -> None:
-        rest, run = connection.rest, connection.run
-        assert rest is not None and run is not None
-        if rest.block is not None:
-            shared = self._leaving.get(id(rest.block), 0)
-            self._leaving[id(rest.block)] = shared + 1
-            if not shared:
-                self._in_memory += len(rest.block)
-        connection.deadline = self._now + run.patience.left
-        self._select(connection, _WRITE)
-
-    def _writable(self, connection: _Connection) -> None:
-        """Send more of the rest of an answer."""
-        if connection.stage != _SENDING:  # it was given up in this very round
-            return
-        rest, run = connection.rest, connection.run
-        assert rest is not None and run is not None
-        try:
-            moved = rest.send(connection)
-        except connection.would_block:
-            return
-        except OSError:
-            connection.lost = True
-        if rest.left and not connection.lost:
-            run.patience.left = connection.deadline - self._now
-            run.patience.moved(moved)
-            connection.deadline = self._now + run.patience.left
-        else:
-            self._end_rest(connection)
-
-    def _end_rest(self, connection: _Connection) -> None:
-        """Let the crew do what is to be done when an answer was sent, or given up."""
-        self._select(connection, 0)
-        self._uncount(connection)
-        self._give_to_crew(connection)
-
-    def _give_up(self, connection: _Connection) -> None:
-        """End an answer that its client does not take."""
-        connection.lost = True
-        connection.cut()  # the system would go on trying
-        self._end_rest(connection)
-
-    def _uncount(self, connection: _Connection) -> None:
-        """Count no longer what a connection has kept in memory."""
-        self._in_memory -= connection.held
-        connection.held = 0
-        if connection.stage == _SENDING and connection.rest is not None and connection.rest.block is not None:
-            key, size = id(connection.rest.block), len(connection.rest.block)
-            shared = self._leaving.pop(key) - 1
-            if shared:
-                self._leaving[key] = shared
-            else:
-                self._in_memory -= size
-
-    def _observe(self, connection: _Connection) -> None:
-        """Look out for the client of a stream: it may leave while the application has nothing to say."""
-        if connection.stage == _ANSWERING and not connection.hung_up:
-            self._select(connection, _READ)
-        connection.observed = False
-
-    def _see_why_readable(self, connection: _Connection) -> None:
-        """See why there is something to read while an answer is under way: a client that hurries on, or has left."""
-        byte = connection.peek()
-        if byte is not None:
-            self._select(connection, 0)  # or the selector would report it over and over
-            # Behind bytes that wait, or a goodbye of TLS, nobody sees the end; and hardly anybody sends them behind a
-            # stream that has no end.
-            self._crew.forsake(connection)
+    def _enter(self, connection: _Connection, stage: str, seconds: float = _NEVER) -> None:
+        """Let a connection enter a stage, where it may stay for so many seconds."""
+        del self._stages[connection.stage][connection]
+        connection.stage = stage
+        self._stages[stage][connection] = None
+        connection.deadline = self._now + seconds
 
     def _select(self, connection: _Connection, events: int) -> None:
         """Look out for `events` on a connection."""
@@ -7277,57 +5888,308 @@ class Server:
             self._selector.unregister(connection.socket)
         connection.selected = events
 
+    # New connections.
+
+    def _accept(self) -> None:
+        """Accept what is there for one turn, or one in the place of another, whose request is read before the next."""
+        until, full = time.monotonic() + _TURN, False
+        while time.monotonic() < until and not full:
+            full = sum(map(len, self._stages.values())) >= self._most
+            try:
+                sock, address = self._listener.accept()
+                if full and not self._make_room():
+                    sock.close()
+                    raise OSError("too many are open")
+            except (BlockingIOError, ConnectionError) as error:
+                self._knocked = isinstance(error, ConnectionError)  # of one that has left already
+                return
+            except OSError as error:
+                # Most likely out of descriptors. Without room, look again at the next check instead of spinning.
+                self._knocked = self._make_room()
+                if not self._knocked:
+                    self._selector.unregister(self._listener)
+                    if self._now - self._warned >= _SILENCE:
+                        self._warned = self._now
+                        self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
+                return
+            connection = _Connection(sock, address[0] if address else "", self._would_block)
+            self._stages[connection.stage][connection] = None
+            connection.deadline = self._now + self.idle_timeout
+            self._take_steps(Server._welcome, {connection: None})
+
+    def _make_room(self) -> bool:
+        """Close the connection that is needed least (RFC 9112 section 9.5); False if there is none."""
+        for stage in (_LINGERING, _IDLE, _SHAKING, _HEAD, _BODY, _SENDING):
+            for connection in self._stages[stage]:
+                self._drop(connection)  # it has been in its stage for the longest time
+                return True
+        return False
+
+    def _welcome(self, connection: _Connection) -> None:
+        connection.socket.setblocking(False)
+        if self._ssl_context is None:
+            # The request is often there already, and then a connection for one request is never registered.
+            self._receive(connection)
+            return
+        with contextlib.suppress(OSError):
+            connection.socket.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
+            # The handshake happens in the first reads, a step whenever the client has sent one.
+            connection.socket = self._ssl_context.wrap_socket(
+                connection.socket, server_side=True, do_handshake_on_connect=False
+            )
+            self._select(connection, _READ)
+            return
+        self._drop(connection)
+
+    # A request that arrives.
+
+    def _receive(self, connection: _Connection) -> None:
+        """Receive some of a request, or take a step of the handshake."""
+        if connection.body is not None and connection.body.paused:
+            self._decode(connection)
+            return
+        data: bytes | None
+        try:
+            size = 4 * _RECEIVE if connection.stage == _BODY else _RECEIVE
+            data = connection.attempt(_READ, connection.socket.recv, size)
+        except OSError as error:
+            data = b""
+            if connection.stage == _SHAKING and getattr(error, "reason", None) and not self.quiet:
+                # No certificate, a client that speaks plain HTTP or distrusts us: nothing else would tell.
+                self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}")
+        if data is None:
+            self._select(connection, connection.awaited)
+        elif not data:
+            if connection.stage == _BODY or connection.buffer:
+                self.clerk.report(logging.INFO, "%s went away in the middle of a request", connection.address)
+            self._drop(connection)
+        else:
+            connection.buffer = connection.buffer + data if connection.buffer else data
+            if connection.stage == _BODY:
+                self._decode(connection)
+                return
+            if connection.stage == _SHAKING:
+                self._enter(connection, _IDLE, self.idle_timeout)
+            self._received[connection] = None
+
+    def _parse(self, connection: _Connection) -> None:
+        """Understand the head of a request, if it is complete, and go on with its body."""
+        if connection.stage not in (_IDLE, _HEAD):
+            return  # it was closed meanwhile
+        try:
+            data = connection.buffer
+            empty = _EMPTY_LINES.match(data)
+            if empty is not None:  # RFC 9112 section 2.2: old clients send an empty line behind a body
+                connection.buffer = data = data[empty.end() :]
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                if data and data != b"\r":  # that is no more than an empty line, and begins nothing
+                    _check_beginning(data)
+                    if connection.stage == _IDLE:
+                        self._enter(connection, _HEAD, self.header_timeout)
+                self._select(connection, _READ)
+                return
+            connection.head = head = _parse_head(data[:end], self._template)
+            connection.buffer = data[end + 4 :]
+        except HttpException as refusal:
+            self._refuse(connection, refusal)
+            return
+        if head.length or head.chunked:
+            connection.body = _Body(head, self.body_timeout)
+        if connection.body is None or head.length > _COLLECTED:
+            self._hand_over(connection)
+            return
+        self._enter(connection, _BODY)
+        if connection.body.expected and not connection.buffer:
+            with contextlib.suppress(OSError):
+                connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
+        connection.body.expected = False
+        connection.body.paused = True
+        connection.deadline = self._now + self.body_timeout
+        self._ready[_BODY][connection] = None
+
+    def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
+        """Have a request answered that is none."""
+        line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
+        match = _REQUEST_LINE.fullmatch(line)
+        method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
+        connection.head = _Head(method, target if line[:1] != "\x16" else "-", True, {})
+        connection.head.keep_alive = False
+        connection.refusal = copy.copy(refusal)  # without the frames that it came from
+        self._hand_over(connection)
+
+    def _decode(self, connection: _Connection) -> None:
+        """Decode what has arrived of a body; hand the request over when it is complete, or too much for memory."""
+        body = cast(_Body, connection.body)
+        body.patience.left = min(body.patience.left, connection.deadline - self._now)
+        connection.buffer = body.feed(connection.buffer)
+        connection.deadline = self._now + body.patience.left
+        self._collected += body.kept_size - body.counted
+        body.counted = body.kept_size
+        if body.complete or body.failure or body.size > _COLLECTED or self._collected > self.max_collected:
+            self._hand_over(connection)
+        elif body.paused:
+            self._ready[_BODY][connection] = None
+        else:
+            self._select(connection, _READ)
+
+    def _hand_over(self, connection: _Connection) -> None:
+        """Have a request answered, or have done what is to be done behind its answer."""
+        if connection.body is not None and not connection.body.complete:
+            self._select(connection, 0)  # its thread reads
+        self._enter(connection, _ANSWERING)
+        self._crew.waiting.append(connection)
+
+    # What the thread does that answers, be it the leader or not.
+
+    def _answer(self, connection: _Connection) -> None:
+        """Answer a request, or do what is to be done when its answer was sent."""
+        try:
+            if connection.run is None:
+                connection.run = _Run(self, connection)
+                connection.run.run(_answer_ping if connection.run.request.target == "*" else self.app)
+            else:
+                connection.run.end()
+        except Exception as error:
+            self._report_fault(connection, error)
+
+    # An answer that leaves.
+
+    def _send(self, connection: _Connection) -> None:
+        """Send some of an answer, and go on with its connection when all of it was sent."""
+        run, output, total = cast(_Run, connection.run), connection.output, 0
+        try:
+            if connection.lost:
+                output = None
+            elif isinstance(output, bytes):
+                total = connection.attempt(_WRITE, connection.socket.send, output) or 0
+                run.sent += total
+                output = None if total == len(output) else _sending(connection, [output[total:]])
+                connection.output = output
+            elif output is not None and connection.stage == _ANSWERING:  # a large answer has to wait for its turn
+                self._wait_for_reader(connection, run, 0)
+                self._ready[_SENDING][connection] = None
+                return
+            for moved in output or ():
+                run.sent += moved
+                total += moved
+                if not moved or total >= _SLICE:
+                    self._wait_for_reader(connection, run, total)
+                    return
+        except EOFError as error:
+            self.clerk.report(logging.ERROR, "%s", error)
+            connection.lost = True
+        except OSError:
+            connection.lost = True
+        connection.output = None
+        self._let_go(connection)
+        if run.result is not None:
+            self._select(connection, 0)
+            self._hand_over(connection)  # to close what the application returned
+        else:
+            self._finish(connection, run)
+
+    def _wait_for_reader(self, connection: _Connection, run: _Run, moved: int) -> None:
+        """Wait until the client takes more of its answer."""
+        if connection.stage == _ANSWERING:
+            self._enter(connection, _SENDING, run.patience.left)
+            connection.awaited = _WRITE
+            self._hold(connection, run.block)
+        elif moved:
+            self._hold(connection, run.block)
+        run.patience.left = connection.deadline - self._now
+        run.patience.moved(moved)
+        connection.deadline = self._now + run.patience.left
+        self._select(connection, _WRITE if moved else connection.awaited)
+
+    def _finish(self, connection: _Connection, run: _Run) -> None:
+        """Find out what follows the end of an answer."""
+        run.note_access()
+        body, refused = connection.body, connection.refusal is not None
+        complete = not refused and (body is None or body.complete)
+        stays = run.framing is not None and run.framing.keep_alive and not run.broken and complete
+        if body is not None:
+            self._collected -= body.counted
+        connection.forget_request()
+        if connection.lost:
+            self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
+            self._drop(connection)
+        elif run.cut:
+            connection.cut()
+            self._drop(connection)
+        elif stays:
+            self._enter(connection, _IDLE, self.idle_timeout)
+            if connection.buffer:
+                self._received[connection] = None
+            else:
+                self._select(connection, _READ)
+        elif not complete or connection.buffer or connection.has_input():
+            # What still comes is thrown away, without a thread and for a while: longer if it may be a slow upload.
+            self._enter(connection, _LINGERING, self.body_timeout * (1 if refused else _LINGER))
+            connection.end_output()
+            self._select(connection, _READ)
+        else:
+            if connection.secure:
+                connection.end_output()
+            self._drop(connection)
+
+    def _throw_away(self, connection: _Connection) -> None:
+        with contextlib.suppress(OSError):
+            if connection.attempt(_READ, connection.socket.recv, _RECEIVE) != b"":
+                return
+        self._drop(connection)
+
     def _drop(self, connection: _Connection) -> None:
+        """Close a connection; if the application has to close what it returned, a thread does that first."""
+        if connection.stage == _CLOSED:
+            return
         self._select(connection, 0)
-        self._uncount(connection)
-        if connection.stage != _ANSWERING:
-            self._abandon(connection)
+        self._let_go(connection)
+        if connection.run is not None:
+            connection.lost = True
+            if connection.run.result is not None:
+                self._hand_over(connection)
+                return
+            connection.run.note_access()
+        if connection.body is not None:
+            self._collected -= connection.body.counted
+        del self._stages[connection.stage][connection]
         connection.stage = _CLOSED
-        self._connections.discard(connection)
+        connection.forget_request()
         connection.socket.close()
 
-    def _abandon(self, connection: _Connection) -> None:
-        """End what was begun on a connection that is given up, and that no thread is at work on."""
-        if connection.run is not None:
-            connection.run.end()
-        if connection.body is not None:
-            connection.body.kept.close()
-        connection.run = connection.body = connection.rest = None
+    # What follows from the stage of a connection, when its socket is ready and when its time is up.
 
-    # What the leader does when time is up.
+    _steps: ClassVar[dict[str, Callable[[Server, _Connection], None]]] = {
+        _SHAKING: _receive,
+        _IDLE: _receive,
+        _HEAD: _receive,
+        _BODY: _receive,
+        _ANSWERING: lambda self, connection: self._select(connection, 0),  # a client that sends more must wait
+        _SENDING: _send,
+        _LINGERING: _throw_away,
+    }
 
-    def _sweep(self) -> None:
-        """Answer or close what has run out of time, and try again what could not be had."""
-        self._swept = self._now
-        self._crew.keep_watch()
-        for connection in list(self._connections):
-            if connection.stage != _ANSWERING:
-                self._take_step(self._check_time, connection)
+    def _begin_check(self) -> None:
+        """Have all deadlines looked at, and listen again if it was given up."""
+        self._checked = self._now
+        for stage, connections in self._stages.items():
+            if stage != _ANSWERING:
+                self._unchecked.update(connections)
         if not self.stopping and self._listener not in self._selector.get_map():
             self._selector.register(self._listener, _READ)
 
     def _check_time(self, connection: _Connection) -> None:
-        body = connection.body
-        if connection.awaited:
-            connection.await_bytes(_SLOWLY)  # what has come of it counts
-        if self._now >= connection.deadline:
-            self._time_out(connection)
-        elif connection.stage == _COLLECTING and body is not None and body.size >= _PREFETCH:
-            # Who takes so long may be sending what is to be read as it comes, or in vain.
-            self._try_early(connection)
-
-    def _try_early(self, connection: _Connection) -> None:
-        """Let the application read a body while it arrives, if a thread may wait for it."""
-        if self._crew.move(connection, _WAITS):
-            self._give_to_crew(connection)
-
-    def _time_out(self, connection: _Connection) -> None:
+        if self._now < connection.deadline or connection.stage in (_ANSWERING, _CLOSED):
+            return
         if connection.stage == _SENDING:
-            self._give_up(connection)
-        elif connection.body is not None:
-            connection.body.failure = HttpException(408, _TOO_SLOW)
-            self._give_to_crew(connection)
-        elif connection.stage == _COLLECTING and connection.buffer:
+            connection.lost = True
+            connection.cut()  # the system would go on trying
+            self._send(connection)
+        elif connection.stage == _BODY:
+            cast(_Body, connection.body).failure = HttpException(408, "the body came too slowly")
+            self._hand_over(connection)
+        elif connection.stage == _HEAD:
             self._refuse(connection, HttpException(408, "the header came too slowly"))
         else:
             connection.end_output()
@@ -7339,141 +6201,129 @@ class Server:
         """Stop accepting, and say whether what runs has ended or had its time."""
         if not self._stopped_at:
             self._stopped_at = self._now
+            self._knocked = False
             if self._listener in self._selector.get_map():
                 self._selector.unregister(self._listener)
             self._listener.close()
         waited = self._now - self._stopped_at
-        running = []
-        for connection in list(self._connections):
-            if connection.stage == _COLLECTING or connection.stage == _LINGERING and waited > 1:
+        for stage in (_SHAKING, _IDLE, _HEAD, _BODY, *([_LINGERING] if waited > 1 else [])):
+            for connection in list(self._stages[stage]):
                 self._drop(connection)
-            elif (run := connection.run) is not None and run.events:
+        running = []
+        for connection in itertools.chain(*self._stages.values()):
+            if connection.run is not None and connection.run.events:
                 connection.shut_down()
             else:
                 running.append(connection)
         if waited > 1 and running and not self._told:
             self._told = True
-            self._tell(running)
-        return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
-
-    def _tell(self, running: Sequence[_Connection]) -> None:
-        requests = [request for each in running if (request := each.request) is not None]
-        names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in requests[:5])
-        more = f" and {len(requests) - 5} more" if len(requests) > 5 else ""
-        _lines.append(
-            f"webapp: waiting up to {self.stop_timeout:g} seconds for answers to end: {names}{more} "
-            "(Ctrl-C again ends at once)\n"
-        )
+            heads = [head for each in running if (head := each.head) is not None]
+            names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads[:5])
+            names += f" and {len(heads) - 5} more" if len(heads) > 5 else ""
+            told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
+            self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
+        return waited >= (self.stop_timeout if running else _GRACE) or not any(self._stages.values())
 
     def _close(self) -> None:
         """Let go of everything. A thread that still answers finds its connection shut down."""
         self._crew.end()
-        for connection in list(self._connections):
-            if connection.stage == _ANSWERING:
-                connection.shut_down()
-                run = connection.run
-                if run is not None and connection.place in (_STREAMING, _FORSAKEN):
-                    # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
-                    with contextlib.suppress(BaseException):
-                        run.close()
-                    run.note_access()
-            else:
-                self._drop(connection)
-        _write_lines(_LAST_WORDS)
+        for connection in list(itertools.chain(*self._stages.values())):
+            if connection.stage != _ANSWERING:
+                self._close_for_good(connection)
+                continue
+            connection.shut_down()
+            run = connection.run
+            if run is not None and connection.place == _STREAMS:
+                # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
+                with contextlib.suppress(BaseException):
+                    run.result.close()
+                run.note_access()
         self._held.close()
         _servers.discard(self)
         self._finished.set()
-        self._close_remaining(self._crew.waiting)
-        self._close_remaining(self._crew.passing)
-        self._close_remaining(self._crew.returned)
+        self._close_rest()
+        self.clerk.end()
 
-    def _close_remaining(self, connections: deque[_Connection]) -> None:
+    def _close_rest(self) -> None:
         """Close what waits after the end, or is given back then."""
         with contextlib.suppress(IndexError):
             while True:
-                connection = connections.popleft()
-                connection.socket.close()
-                self._abandon(connection)
+                self._close_for_good((self._crew.waiting or self._crew.answered).popleft())
 
-    def _forget(self) -> None:
-        """Let go of the sockets in a child process: as long as it had them, no client would see an end."""
-        for connection in self._connections:
+    def _close_for_good(self, connection: _Connection) -> None:
+        if connection.run is not None:
+            connection.run.end()
+            connection.run.note_access()
+        connection.forget_request()
+        connection.socket.close()
+
+    def forget(self) -> None:
+        """End in a child process, and let go of the sockets: as long as it had them, no client would see an end."""
+        self.alive = False
+        self.clerk = _Clerk()
+        self._crew.forget()
+        for connection in itertools.chain(*self._stages.values()):
             connection.socket.close()
         self._held.close()
+        self._finished.set()
 
 
 _servers: set[Server] = set()  # those of this process that run
 
 
-@functools.cache
-def _mind_forks() -> None:
-    """Have a child process let go of what belongs to the servers of its parent."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_forget_servers)
-
-
 def _forget_servers() -> None:
-    # The lines are the parent's to write. And where a thread of it was polling, the copy would be in use for ever.
-    _answered.clear()
-    _lines.clear()
-    _poll_of.cache_clear()
+    """Have the servers end in a child process: their threads are not there, and their sockets are the parent's."""
     for server in _servers:
-        server._forget()
+        server.forget()
+    _servers.clear()
 
 
-def _check_options(app: object, host: object, port: object, **limits: Any) -> None:
-    """Raise TypeError, or ValueError, for what a Server cannot be made of; numbers from the environment are text."""
-    mistake = _mistaken(app)
-    if mistake:
-        raise TypeError(f"Server(): {mistake}")
-    _check_text("host", host, "; for a port write port=8000")
-    for name, value in {"port": port, **limits}.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError(f"{name} is a number, not {_value(value)}")
-        if name in ("port", "threads") and not isinstance(value, int):
-            raise TypeError(f"{name} is a whole number, not {value}")
-        if name == "port" and not 0 <= value <= 65535:
-            raise OverflowError("a port is a number from 0 to 65535")
-        if not value >= 0:  # nor a NaN, which is passed at no time
-            raise ValueError(f"{name} is a number from 0 up, not {value}")
-    if limits["threads"] < 1:
-        raise ValueError("threads is 1 or more, or nobody would answer")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_servers)
 
 
-def _check_ssl_context(context: Any) -> None:
-    """Raise TypeError, or ValueError, for what no connection could be made secure with."""
+def _check_number(name: str, value: float, whole: bool = False) -> float:
+    """Return the value of an option; TypeError or ValueError if it is no number, as from an environment variable."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} is a number, not {_value(value)}")
+    if whole and not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number, not {value}")
+    if not (value >= 0 or name == "port"):  # nor a NaN, which is passed at no time
+        raise ValueError(f"{name} is a number from 0 up, not {value}")
+    return value
+
+
+def _check_ssl_context(context: Any) -> tuple[type[OSError], ...]:
+    """Return what operations raise that would have to wait; TypeError or ValueError if it is no context of a server."""
     import ssl
 
+    make = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
     if not isinstance(context, ssl.SSLContext):
-        raise TypeError(f"ssl_context is an ssl.SSLContext, not {_value(context)}: {_MAKE_SSL_CONTEXT}")
+        raise TypeError(f"ssl_context is an ssl.SSLContext, not {_value(context)}: {make}")
     # Before Python 3.10 a context for clients had no protocol of its own.
     if context.protocol == ssl.PROTOCOL_TLS_CLIENT or context.check_hostname:
-        raise ValueError(f"ssl_context is one for clients: {_MAKE_SSL_CONTEXT}")
+        raise ValueError(f"ssl_context is one for clients: {make}")
+    return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-_MAKE_SSL_CONTEXT = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
-
-
-def _check_listener(listener: Any) -> None:
-    """Raise TypeError, or ValueError, for a socket that nobody can connect to."""
+def _check_listener(listener: Any) -> socket.socket:
+    """Return a listening socket; TypeError, or ValueError, if nobody can connect to it."""
     if not isinstance(listener, socket.socket):
         raise TypeError(f"socket is a listening socket.socket, not {_value(listener)}")
     with contextlib.suppress(AttributeError, OSError):  # not every system tells
         if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             raise ValueError("socket does not listen: call its listen() first")
+    return listener
 
 
 def _listen(host: str, port: int) -> socket.socket:
     """Bind a listening socket; no name is ever looked up backwards, as http.server does it at start."""
     if not host and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-    # As bytes, where it is ASCII: for text Python imports its IDNA codec, a thirtieth of what it takes to start.
-    name = host.encode() if host.isascii() else host
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        name or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    family, _, _, _, address = socket.getaddrinfo(
+        host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
-    # Not the port of `address`: getaddrinfo takes 99999 modulo 65536.
-    return socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
+    return socket.create_server((str(address[0]), port), family=family, backlog=_BACKLOG)
 
 
 def _most_connections() -> float:
@@ -7487,35 +6337,15 @@ def _most_connections() -> float:
 def _own_address(host: str) -> str | None:
     """Return the address of this machine that others in the network see, None if that is not to be found out.
 
-    A datagram socket knows it once it is connected, which sends nothing: here to addresses that are nobody's (RFC 5737,
+    A datagram socket knows it once it is connected, which sends nothing: here to an address that is nobody's (RFC 5737,
     RFC 3849).
     """
-    for family, nobody in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        if host in ("", "0.0.0.0" if family == socket.AF_INET else "::"):
-            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((nobody, 9))
-                address: str = probe.getsockname()[0]
-                if not address.startswith("127.") and address not in ("0.0.0.0", "::", "::1"):
-                    return address
+    family, nobody = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((nobody, 9))
+        address: str = probe.getsockname()[0]
+        return None if address.startswith("127.") or address in ("0.0.0.0", "::", "::1") else address
     return None
-
-
-def _check_threads() -> None:
-    """Raise RuntimeError where no thread can be started that an answer without end does not keep alive (PEP 684)."""
-    try:
-        threading.Thread(daemon=True)
-    except RuntimeError as error:
-        raise RuntimeError(
-            "the server needs daemon threads, and this subinterpreter allows none: run it in the main interpreter"
-        ) from error
-
-
-def _would_block(secure: bool) -> tuple[type[OSError], ...]:
-    if not secure:
-        return (BlockingIOError,)
-    import ssl
-
-    return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
@@ -7526,21 +6356,15 @@ def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
 
 def _stop_signals() -> list[int]:
     """Return the signals that ask a server to stop; Windows has one more, for Ctrl-Break."""
-    import signal
-
-    names = ("SIGINT", "SIGTERM", "SIGBREAK")
-    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+    return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 
 
 @contextlib.contextmanager
 def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
     """Handle Ctrl-C and SIGTERM for a while, if this is the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    import signal
-
-    previous = [(number, signal.signal(number, handler)) for number in _stop_signals()]
+    previous: list[Any] = []
+    if threading.current_thread() is threading.main_thread():
+        previous = [(number, signal.signal(number, handler)) for number in _stop_signals()]
     try:
         yield
     finally:
@@ -7550,39 +6374,33 @@ def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
 
 # ---- the command line ------------------------------------------------------------------------------------------------
 #
-# `python -m webapp` and WebApp.run: one process that serves, or with --reload another one that watches over it.
+# How does a person start an application? `python -m webapp` and WebApp.run serve in one process; with --reload another
+# process starts it, and starts it again when a file has changed:
+#
+#     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`, with `_watch` in a thread
+#
+# The parent holds one end of a pipe, the lifeline, and the child the other end: it tells on every system that the
+# parent has ended, even where a launcher stands between the two, as in a virtual environment on Windows.
 
 _RELOAD = 3  # exit status of a served process that wants to be started again
-_CANNOT_LISTEN = 4  # exit status of one that no change of a file would help
+_CANNOT_LISTEN = 4  # exit status of a served process that no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
-_SETTLING = 0.1  # seconds without a change after which a change is complete
-# In the environment of the child: the pipe that its parent holds the other end of, and when the child was started. It
-# tells everywhere that the parent has ended; the number of the process does not where a launcher stands between the
-# two, as in a virtual environment on Windows.
-_LIFELINE = "_WEBAPP_RELOAD"
+_LIFELINE = "_WEBAPP_RELOAD"  # in the environment of the child: its end of the pipe, and when the child was started
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
-
 
 _loading = False  # the module that holds the application, for the command line
 
 
-_Command = TypeVar("_Command", bound=Callable[..., object])
-
-
-def _without_traceback(command: _Command) -> _Command:
+@contextlib.contextmanager
+def _without_traceback() -> Iterator[None]:
     """End the process quietly by a Ctrl-C that comes before the server handles it, or after."""
-
-    @functools.wraps(command)
-    def quiet(*arguments: Any, **options: Any) -> Any:
-        try:
-            return command(*arguments, **options)
-        except KeyboardInterrupt:
-            sys.exit(130)
-
-    return cast(_Command, quiet)
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
-@_without_traceback
+@_without_traceback()
 def _run(
     app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
 ) -> None:
@@ -7596,18 +6414,24 @@ def _run(
     if reload and _lifeline() is None:
         sys.exit(_supervise())
     try:
+        if isinstance(app, WebApp):
+            app._seal()
         server = Server(app, host, port, quiet=quiet, **options)
+    except RuntimeError as error:
+        _say(f"webapp: {error}")
+        sys.exit(1)
     except (OSError, OverflowError, UnicodeError) as error:
         # The socket module repeats the address: "Address already in use (while attempting to bind on address ...)".
         reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
         _say(f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port")
         sys.exit(_CANNOT_LISTEN if reload else 1)
+    if isinstance(app, WebApp) and not app.routes():
+        _say("webapp: the application has no routes: it answers 404 to everything")
     if not quiet:
         _say(f"webapp: serving on {server._addresses()} (Ctrl-C stops)")
     changed = threading.Event()
-    if reload:
-        threading.Thread(target=_follow_parent, args=(server,), name="webapp-parent", daemon=True).start()
-        threading.Thread(target=_watch, args=(server, changed), name="webapp-reload", daemon=True).start()
+    for target, arguments in ((_follow_parent, (server,)), (_watch, (server, changed))) if reload else ():
+        threading.Thread(target=target, args=arguments, name="webapp-reload", daemon=True).start()
     server.serve_forever()
     if changed.is_set():
         sys.exit(_RELOAD)
@@ -7615,8 +6439,6 @@ def _run(
 
 def _supervise() -> int:
     """Run this command again as a child, over and over while it asks for it; return the exit status."""
-    import signal
-
     for number in _stop_signals():
         signal.signal(number, signal.default_int_handler)
     child = None
@@ -7632,7 +6454,8 @@ def _supervise() -> int:
                 return min(status, 1)
             if status != _RELOAD:
                 _say("webapp: waiting for a file to change")
-                while not (changed := _changed(files, _modification_times())):
+                # A file that is new elsewhere is a module that this process has imported meanwhile.
+                while not (changed := [p for p in _changed(files) if p in files or p.startswith(_folder())]):
                     time.sleep(_POLL)
                 _settle(changed)
     except KeyboardInterrupt:
@@ -7657,9 +6480,14 @@ def _start_child() -> tuple[subprocess.Popen[bytes], int]:
         from msvcrt import get_osfhandle
 
         handle = get_osfhandle(reading)
+    original = getattr(sys, "orig_argv", None)  # since Python 3.10
+    if not original:
+        spec = sys.modules["__main__"].__spec__
+        program = ["-m", spec.name.removesuffix(".__main__")] if spec else [sys.argv[0]]
+        original = ["", *program, *sys.argv[1:]]
     try:
         environ = {**os.environ, _LIFELINE: f"{handle} {time.time()}"}
-        return subprocess.Popen(_command_line(), env=environ, close_fds=False), writing
+        return subprocess.Popen([sys.executable, *original[1:]], env=environ, close_fds=False), writing
     finally:
         os.close(reading)
 
@@ -7668,7 +6496,7 @@ def _start_child() -> tuple[subprocess.Popen[bytes], int]:
 def _lifeline() -> tuple[int, float] | None:
     """Return the pipe from the process that watches over this one, and when that started it; None without one."""
     handle, _, started = os.environ.pop(_LIFELINE, "").partition(" ")
-    try:
+    with contextlib.suppress(OSError, ValueError):
         descriptor = int(handle)
         if sys.platform == "win32":
             from msvcrt import open_osfhandle
@@ -7678,43 +6506,26 @@ def _lifeline() -> tuple[int, float] | None:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             os.set_inheritable(descriptor, False)
             return descriptor, float(started)
-    except (OSError, ValueError):
-        pass
     return None
-
-
-def _command_line() -> list[str]:
-    """Find the command that started this process."""
-    original = getattr(sys, "orig_argv", None)  # since Python 3.10
-    if original:
-        return [sys.executable, *original[1:]]
-    spec = sys.modules["__main__"].__spec__
-    program = ["-m", spec.name.removesuffix(".__main__")] if spec else [sys.argv[0]]
-    return [sys.executable, *program, *sys.argv[1:]]
 
 
 def _follow_parent(server: Server) -> None:
     """Stop the server when the parent process is gone, or closes its end of the pipe."""
-    lifeline = _lifeline()
-    assert lifeline is not None
     with contextlib.suppress(OSError):  # an application may close what it has not opened
-        os.read(lifeline[0], 1)
+        os.read(cast("tuple[int, float]", _lifeline())[0], 1)
         server.stop()
 
 
 def _watch(server: Server, changed: threading.Event) -> None:
     """Stop the server when a file has changed."""
-    lifeline = _lifeline()
-    assert lifeline is not None
-    files = _modification_times()
+    files, started = _modification_times(), cast("tuple[int, float]", _lifeline())[1]
     # What was changed while this process was starting may or may not be what it has loaded.
-    names = [path for path, when in files.items() if lifeline[1] < when <= time.time()]
+    names = [path for path, when in files.items() if started < when <= time.time()]
     while not names:
         time.sleep(_POLL)
-        now = _modification_times()
         # A module that was imported meanwhile is new here and no change.
-        names = [path for path in _changed(files, now) if path in files]
-        files = now
+        names = [path for path in _changed(files) if path in files]
+        files = {**_modification_times(), **files}
     _settle(names)
     changed.set()
     server.stop()
@@ -7722,23 +6533,24 @@ def _watch(server: Server, changed: threading.Event) -> None:
 
 def _settle(changed: Sequence[str]) -> None:
     """Say what has changed, and wait until it is complete: editors write in steps, and a checkout file by file."""
-    name = _printable(min(changed).removeprefix(os.path.join(_folder(), "")))
+    name = _printable(min(changed).removeprefix(_folder()))
     _say(f"webapp: {name} has changed" + (f", and {len(changed) - 1} more" if len(changed) > 1 else ""))
-    before, now = None, _modification_times()
-    while before != now:
-        time.sleep(_SETTLING)
-        before, now = now, _modification_times()
+    files: dict[str, float] = {}
+    while _changed(files):
+        files = _modification_times()
+        time.sleep(0.1)
 
 
-def _changed(before: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
+def _changed(before: Mapping[str, float]) -> list[str]:
     """Return the files that are new, gone, or have another time."""
+    now = _modification_times()
     return [path for path in {**before, **now} if before.get(path) != now.get(path)]
 
 
 @functools.cache
 def _folder() -> str:
-    """Return the working directory as it was at first: a handler may change it."""
-    return os.getcwd()
+    """Return the working directory as it was at first, with a slash: a handler may change it."""
+    return os.path.join(os.getcwd(), "")
 
 
 def _modification_times() -> dict[str, float]:
@@ -7757,7 +6569,7 @@ def _modification_times() -> dict[str, float]:
     return times
 
 
-@_without_traceback
+@_without_traceback()
 def _main(argv: list[str] | None = None) -> int:
     """Run `python -m webapp`; return the exit status."""
     import argparse
@@ -7786,9 +6598,9 @@ def _main(argv: list[str] | None = None) -> int:
         _say(f"webapp: cannot load {options.app}: {_one_line(error)}")
         return 1
     if options.routes:
-        _write_line(_route_table(app), sys.stdout)
-        return 0
-    _run(app, options.host, options.port, quiet=options.quiet, reload=options.reload)
+        _say(_route_table(app), sys.stdout)
+    else:
+        _run(app, options.host, options.port, quiet=options.quiet, reload=options.reload)
     return 0
 
 
@@ -7799,10 +6611,8 @@ def _route_table(app: Any) -> str:
     app._seal()
     rows: list[tuple[str, ...]] = [("METHOD", "PATTERN", "HANDLERS", "BLOCK", "BEFORE", "ERROR", "AFTER")]
     for route in app.routes():
-        hooks = [
-            ", ".join(map(_name, kind)) or "-" for kind in (route._hooks.before, route._hooks.error, route._hooks.after)
-        ]
-        handlers = ", ".join(map(_name, route.handlers))
+        kinds = route.handlers, route._hooks.before, route._hooks.error, route._hooks.after
+        handlers, *hooks = [", ".join(map(_name, kind)) or "-" for kind in kinds]
         rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *hooks))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
@@ -7810,29 +6620,20 @@ def _route_table(app: Any) -> str:
 
 
 def _version() -> str:
-    """Return the version, and the digest of this file where it is as it was released: in a folder or in an archive."""
+    """Return the version, and the digest of this file; in an archive, as a .pyz is one, its loader can read it."""
     import hashlib
 
-    source = _source()
-    digest = "unknown: this program holds no source of it" if source is None else hashlib.sha256(source).hexdigest()
+    digest = "unknown: this program holds no source of it"
+    with contextlib.suppress(OSError, AttributeError, KeyError):
+        file: str = globals()["__file__"]  # there is none where a program was frozen without it
+        if file.endswith(".py"):
+            loader = globals().get("__spec__") and globals()["__spec__"].loader or globals()["__loader__"]
+            digest = hashlib.sha256(loader.get_data(file)).hexdigest()
     return f"webapp {__version__}\nSHA-256 {digest}"
 
 
-def _source() -> bytes | None:
-    file: str = globals().get("__file__", "")  # there is none where a program was frozen without it
-    try:
-        if file.endswith(".py"):
-            with open(file, "rb") as opened:
-                return opened.read()
-    except OSError:
-        # In an archive, as a .pyz is one, only what has loaded the module can read it.
-        with contextlib.suppress(OSError, AttributeError, KeyError):
-            return cast(bytes, globals()["__spec__"].loader.get_data(file))
-    return None
-
-
 def _load(target: str) -> Any:
-    """Import the application that the command line names. What is none, is said with what to write instead."""
+    """Import the application that the command line names; if it is none, say what to write instead."""
     import importlib
 
     path, colon, name = target.rpartition(":")
@@ -7850,9 +6651,8 @@ def _load(target: str) -> Any:
         _loading = False
     if name not in namespace:
         others = [f"{path}:{other}" for other, value in namespace.items() if isinstance(value, WebApp)]
-        raise TypeError(
-            f"it has no {name!r}: name {' or '.join(others) or 'what the application is called, file.py:name'}"
-        )
+        others = others or ["what the application is called, file.py:name"]
+        raise TypeError(f"it has no {name!r}: name {' or '.join(others)}")
     mistake = _mistaken(namespace[name])
     if mistake.endswith("()"):
         new = "app" if name != "app" else "application"
@@ -7864,41 +6664,26 @@ def _load(target: str) -> Any:
 
 def _find(path: str) -> tuple[str, str]:
     """Return the folder that a module is imported from, and its name, for a path or the name of a module."""
-    folder, file = os.path.split(os.path.abspath(path))
     if path.endswith(".py"):
         if not os.path.exists(path):
             raise FileNotFoundError(f"there is no file {path}")
+        folder, file = os.path.split(os.path.abspath(path))
         return folder, file[:-3]
     if os.path.exists(path + ".py") and os.path.basename(path) != path:
         raise FileNotFoundError(f"a file is named with its ending: {path}.py")
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
-        raise IsADirectoryError(f"it is a directory: name the file that makes the application{_applications(path)}")
+        raise IsADirectoryError("it is a directory: name the file that makes the application, such as hello.py")
     return os.getcwd(), path
-
-
-def _applications(folder: str) -> str:
-    """Return the files in a folder that seem to make an application, for a person to choose from."""
-    found = []
-    for name in sorted(os.listdir(folder)):
-        with contextlib.suppress(OSError), open(os.path.join(folder, name), "rb") as file:
-            if name.endswith(".py") and b"WebApp" in (source := file.read()) and b"\nclass WebApp(" not in source:
-                found.append(os.path.normpath(os.path.join(folder, name)))
-    return ", " + " or ".join(found) if found else ", such as hello.py"
 
 
 def _one_line(error: BaseException) -> str:
     """Say on one line what went wrong, and where in the code that was to be loaded."""
-    text = " ".join(str(error).split())
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        between = trace.tb_frame.f_globals is globals() or file == contextlib.__file__
-        if not between and not file.startswith("<frozen"):
-            line = f" ({file}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    if isinstance(error, (SyntaxError, ImportError)) or line in text:
-        line = ""
-    return f"{type(error).__name__}: {text}{line}"
+    text, where, own = " ".join(str(error).split()), "", (_one_line.__code__.co_filename, contextlib.__file__)
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename not in own and not frame.filename.startswith("<frozen"):
+            where = f" ({frame.filename}:{frame.lineno})"
+    told = isinstance(error, (SyntaxError, ImportError)) or where in text
+    return f"{type(error).__name__}: {text}{'' if told else where}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""CORS: pages of other origins may use a JSON API, each of them named, with cookies if need be.
+"""CORS: pages of listed origins may use a JSON API, with cookies if needed.
 
-`cors()` below is made to be copied: it gives a handler for preflights and an `after` hook, for any block of routes.
+Copy `cors()` into a program: it gives a handler for preflights and an `after` hook for any block of routes.
 Start it with `python3 -m webapp examples/cors.py`, and be a browser that shows a page of https://shop.example:
 
     $ curl -i -H 'Origin: https://shop.example' http://127.0.0.1:8000/api/prices
@@ -18,8 +18,8 @@ Start it with `python3 -m webapp examples/cors.py`, and be a browser that shows 
     Access-Control-Allow-Headers: Content-Type
     Access-Control-Max-Age: 600
 
-A page of another origin gets the same answers without those headers, and its browser keeps them from it. An error
-inside of the block is for the page to read, like any answer:
+A page of any other origin gets the same answers without these headers, and its browser does not let it read them. A
+page of a listed origin can read errors of the block, too:
 
     $ curl -i -H 'Origin: https://shop.example' http://127.0.0.1:8000/api/prices/gold
     HTTP/1.1 404 Not Found

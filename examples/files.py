@@ -1,4 +1,4 @@
-"""Files: a folder as a web site and as downloads, with byte ranges and answers to "has it changed?".
+"""Files: a folder as a web site and as downloads, with byte ranges and conditional requests.
 
 Start it with `python3 -m webapp examples/files.py` and open http://127.0.0.1:8000/. It shows this folder, or the folder
 that FOLDER names in the environment. It serves no names that begin with a dot, and nothing outside of the folder.
@@ -78,7 +78,7 @@ def make_app(folder):
 
     @app.get("/download/{name}")
     def download(context, name):
-        if name not in names():  # a name may be "../x", so it is looked up before it becomes part of a path
+        if name not in names():  # a name may be "../x", so look it up before it becomes part of a path
             raise NotFoundException(f"not in {folder}: {name!r}")
         context.response.file(folder / name, filename=name)
 

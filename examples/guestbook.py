@@ -3,9 +3,9 @@
 Start it with `python3 -m webapp examples/guestbook.py` and open http://127.0.0.1:8000/. The entries are kept in
 guestbook.sqlite3 in the current directory, or in the file that the environment variable GUESTBOOK names.
 
-A POST that changed something answers with a redirect (303), so that loading the page again does not write again. The
-session, a signed cookie, carries the thanks to the next page, once, and the visitor's name to all of them. Its key is
-made at every start, which ends all sessions, unless the environment variable GUESTBOOK_KEY holds one.
+After a successful POST a redirect (303) keeps the browser from writing again when the page is loaded again. The
+session, a signed cookie, carries the thanks to the next page, and the visitor's name to all pages. Its key is new at
+every start, which ends all sessions, unless the environment variable GUESTBOOK_KEY holds a key.
 
     $ curl -i -c jar -d name=Ada --data-urlencode 'message=What a <lovely> place!' http://127.0.0.1:8000/
     HTTP/1.1 303 See Other
@@ -18,7 +18,7 @@ made at every start, which ends all sessions, unless the environment variable GU
     ...<input id="name" name="name" value="Ada"...
     ...<li><b>Ada</b>: What a &lt;lovely&gt; place!</li>...
 
-A 422 is a page too, because the ValidationExecutor says so in its on_cancel; it gives back what was typed.
+A failed validation is a page with status 422: on_cancel of the ValidationExecutor builds it and fills in the form.
 
     $ curl -i -d name=Grace -d message= http://127.0.0.1:8000/
     HTTP/1.1 422 Unprocessable Content
@@ -27,7 +27,7 @@ A 422 is a page too, because the ValidationExecutor says so in its on_cancel; it
     ...<input id="name" name="name" value="Grace"...
     ...<span id="message-error" class="error">Please write something.</span>...
 
-Browsers send along with a POST where it comes from. `same_origin` refuses those of other sites.
+A browser says where a POST comes from. `same_origin` refuses a POST from another site.
 
     $ curl -H 'Origin: http://elsewhere.example' -d name=Eve -d message=Buy! http://127.0.0.1:8000/
     403 Forbidden

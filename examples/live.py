@@ -3,8 +3,8 @@
 Start it with `python3 -m examples.live` and open http://127.0.0.1:8000/.
 
 The work, a search for Mersenne primes, has a thread of its own and knows nothing of the web: it changes an object and
-notifies a condition. Every open page has a stream of events that waits for that condition. Without JavaScript the
-page shows where the work stands, and reloads itself until it is done. Near the end:
+notifies a condition. Each open page has a stream of events that waits for the condition. Without JavaScript the page
+reloads itself until the work is done. Near the end:
 
     $ curl -N http://127.0.0.1:8000/events
     data: {"tested": 428, "total": 429, "found": [3, 5, 7, 13, 17, 19, 31, ...], "done": false}

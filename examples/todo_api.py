@@ -1,4 +1,4 @@
-"""A JSON API on sqlite3: exceptions of its own with statuses of their own, and every error a "problem detail".
+"""A JSON API on sqlite3: exceptions of the application with statuses, and every error as a "problem detail".
 
 Start it with `python3 -m webapp examples/todo_api.py`; it keeps its todos in the file todos.sqlite3.
 
@@ -12,8 +12,8 @@ Start it with `python3 -m webapp examples/todo_api.py`; it keeps its todos in th
     $ curl http://127.0.0.1:8000/todos
     {"todos": [{"id": 1, "title": "Buy milk", "done": true}]}
 
-One error hook in the outermost scope makes every error what RFC 9457 asks for, a path that no route matches included.
-A validation failure is no error: its executor answers by itself.
+One error hook in the outermost scope turns every error into a "problem detail" (RFC 9457), an unknown path included.
+A failed validation is no error: its executor answers.
 
     $ curl -X POST http://127.0.0.1:8000/todos/1/done
     {"type": "about:blank", "title": "Conflict", "status": 409, "detail": "Todo 1 is done already."}

@@ -1,9 +1,9 @@
-"""Uploads: a form with a file, what arrives, where it goes, and what happens to one that is too big.
+"""Uploads: a form with a file, its name and size, where it is stored, and the answer to a file that is too big.
 
 Start it with `python3 -m webapp examples/upload.py` and open http://127.0.0.1:8000/. Files are kept in the directory
 uploads of the current one, or in the one that the environment variable UPLOADS names.
 
-The name and the type of a file are what the client claims. They are shown, but the file is stored under its SHA-256.
+The client chooses the name and the type of a file. The page shows both, but the file is stored under its SHA-256.
 
     $ curl -F file=@notes.txt -F 'note=for Ada' http://127.0.0.1:8000/
     ...<tr><th scope="row">Name</th><td>notes.txt</td></tr>
