@@ -4952,8 +4952,8 @@ def test_links_and_redirects_of_a_mounted_application_stay_on_their_host(site):
 def test_url_of_a_request_is_that_of_the_path_that_was_matched():
     inner, seen = WebApp(), []
     inner.get("/{rest:path}")(lambda context: seen.append(context.request.url) or "seen")
-    same = ["/m/a%2Fb", "/m/a%2Fb/", "/m//a%2Fb/c?d=%2f", "/m/a%2Fb%20%C3%BC%25%22A", "/m/a/b?c=%2F", "//m//a%2Fb"]
-    other = {"/m/a%2fb": "/m/a%2Fb", "/m/a%2Fb%41": "/m/a%2FbA", "/m/%2F%2": "/m/%2F%252"}
+    same = ["/m/a%2Fb", "/m/a%2Fb/", "/m//a%2Fb/c?d=%2f", "/m/a%2Fb%20%C3%BC%25%22A", "/m/a/b?c=%2F"]
+    other = {"//m//a%2Fb": "/m//a%2Fb", "/m/a%2fb": "/m/a%2Fb", "/m/a%2Fb%41": "/m/a%2FbA", "/m/%2F%2": "/m/%2F%252"}
     for target, url in {**dict(zip(same, same)), **other}.items():
         path, _, query = target.partition("?")
         for way in WAYS[:3]:

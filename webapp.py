@@ -107,7 +107,7 @@ if TYPE_CHECKING:
     else:
         Template = str
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 
 __all__ = [
     "CodeException", "Executor", "Fields", "HttpException", "Markup", "MethodNotAllowedException", "NotFoundException",
@@ -1421,7 +1421,7 @@ def _raw_path(environ: _Environ) -> str | None:
 class _once(Generic[_T]):
     """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
 
-    A body can be read only once, so a second look at a broken body must get the same failure. functools.cached_property
+    A body can be read only once, so a second look at a broken body must get the same failure. Python's cached_property
     keeps no failure. Before Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
     """
 
@@ -5199,7 +5199,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         joined = [b"".join(blocks)] if len(self.block) <= _PACE else [block for block in blocks if block]
         for moved in _sending(self.connection, joined):
             if not moved:
-                self.server.wait(self, _STREAMS, self.patience)
+                self.server._wait(self, _STREAMS, self.patience)
             self.patience.moved(moved)
 
     def _receive(self, body: _Body) -> None:
@@ -5211,7 +5211,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
                 self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
             if not body.paused:
                 while (data := connection.attempt(_READ, connection.socket.recv, _RECEIVE)) is None:
-                    self.server.wait(self, _READS, body.patience)
+                    self.server._wait(self, _READS, body.patience)
                 if not data:
                     connection.lost = True
                     raise ConnectionError("it has ended its side")
@@ -5233,7 +5233,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         types = [content_type, *(value for name, value in headers if name.lower() == "content-type")]
         self.events = any(each[:17].lower() == "text/event-stream" for each in types)
         try:
-            self.server.take_place(self.connection, _STREAMS, leave=self.events)
+            self.server._take_place(self.connection, _STREAMS, leave=self.events)
         except HttpException as busy:
             self._known.append(busy)  # a client that opens streams must not fill the log
             raise
@@ -5762,16 +5762,16 @@ class Server:
             with contextlib.suppress(OSError):  # the server has just ended
                 self._ringer.send(b"!")
 
-    def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
+    def _take_place(self, connection: _Connection, place: int, leave: bool) -> None:
         """Take one of the places that waiting threads have; HttpException 503 if there is none."""
         if not self._crew.take_place(connection, place, leave):
             what = "open streams" if place == _STREAMS else "uploads at a time"
             raise HttpException(503, f"too many {what}", headers={"Retry-After": "10"})
 
-    def wait(self, run: _Run, place: int, patience: _Patience) -> None:
+    def _wait(self, run: _Run, place: int, patience: _Patience) -> None:
         """Wait for the client of an answer under way; TimeoutError if it is too slow, HttpException 503."""
         connection, started = run.connection, time.monotonic()
-        self.take_place(connection, place, leave=True)
+        self._take_place(connection, place, leave=True)
         connection.deadline = started + patience.left
         if place == _STREAMS:
             self._hold(connection, run.block)
@@ -6257,7 +6257,7 @@ class Server:
         connection.forget_request()
         connection.socket.close()
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """End in a child process, and let go of the sockets: as long as it had them, no client would see an end."""
         self.alive = False
         self.clerk = _Clerk()
@@ -6274,7 +6274,7 @@ _servers: set[Server] = set()  # those of this process that run
 def _forget_servers() -> None:
     """Have the servers end in a child process: their threads are not there, and their sockets are the parent's."""
     for server in _servers:
-        server.forget()
+        server._forget()
     _servers.clear()
 
 
