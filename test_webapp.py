@@ -1187,14 +1187,11 @@ ACCEPTED = [
 ]
 
 
-def accepted(accept, offers):
-    environ = {} if accept is None else {"HTTP_ACCEPT": accept}
-    return read(lambda request: (request.accepts(*offers), request.accept_json()), environ=environ)
-
-
 @pytest.mark.parametrize("accept, offers, best, names_json", ACCEPTED)
 def test_accept_header_decides_on_the_best_type_and_on_json(accept, offers, best, names_json):
-    assert accepted(accept, offers) == (best, names_json)
+    environ = {} if accept is None else {"HTTP_ACCEPT": accept}
+    look = lambda request: (request.accepts(*offers), request.accept_json())  # noqa: E731
+    assert read(look, environ=environ) == (best, names_json)
 
 
 # The grammar of RFC 9110 section 12.5.1. An element is (text, range, parameters, weight in thousandths).
@@ -1252,12 +1249,6 @@ def test_every_well_formed_accept_header_means_what_its_parts_mean(found, offers
     assert read(look, environ=environ) == meant(found, offers)
 
 
-@given(st.text(st.characters(max_codepoint=255), max_size=40))
-def test_any_accept_header_is_answered(header):
-    best, names_json = accepted(header, ["a/b"])
-    assert best in ("a/b", None) and names_json in (True, False)
-
-
 # ---- header values: dates --------------------------------------------------------------------------------------------
 
 # Every second that an IMF-fixdate can tell, and some that are close to the ends of the clocks of systems.
@@ -1278,71 +1269,61 @@ def test_a_date_is_written_as_imf_fixdate_whenever_it_is(seconds, microseconds):
     assert expiry(moment.replace(microsecond=microseconds)) == email.utils.format_datetime(moment, usegmt=True)
 
 
-@pytest.mark.parametrize("seconds", [-1e300, -62_135_596_801, -math.inf, 253_402_300_800, 10**30, math.inf])
-def test_a_date_that_no_date_can_tell_is_the_first_or_the_last(seconds):
-    last = "Fri, 31 Dec 9999 23:59:59 GMT"
-    assert expiry(seconds) == ("Mon, 01 Jan 0001 00:00:00 GMT" if seconds < 0 else last)
+# A time as a number of seconds. What no date can tell is the first or the last; a few seconds after 1970 mean max_age.
+FIRST, LAST = "Mon, 01 Jan 0001 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"
+MOMENTS = {
+    -math.inf: FIRST, -1e300: FIRST, -62_135_596_801: FIRST, -1: "Wed, 31 Dec 1969 23:59:59 GMT",
+    0: "Thu, 01 Jan 1970 00:00:00 GMT", 1: ValueError, 86400.5: ValueError, 20 * 366 * 86400: ValueError,
+    1_000_000_000: "Sun, 09 Sep 2001 01:46:40 GMT", 253_402_300_800: LAST, 10**30: LAST, math.inf: LAST,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("seconds", [1, 3600, 86400.5, 14 * 86400, 20 * 366 * 86400])
-def test_cookie_that_expires_a_few_seconds_after_1970_is_a_value_error_that_names_max_age(seconds):
-    with pytest.raises(ValueError, match=re.escape(f"max_age={seconds} is seconds from now")):
-        expiry(seconds)
+@pytest.mark.parametrize("seconds, written", MOMENTS.items())
+def test_a_date_in_seconds_is_written_unless_max_age_is_meant(seconds, written):
+    if written is not ValueError:
+        assert expiry(seconds) == written
+    else:
+        with pytest.raises(ValueError, match=re.escape(f"max_age={seconds} is seconds from now")):
+            expiry(seconds)
 
 
-def test_cookie_that_expires_in_1970_or_now_is_deleted_or_kept():
-    assert expiry(0) == "Thu, 01 Jan 1970 00:00:00 GMT" and expiry(-1) == "Wed, 31 Dec 1969 23:59:59 GMT"
-    assert expiry(1_000_000_000) == "Sun, 09 Sep 2001 01:46:40 GMT"
+# ---- fields and uploads: Fields and urlencoded forms -----------------------------------------------------------------
 
 
-# ---- fields and uploads: Fields --------------------------------------------------------------------------------------
-
-PAIRS = [("b", "1"), ("a", "2"), ("b", "3"), ("", "")]
-
-
-def test_fields_give_the_first_value_by_name_and_all_values_in_order_and_cannot_be_changed():
-    fields = Fields(PAIRS)
+def test_fields_give_first_values_and_all_values_in_order():
+    fields = Fields([("b", "1"), ("a", "2"), ("b", "3"), ("", "")])
     assert fields["b"] == fields.get("b") == "1" and fields.getall("b") == ["1", "3"] and fields.getall("c") == []
     assert fields[""] == "" and fields.get("c") is None and fields.get("c", "x") == "x"
     assert list(fields) == ["b", "a", ""] and len(fields) == 3 and dict(fields) == {"b": "1", "a": "2", "": ""}
     assert "a" in fields and "c" not in fields and None not in fields
-    assert repr(Fields(PAIRS[:3])) == "Fields([('b', '1'), ('b', '3'), ('a', '2')])"
-    fields.getall("b").append("x")
-    assert fields.getall("b") == ["1", "3"]
+    assert repr(fields) == "Fields([('b', '1'), ('b', '3'), ('a', '2'), ('', '')])"
+    assert fields.getall("b").append("x") or fields.getall("b") == ["1", "3"]
     with pytest.raises(TypeError):
         fields["b"] = "x"
     with pytest.raises(AttributeError):
         fields.other = "x"
 
 
-ONE_OF_EACH = {"path": "/?a=1", "headers": {"Cookie": "a=1; a=2", "A": "1"}, "form": {"a": "1"}}
-
-
+TOLD = {"path": "/?a=1&n=x", "headers": {"Cookie": "a=1; a=2; n=x", "A": "1", "N": "x"}, "form": {"a": "1", "n": "x"}}
 NOUNS = {"query": "field", "form": "field", "headers": "header", "cookies": "cookie"}
 
 
 @pytest.mark.parametrize("of, noun", NOUNS.items())
-def test_a_missing_value_is_a_key_error_and_a_400_that_names_it_wherever_it_is_missing(of, noun):
-    fields = read(lambda request: getattr(request, of), **ONE_OF_EACH)
+def test_missing_or_unreadable_value_is_a_400_that_names_it(of, noun):
+    """It is a KeyError, or a ValueError, too."""
+    fields = read(lambda request: getattr(request, of), **TOLD)
     for look in (lambda: fields["it's"], lambda: fields.parse("it's", int)):
         with pytest.raises(KeyError) as caught:
             look()
         error = caught.value
-        assert isinstance(error, HttpException) and isinstance(error, ValueError)
+        assert isinstance(error, ValueError)
         assert (error.status_code, error.field, str(error)) == (400, "it's", f'Missing {noun} "it\'s"')
+    with pytest.raises(HttpException, match=f"{noun.title()} 'n': int does not take 'x'"):
+        fields.parse("n", int)
     with pytest.raises(TypeError, match=f"a {noun} can be read only"):
         fields["a"] = "2"
     assert fields.getall("a") == (["1", "2"] if noun == "cookie" else ["1"]) and fields.getall("it's") == []
     assert fields.parse("a", int) == 1 and fields.parse("it's", int, 7) == 7
-
-
-def test_header_of_a_response_that_was_never_set_is_no_fault_of_the_client():
-    def handler(context):
-        with pytest.raises(KeyError) as caught:
-            context.response.headers["X-Mine"]
-        return str(isinstance(caught.value, HttpException))
-
-    assert answer(handler).text == "False"
 
 
 def checked_size(text):
@@ -1363,7 +1344,9 @@ FIELD_TEXTS = [
 
 
 @given(st.sampled_from(FIELD_TEXTS) | ANY_TEXT | st.from_regex(r"[-+0-9._eE ]*"), st.sampled_from(CONVERTERS))
-def test_whatever_a_client_sends_parse_converts_it_or_is_a_400_that_names_the_field(text, convert):
+@example("", int)  # browsers send every input, also those that nobody has filled in
+@example("", str)
+def test_parse_converts_a_field_or_is_a_400_that_names_it(text, convert):
     fields, words = Fields([("b", "x"), ("it's", text), ("it's", "second")]), None
     try:
         wanted = repr(convert(text))  # NaN is not equal to itself
@@ -1376,60 +1359,24 @@ def test_whatever_a_client_sends_parse_converts_it_or_is_a_400_that_names_the_fi
             found = error.status_code
             assert isinstance(error, ValueError) and not isinstance(error, KeyError) and error.field == "it's"
             assert error.message.startswith('Field "it\'s": ') and len(error.message) < 400
+            for same in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+                assert (same.field, str(same), same.status_code) == ("it's", str(error), 400)
             assert error.message.endswith(words) or len(words) > 80
         assert found == ("'default'" if default and text == "" and wanted == 400 else wanted)
 
 
-REFUSALS = [
-    ("200", checked_size, "Field 'size': size is 1 to 100"),
-    ("x", int, "Field 'size': int does not take 'x': invalid literal for int() with base 10: 'x'"),
-    ("x", Colour, "Field 'size': Colour does not take 'x': 'x' is not a valid Colour"),
-    ("x", {}.__getitem__, "Field 'size': dict.__getitem__ does not take 'x': 'x'"),
-]
-
-
-@pytest.mark.parametrize("text, convert, message", REFUSALS)
-def test_a_refusal_of_parse_ends_with_the_words_of_the_converter_and_can_be_copied(text, convert, message):
-    with pytest.raises(ValueError) as caught:
-        Fields([("size", text)]).parse("size", convert)
-    for same in (caught.value, copy.copy(caught.value), pickle.loads(pickle.dumps(caught.value))):
-        assert (same.field, str(same), same.status_code) == ("size", message, 400)
-
-
-def test_an_empty_field_is_the_default_of_parse_unless_empty_text_converts():
-    """Browsers send every input, also those that nobody has filled in."""
-    fields = Fields([("page", "")])
-    assert [fields.parse("page", *rest) for rest in ((int, 1), (str, "x"), (len, 7))] == [1, "", 0]
-
-
-@pytest.mark.parametrize("name", ["flag", "missing"])
-def test_bool_is_no_converter_because_it_takes_any_text(name):
-    with pytest.raises(TypeError, match=r"bool\('false'\) is True; .*\{'true': True, 'false': False\}.__getitem__"):
-        Fields([("flag", "false")]).parse(name, bool, False)
-
-
-@pytest.mark.parametrize(
-    "error", [NotFoundException("none"), type("Sold", (HttpException, ValueError), {})(409), TypeError("a mistake")]
-)
-def test_what_else_a_converter_raises_passes(error):
-    with pytest.raises(type(error)) as caught:
-        Fields([("a", "1")]).parse("a", raiser(error), 7)
-    assert caught.value is error
-
-
-# ---- fields and uploads: urlencoded forms ----------------------------------------------------------------------------
+def test_parse_refuses_bool_and_passes_other_exceptions_on():
+    for name in ("flag", "missing"):
+        with pytest.raises(TypeError, match=r"bool\('false'\) is True; .*\{'true': True, 'false': False\}.__getitem__"):
+            Fields([("flag", "false")]).parse(name, bool, False)
+    for error in (NotFoundException(), type("Sold", (HttpException, ValueError), {})(409), TypeError("a mistake")):
+        with pytest.raises(type(error)) as caught:
+            Fields([("a", "1")]).parse("a", raiser(error), 7)
+        assert caught.value is error
 
 
 def pairs_of(fields):
     return [(name, value) for name in fields for value in fields.getall(name)]
-
-
-def urlencoded(text):
-    """What a query and a form of that text give, which is the same; or the status they are refused with."""
-    query = read(lambda request: pairs_of(request.query), environ={"QUERY_STRING": text})
-    headers = {"Content-Type": URLENCODED}
-    assert read(lambda request: pairs_of(request.form), headers=headers, body=text.encode("latin-1")) == query
-    return query
 
 
 URLENCODED_TEXTS = [
@@ -1444,23 +1391,18 @@ URLENCODED_TEXTS = [
     | st.lists(st.tuples(st.text(), st.text())).map(urllib.parse.urlencode)
     | st.text("a%&=+;41cC3bBfFxuN{}\\\\\t\r\n \0é", max_size=40).map(lambda text: text.encode().decode("latin-1"))
 )
-def test_any_urlencoded_text_means_what_the_standard_library_makes_of_it(text):
+def test_query_and_urlencoded_form_are_read_as_urllib_does(text):
+    pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, encoding="latin-1")
     try:
-        pairs = urllib.parse.parse_qsl(text, keep_blank_values=True, encoding="latin-1")
         wanted = pairs_of(Fields([[part.encode("latin-1").decode("utf-8") for part in pair] for pair in pairs]))
     except UnicodeDecodeError:
         wanted = 400
-    assert urlencoded(text) == wanted
+    sent = {"headers": {"Content-Type": URLENCODED}, "body": text.encode("latin-1"), "environ": {"QUERY_STRING": text}}
+    sent["options"] = {"max_fields": len(pairs)}  # so empty pieces do not count
+    assert [read(lambda r, of=of: pairs_of(getattr(r, of)), **sent) for of in ("query", "form")] == [wanted, wanted]
 
 
-def test_empty_pieces_of_a_form_or_query_are_not_counted():
-    """The limits are in README's rows."""
-    text = "&a&&b&&&&&c&"
-    sent = {"path": f"/?{text}", "body": text, "headers": {"Content-Type": URLENCODED}, "options": {"max_fields": 3}}
-    assert read(lambda request: (len(request.query), len(request.form)), **sent) == (3, 3)
-
-
-# ---- fields and uploads: multipart forms -----------------------------------------------------------------------------
+# ---- fields and uploads: multipart forms and uploaded files ----------------------------------------------------------
 
 FORM_LIMITS = {"max_fields": 20, "max_form_memory": 1000}
 
@@ -1497,83 +1439,73 @@ def field(parameters, content="x", more=""):
     return f"Content-Disposition: form-data; {parameters}\r\n{more}\r\n{content}"
 
 
-NO_CHARSET = "Content-Type: text/plain; charset=hex\r\n"
+# Parameters of Content-Disposition > the name that they give.
+NAMES = r"""
+name="" >
+name=; x=y >
+name="\ >
+ ; name = a b.c ; > a b.c
+name="a%22b%20%3B" > a"b%20%3B
+name="a\"b\\c;d=e"; f=g > a"b\c;d=e
+name="C:\b\x\"y" > C:\b\x"y
+name="a; c=d > a; c=d
+name="a"rubbish; d=e > a
+=x; ";"; b; ;; name=a > a
+name=a; NAME=b > a
+name=bad; name*=utf-8'de'n%C3%A4me > näme
+name=good; name*=what > good
+""".strip().splitlines()
 
-# What one part stands for: its text, and the name and value of the field it gives.
-PARTS_OF_FIELDS = {
-    "an empty value without its line": ('Content-Disposition: form-data; name="a"\r\n', "a", ""),
-    "a value of several lines": (field('name="a"', "\r\nb\n\r\r\n"), "a", "\r\nb\n\r\r\n"),
-    "an empty name": (field('name=""'), "", "x"),
-    "an empty unquoted name": (field("name=; x=y"), "", "x"),
-    "an unquoted name": (field(" ; name = a b.c ;"), "a b.c", "x"),
-    "a name as browsers escape it": (field('name="a%22b%0D%0Ac%20%3B"'), 'a"b\r\nc%20%3B', "x"),
-    "a name as curl escapes it": (field(r'name="a\"b\\c;d=e"; f=g'), r'a"b\c;d=e', "x"),
-    "a name with bare backslashes": (field(r'name="C:\b\x\"y"'), r'C:\b\x"y', "x"),
-    "a name whose quote is not closed": (field('name="a; c=d'), "a; c=d", "x"),
-    "a name that ends with a backslash": (field('name="\\'), "", "x"),
-    "a name with something behind its quotes": (field('name="a"rubbish; d=e'), "a", "x"),
-    "a name behind what is no parameter": (field('=x; ";"; b; ;; name=a'), "a", "x"),
-    "two names": (field("name=a; NAME=b"), "a", "x"),
-    "an extended name": (field("name=bad; name*=utf-8'de'n%C3%A4me"), "näme", "x"),
-    "an extended name that is none": (field("name=good; name*=what"), "good", "x"),
-    "a folded header": (field('\r\n\tname="a"'), "a", "x"),
-    "headers in other letters": ('CONTENT-disposition:form-data;NAME="a"\r\n\r\nx', "a", "x"),
-    "a repeated header": (field("name=a", more="Content-Disposition: form-data; name=b\r\n"), "a", "x"),
-    "another disposition": ('Content-Disposition: attachment; name="a"\r\n\r\nx', "a", "x"),
-    "a length": (field("name=a", more="Content-Length: 7\r\n"), "a", "x"),
-    "an unknown header": (field("name=a", more="!#$%&'*+-.^_`|~1: ü\r\n"), "a", "x"),
-    "a transfer encoding": (field("name=a", "eA==", "Content-Transfer-Encoding: base64\r\n"), "a", "eA=="),
-    "a charset that is none": (field("name=a", "ü", NO_CHARSET), "a", "ü"),
-    "a boundary inside a line": (field("name=a", "-\r\n-frontier--"), "a", "-\r\n-frontier--"),
-    "a boundary after a bare line feed": (field("name=a", "b\n--frontier--\n"), "a", "b\n--frontier--\n"),
-}
+# Parts, and name and value of the field.
+FIELDS_OF_PARTS = [
+    ('Content-Disposition: form-data; name="a"\r\n', "a", ""), (field('name="a%0D%0Ab"'), "a\r\nb", "x"),
+    (field('name="a"', "\r\nb\n\r\r\n"), "a", "\r\nb\n\r\r\n"), (field('\r\n\tname="a"'), "a", "x"),
+    ('CONTENT-disposition:form-data;NAME="a"\r\n\r\nx', "a", "x"),
+    ('Content-Disposition: attachment; name="a"\r\n\r\nx', "a", "x"),
+    (field("name=a", more="Content-Disposition: form-data; name=b\r\n"), "a", "x"),
+    (field("name=a", more="Content-Length: 7\r\n!#$%&'*+-.^_`|~1: ü\r\n"), "a", "x"),
+    (field("name=a", "eA==", "Content-Transfer-Encoding: base64\r\n"), "a", "eA=="),
+    (field("name=a", "ü", "Content-Type: text/plain; charset=hex\r\n"), "a", "ü"),
+    (field("name=a", "-\r\n-frontier--"), "a", "-\r\n-frontier--"),
+    (field("name=a", "b\n--frontier--\n"), "a", "b\n--frontier--\n"),
+]  # fmt: skip
+FIELDS_OF_PARTS += [(field(row.split(" >")[0]), row.split(" >")[1].strip(), "x") for row in NAMES]
 
 
-@pytest.mark.parametrize("part, name, value", PARTS_OF_FIELDS.values(), ids=PARTS_OF_FIELDS)
+@pytest.mark.parametrize("part, name, value", FIELDS_OF_PARTS)
 def test_part_without_a_file_name_is_a_field(part, name, value):
     assert parse(form(part)) == ([(name, value)], [])
 
 
-@pytest.mark.parametrize(
-    "parameters, filename",
-    [
-        ('name="f"; filename="a b;c.txt"', "a b;c.txt"),
-        ('filename="name=x"; name=f', "name=x"),
-        ("name=f; filename=a b.txt", "a b.txt"),
-        ('name="f"; filename=""', ""),
-        ('name="f"; filename="C:\\dir\\new.txt"', "new.txt"),
-        ('name="f"; filename="\\\\host\\share\\a.txt"', "a.txt"),
-        ('name="f"; filename="../../etc/passwd"', "passwd"),
-        ('name="f"; filename="a\\/b/"', ""),
-        ('name="f"; filename=".."', ".."),
-        ('name="f"; filename="100%a %41.txt"', "100%a %41.txt"),
-        ('name="f"; filename="a%22%0D%0Ab"', 'a"b'),
-        ('name="f"; filename="a\tb\x7f\x85c"', "abc"),
-        ('name="f"; filename="C:\\dir\\a\0b\x1fc.txt"', "abc.txt"),
-        ('name="f"; filename="\u2028ü\u202e.txt"', "\u2028ü\u202e.txt"),
-        ("name=f; filename*=UTF-8''%E2%82%AC%20x%2Fy", "y"),
-        ("name=f; filename*=iso-8859-1'en'%A3; filename=pound", "£"),
-        ("name=f; filename=x; filename*=rubbish", "x"),
-    ],
-)
+FILENAMES = [
+    ('name="f"; filename="a b;c.txt"', "a b;c.txt"), ('filename="name=x"; name=f', "name=x"),
+    ("name=f; filename=a b.txt", "a b.txt"), ('name="f"; filename=""', ""),
+    ('name="f"; filename="C:\\dir\\new.txt"', "new.txt"), ('name="f"; filename="\\\\host\\share\\a.txt"', "a.txt"),
+    ('name="f"; filename="../../etc/passwd"', "passwd"), ('name="f"; filename="a\\/b/"', ""),
+    ('name="f"; filename=".."', ".."), ('name="f"; filename="100%a %41.txt"', "100%a %41.txt"),
+    ('name="f"; filename="a%22%0D%0Ab"', 'a"b'), ('name="f"; filename="C:\\dir\\a\0b\t\x1f\x7f\x85c.txt"', "abc.txt"),
+    ('name="f"; filename="\u2028ü\u202e.txt"', "\u2028ü\u202e.txt"),
+    ("name=f; filename*=UTF-8''%E2%82%AC%20x%2Fy", "y"),
+    ("name=f; filename*=iso-8859-1'en'%A3; filename=pound", "£"), ("name=f; filename=x; filename*=rubbish", "x"),
+]  # fmt: skip
+HIDING = [f"name*={charset}''a%00b%00" for charset in ("utf-16", "UTF-16LE", "utf-7", "iso-2022-jp", "hex", "", "x")]
+FILENAMES += [(f"name=f; filename=x; {file}{extended}", "x") for extended in HIDING for file in ("", "file")]
+
+
+@pytest.mark.parametrize("parameters, filename", FILENAMES)
 def test_part_with_a_file_name_is_a_file_of_its_bare_name(parameters, filename):
     assert parse(form(field(parameters, "text"))) == ([], [("f", filename, "", b"text", 4)])
 
 
-def test_file_has_the_media_type_of_its_part_in_lower_case_also_when_its_input_was_left_empty():
+def test_file_has_the_type_of_its_part_and_fields_keep_their_order():
     typed = field('name="f"; filename="x"', "text", "Content-Type: Text/Plain; Charset=UTF-8\r\n")
-    empty = field('name="g"; filename=""', "", f"Content-Type: {OCTETS}\r\n")
-    assert parse(form(typed, empty)) == ([], [("f", "x", "text/plain", b"text", 4), ("g", "", OCTETS, b"", 0)])
+    empty = field('name="g"; filename=""', "", f"Content-Type: {OCTETS}\r\n")  # an input that was left empty
+    found = parse(form(field("name=f", "1"), typed, field("name=b", "2"), empty, field("name=f", "3")))
+    assert found[0] == [("f", "1"), ("f", "3"), ("b", "2")]
+    assert found[1] == [("f", "x", "text/plain", b"text", 4), ("g", "", OCTETS, b"", 0)]
 
 
-def test_fields_and_files_of_one_name_keep_their_order():
-    upload = field("name=a; filename=x", "2")
-    fields, files = parse(form(field("name=a", "1"), upload, field("name=b", "3"), field("name=a", "4")))
-    assert fields == [("a", "1"), ("a", "4"), ("b", "3")]
-    assert [file[:2] for file in files] == [("a", "x")]
-
-
-def test_text_is_decoded_by_the_charset_of_its_part_else_of_the_form_else_as_utf_8():
+def test_text_has_the_charset_of_its_part_else_of_its_form():
     latin = field("name=b", "ü", "Content-Type: text/plain; charset=ISO-8859-1\r\n").encode("latin-1")
     head = form(field("name=a", "ü")).replace(b"--frontier--\r\n", b"--frontier\r\n" + latin + b"\r\n")
     tail = form(field("name=_charset_", "windows-1251"), field("name=c", "да")).decode().encode("windows-1251")
@@ -1581,50 +1513,43 @@ def test_text_is_decoded_by_the_charset_of_its_part_else_of_the_form_else_as_utf
     assert parse(head + tail) == (fields, [])
 
 
-@given(
-    st.sampled_from(["utf-8", "utf-16", "utf-16le", "utf-32", "utf-32-le", "utf-7", "iso-2022-jp", "gb18030", "hex"])
-    | st.sampled_from(["shift_jis", "euc-kr", "big5", "windows-1251", "iso-8859-1", "ascii", "klingon"]),
-    st.lists(st.sampled_from(["a", "имя", "\xfc", "+AGE-", "\x1b$B!!", "\0a\0b", "~{<:Ky~}"]), min_size=1, max_size=3),
-    st.sampled_from(["utf-8", "utf-16-le", "utf-16", "utf-32", "iso-2022-jp", "latin-1", "windows-1251"]),
-)
-def test_charset_of_a_form_and_of_a_part_decides_on_no_header(charset, names, encoding):
+@pytest.mark.parametrize("charset", "utf-16 utf-16le utf-32 utf-7 iso-2022-jp gb18030 hex shift_jis x".split())
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-32", "iso-2022-jp", "latin-1"])
+@pytest.mark.parametrize("name", ["имя", "\xfc", "+AGE-", "\x1b$B!!", "\0a\0b", "~{<:Ky~}"])
+def test_charset_of_a_form_or_part_decides_on_no_header(charset, encoding, name):
     """Else a filter in front of the application would read other names of fields and files than we do."""
 
-    def names_read(form_charset, part_charset):
-        parts = [b"Content-Disposition: form-data; name=_charset_\r\n\r\n" + form_charset.encode()]
-        for name in names:
-            for parameters in (f'name="{name}"', f'name="{name}"; filename="{name}"'):
-                header = f"Content-Disposition: form-data; {parameters}\r\nContent-Type: text/plain{part_charset}"
-                parts.append(header.encode(encoding, "replace") + b"\r\n\r\n")
+    def names_read(of_form, of_part):
+        text = f"Content-Disposition: form-data; name=%s\r\nContent-Type: text/plain{of_part}\r\n\r\n"
+        parts = [text % name, text % f'{name}; filename="{name}"']
+        parts = [f"Content-Disposition: form-data; name=_charset_\r\n\r\n{of_form}".encode()] + [
+            part.encode(encoding, "replace") for part in parts
+        ]
         found = parse(b"".join(b"--frontier\r\n" + part + b"\r\n" for part in parts) + b"--frontier--")
         return found if found == 400 else ([name for name, _ in found[0]], [file[:2] for file in found[1]])
 
     plainly = names_read("utf-8", "")
     assert names_read(charset, "") == names_read("utf-8", f"; charset={charset}") == plainly
     if encoding == "utf-8":
-        files = pairs_of(Fields([(name, re.sub(r"[\0-\x1f]", "", name)) for name in names]))
-        assert plainly == (["_charset_", *(name for name, _ in files)], files)
-
-
-@pytest.mark.parametrize("parameter", ["name", "filename"])
-@pytest.mark.parametrize("charset", ["utf-16", "UTF-16LE", "utf-7", "iso-2022-jp", "hex", "", "x"])
-def test_extended_parameter_in_a_charset_that_hides_what_it_says_counts_as_absent(parameter, charset):
-    part = field(f"name=f; filename=x; {parameter}*={charset}''a%00b%00", "text")
-    assert parse(form(part)) == ([], [("f", "x", "", b"text", 4)])
-    assert parse(form(field(f"name*={charset}''a%00b%00"))) == 400
+        assert plainly == (["_charset_", name], [(name, name.replace("\0", "").replace("\x1b", ""))])
 
 
 FORM = form(field("name=a", "1"), field("name=f; filename=x", "23"))
 PARSED = ([("a", "1")], [("f", "x", "", b"23", 2)])
+LIKE_BOUNDARY = b"\r\n--frontierx" * (2**16 - 9) + b"\r\n"
 
 
-def test_what_stands_around_the_parts_of_a_form_means_nothing():
+def test_bytes_around_the_parts_of_a_form_mean_nothing():
     for body in (b"--frontier--", b"--frontier--\r\n", b"\r\n--frontier--\r"):
         assert parse(body) == ([], [])
     padded = FORM.replace(b"frontier\r\n", b"frontier \t \r\n")
     preamble, epilogue = b"preamble\r\n--frontiers\r\n", b"epilogue\r\n" + FORM
-    for body in (FORM[:-2], b"\r\n\r\n" + FORM, preamble + FORM, FORM + epilogue, padded):
+    for body in (FORM[:-2], b"\r\n\r\n" + FORM, preamble + FORM, LIKE_BOUNDARY + FORM, FORM + epilogue, padded):
         assert parse(body) == PARSED
+    stream = io.BytesIO(FORM + b"epilogue" * 100_000)
+    headers = {"Content-Type": "multipart/form-data; boundary=frontier", "Content-Length": str(len(stream.getvalue()))}
+    assert read(lambda request: len(request.files), headers=headers, environ={"wsgi.input": stream}) == 1
+    assert stream.read() == b""
 
 
 BROKEN = [
@@ -1638,6 +1563,8 @@ BROKEN = [
     form(" folded: first\r\n" + field("name=a")), form(field("name=a; filename*=utf-8''%FF")),
     form(field("name=ü")).decode().encode("latin-1"), form(field("name=a", "ü")).decode().encode("latin-1"),
     form(field("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp\r\n")),
+    LIKE_BOUNDARY + form(field("name=f; filename=x", "\r\n--frontierx" * 10)), b"--frontier\r\n" + b"x" * 8000,
+    *(form(field(extended)) for extended in HIDING),
 ]  # fmt: skip
 
 
@@ -1646,149 +1573,75 @@ def test_broken_form_is_a_400(body):
     assert parse(body) == 400
 
 
-@pytest.mark.parametrize("boundary", ["", "x" * 71, "\xfc"])
-def test_boundary_that_cannot_be_one_is_a_400(boundary):
-    assert parse(FORM.replace(b"frontier", boundary.encode("latin-1")), boundary=boundary) == 400
+def test_boundary_is_anything_printable_of_70_characters_else_a_400():
+    printable = r"""'()+_,-./:=? \/"$&*;<>@[]^`{|}~#!%"""
+    for boundary, expected in ((printable, PARSED), ("x" * 70, PARSED), ("", 400), ("x" * 71, 400), ("\xfc", 400)):
+        assert parse(FORM.replace(b"frontier", boundary.encode("latin-1")), boundary=boundary) == expected
 
 
-def test_boundary_may_hold_whatever_can_be_printed():
-    boundary = r"""'()+_,-./:=? \/"$&*;<>@[]^`{|}~#!%"""
-    assert parse(FORM.replace(b"frontier", boundary.encode()), boundary=boundary) == PARSED
-
-
-def test_limits_of_a_form_are_a_413_that_names_them_and_files_do_not_count():
+def test_limits_of_a_form_are_a_413_that_names_them():
     body = form(field("name=ab", "x" * 8), field("name=f; filename=x", "y" * 99), field("name=cd", "z" * 8))
-    assert len(parse(body, max_fields=3, max_form_memory=20)[0]) == 2
-
-    def told(context):
-        with pytest.raises(HttpException) as caught:
-            context.request.form  # noqa: B018
-        return f"{caught.value.status_code} {caught.value}"
-
+    assert len(parse(body, max_fields=3, max_form_memory=20)[0]) == 2  # files need none of the memory
+    assert parse(b"--frontier\r\n" + b"x" * 50_000) == 413  # a header without an end
+    headers = {"Content-Type": "multipart/form-data; boundary=frontier"}
     for limit, words in (
-        ({"max_fields": 2}, "413 More than 2 parts in the form (max_fields)"),
-        ({"max_form_memory": 19}, "413 Field 'cd' is too long for the 19 bytes of all fields (max_form_memory)"),
+        ({"max_fields": 2}, "More than 2 parts in the form (max_fields)"),
+        ({"max_form_memory": 19}, "Field 'cd' is too long for the 19 bytes of all fields (max_form_memory)"),
     ):
-        request = {"headers": {"Content-Type": "multipart/form-data; boundary=frontier"}, "body": body}
-        assert answer(told, "POST", options=limit, raise_errors=True, **request).text == words
+        with Log() as log:
+            assert answer(does("request.form"), "POST", options=limit, headers=headers, body=body).status == 413
+        assert words in log.records[0].getMessage()
 
 
-def test_header_of_a_part_that_does_not_end_is_refused_as_soon_as_it_is_too_long():
-    assert parse(b"--frontier\r\n" + b"x" * 50_000) == 413
-    assert parse(b"--frontier\r\n" + b"x" * 8000) == 400
-
-
-def test_boundary_that_occurs_again_and_again_without_being_one_is_a_400_also_in_front_of_the_form():
-    preamble = b"\r\n--frontierx" * (2**16 - 9) + b"\r\n"
-    assert parse(preamble + FORM) == PARSED
-    assert parse(preamble + form(field("name=f; filename=x", "\r\n--frontierx" * 10))) == 400
-
-
-def test_whole_body_is_read():
-    stream = io.BytesIO(FORM + b"epilogue" * 100_000)
-    headers = {"Content-Type": "multipart/form-data; boundary=frontier", "Content-Length": str(len(stream.getvalue()))}
-    assert read(lambda request: len(request.files), headers=headers, environ={"wsgi.input": stream}) == 1
-    assert stream.read() == b""
-
-
-# ---- fields and uploads: uploaded files ------------------------------------------------------------------------------
-
-
-def with_upload(look, content, **options):
-    """What `look` finds at an uploaded file, which is closed with the response."""
-    return read(lambda request: look(request.files["f"]), files={"f": content}, **options)
-
-
-@pytest.mark.parametrize("size", [0, 256 * 1024, 256 * 1024 + 1, 600_000])
-def test_uploaded_file_arrives_whole_in_memory_or_on_disk(size):
-    content = os.urandom(size)
-    assert with_upload(lambda upload: (upload.file.tell(), upload.file.read()), content) == (0, content)
+def with_upload(look, content):
+    return read(lambda request: look(request.files["f"]), files={"f": content})
 
 
 class Small(io.FileIO):
-    """A file on a disk that takes a piece at a time, and has room for so many bytes."""
-
-    def __init__(self, path, room):
-        super().__init__(path, "w+")
-        self.room = room
+    """A file on a disk that has room for 600,000 bytes."""
 
     def write(self, data):
-        if not self.room:
+        if self.tell() >= 600_000:
             raise OSError(errno.ENOSPC, "no room")
-        written = super().write(bytes(data)[: min(self.room, 100_000)])
-        self.room -= written
-        return written
+        return super().write(bytes(data)[:100_000])  # a piece at a time
 
 
-@pytest.mark.parametrize("room", [0, 1, 600_000, 1_199_999, 1_200_000])
-def test_upload_for_which_the_disk_has_no_room_is_a_503_and_one_that_it_takes_in_pieces_arrives(
-    monkeypatch, tmp_path, room
-):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Small(tmp_path / "kept", room)))
-    content = os.urandom(1_200_000)
-    found = with_upload(lambda upload: (upload.size, upload.file.read()), content)
-    assert found == ((len(content), content) if room == len(content) else 503)
+@pytest.mark.parametrize("size", [600_000, 1_200_000])
+def test_upload_for_which_the_disk_has_no_room_is_a_503(monkeypatch, tmp_path, size):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Small(tmp_path / "kept", "w+")))
+    assert with_upload(lambda upload: upload.size, bytes(size)) == (size if size == 600_000 else 503)
 
 
-@pytest.mark.parametrize("size", [10, 300_000])
-def test_uploaded_file_can_be_handed_to_the_standard_library(size):
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as packed:
-        packed.writestr("a.txt", b"a" * size)
-    content = archive.getvalue()
-    assert with_upload(lambda upload: zipfile.ZipFile(upload.file).read("a.txt"), content) == b"a" * size
-
-
-@pytest.mark.parametrize("repeated", [3, 30_000])
-def test_saving_writes_the_whole_file_and_does_not_move_the_position(tmp_path, repeated):
-    target = tmp_path / "saved"
+@pytest.mark.parametrize("size", [0, 30, 256 * 1024, 256 * 1024 + 1, 600_000])
+def test_uploaded_file_arrives_whole_and_is_saved_from_any_position(tmp_path, size):
+    target, content = tmp_path / "saved", os.urandom(size)
     target.write_bytes(b"something longer that is there already")
-    content = b"0123456789" * repeated
 
-    def save(uploaded):
-        assert uploaded.file.read(4) == b"0123"
-        uploaded.save(target)
-        uploaded.save(str(target))
-        assert target.read_bytes() == content
-        assert uploaded.file.tell() == 4
-        with pytest.raises(OSError):
-            uploaded.save(tmp_path)
-        with pytest.raises(FileNotFoundError):
-            uploaded.save(tmp_path / "missing" / "file")
+    def look(upload):
+        assert (upload.file.tell(), upload.size, upload.file.read(4)) == (0, size, content[:4])
+        for place in (target, str(target)):
+            upload.save(place)
+            assert target.read_bytes() == content and upload.file.tell() == min(size, 4)
+        for missing, error in ((tmp_path, OSError), (tmp_path / "missing" / "file", FileNotFoundError)):
+            with pytest.raises(error):
+                upload.save(missing)
+        return upload.file.read()
 
-    with_upload(save, content)
+    assert with_upload(look, content) == content[4:]
 
 
-@pytest.mark.parametrize("ending", [b"", KeyboardInterrupt])
-def test_body_that_breaks_off_leaves_no_temporary_file_open(ending):
+def test_body_that_breaks_off_leaves_no_temporary_file_open():
     opened, open_one = [], tempfile.TemporaryFile
-
-    def note():
-        opened.append(open_one())
-        return opened[-1]
-
-    class Breaking(io.BytesIO):
-        def read(self, size):
-            piece = super().read(size)
-            if not piece and ending:
-                raise ending
-            return piece
-
-    part = field("name=f; filename=x", "x" * 600_000)
-    environ = {"wsgi.input": Breaking(form(part, part, part)[:-20]), "CONTENT_LENGTH": "1800500"}
-    headers = {"Content-Type": "multipart/form-data; boundary=frontier"}
-    with mock.patch.object(tempfile, "TemporaryFile", note), contextlib.suppress(KeyboardInterrupt):
-        assert read(lambda request: request.files, environ=environ, headers=headers) == 400
+    body = form(*[field("name=f; filename=x", "x" * 600_000)] * 3)[:-20]
+    with mock.patch.object(tempfile, "TemporaryFile", lambda: opened.append(open_one()) or opened[-1]):
+        assert parse(body) == 400
     assert len(opened) == 3 and all(file.closed for file in opened)
 
 
-# ---- fields and uploads: round trips and whatever may come -----------------------------------------------------------
-
-# The email package cannot write controls, and what looks like HTML's percent escapes is taken for them.
+# The email package cannot write controls, and HTML's percent escapes are decoded.
 PART_NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1).filter(
     lambda name: not re.search("%(22|0D|0A)", name)
 )
-
 LIKE_BOUNDARIES = [b"\r", b"\n", b"\r\n", b"-", b"--", b"frontier", b"\r\n--frontie", b"--frontier-", b"x"]
 CONTENTS = st.binary() | st.lists(st.sampled_from(LIKE_BOUNDARIES)).map(b"".join)
 PARTS = st.lists(st.tuples(PART_NAMES, st.none() | PART_NAMES, CONTENTS), max_size=4)
@@ -1806,14 +1659,10 @@ def encode(parts):
     return body + b"--frontier--\r\n"
 
 
-def breaks_the_form(content):
-    """Tell whether a content holds a delimiter, which no sender would choose as boundary."""
-    return re.search(rb"\r\n--frontier(--|[ \t]*\r\n)", b"\r\n" + content + b"\r\n")
-
-
 @given(PARTS)
 def test_forms_whose_headers_the_email_package_wrote_come_back(parts):
-    parts = [part for part in parts if not breaks_the_form(part[2])]
+    delimiter = rb"\r\n--frontier(--|[ \t]*\r\n)"  # no sender would choose this boundary for such a content
+    parts = [part for part in parts if not re.search(delimiter, b"\r\n" + part[2] + b"\r\n")]
     fields = Fields([(name, content) for name, filename, content in parts if filename is None])
     files = Fields([(name, (filename, content)) for name, filename, content in parts if filename is not None])
     uploads = [(n, re.split(r"[/\\]", name)[-1], "", content, len(content)) for n, (name, content) in pairs_of(files)]
@@ -1824,21 +1673,16 @@ def test_forms_whose_headers_the_email_package_wrote_come_back(parts):
     assert parse(encode(parts), max_form_memory=10**6) == expected
 
 
-# Pieces of forms, so that mutations hit what matters.
 SHREDS = st.sampled_from(
-    [FORM, b"--frontier", b"--frontier--", b"\r\n", b"\r", b"\n", b"\r\n\r\n", b"--", b"-", b" ", b"\t", b":"]
-    + [b"Content-Disposition: form-data; name=", b"Content-Type: text/plain; charset=", b"; filename="]
-    + [b"; filename*=utf-8''", b"_charset_", b"iso-2022-jp", b"gb18030", b"%22", b"%0D", b"%FF"]
-    + [b'"', b"\\", b"=", b";", b"\xff", b"\0"]
+    [FORM, b"--frontier", b"--frontier--", b"\r\n\r\n", b"Content-Disposition: form-data; name=", b"; filename="]
+    + [b"Content-Type: text/plain; charset=", b"; filename*=utf-8''", b"_charset_", b"iso-2022-jp", b"gb18030"]
+    + b'\r\n|\r|\n|--|-| |\t|:|%22|%0D|%FF|"|\\|=|;|\xff|\0'.split(b"|")
 )
-
 BODIES = st.lists(SHREDS | st.binary(max_size=3), max_size=30).map(b"".join)
-
 MUTATED = st.tuples(st.integers(0, len(FORM)), st.integers(0, 10), BODIES).map(
     lambda cut: FORM[: cut[0]] + cut[2] + FORM[cut[0] + cut[1] :]
 )
-
-BLANK_LINE = b" " * (2**17 - 2) + b"\r\n"  # means nothing, and is as long as what the parser looks at at a time
+BLANK_LINE = b" " * (2**17 - 2) + b"\r\n"  # means nothing, and is as long as the part that the parser looks at
 
 
 @given(BODIES | MUTATED, st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 200))
@@ -1867,13 +1711,11 @@ def read_json(body, content_type=JSON, **request):
     return read(lambda request: (request.json,), headers={"Content-Type": content_type}, body=body, **request)
 
 
-JSON_TYPES = ["Application/JSON; charset=utf-8", "application/problem+json", "application/vnd.api+JSON;v=1"]
-OTHER_TYPES = ["", "text/plain", URLENCODED, "application/jsonp", "application/json-seq", "application/xml"]
-
-
-@pytest.mark.parametrize("content_type", JSON_TYPES + OTHER_TYPES)
+@pytest.mark.parametrize("content_type", [URLENCODED, "", "text/plain", "application/jsonp", "application/json-seq"])
 def test_json_of_another_content_type_is_a_415(content_type):
-    assert read_json(b'{"a": 1}', content_type) == (({"a": 1},) if content_type in JSON_TYPES else 415)
+    assert read_json(b"{}", content_type) == 415
+    for json_type in ("Application/JSON; charset=utf-8", "application/problem+json", "application/vnd.api+JSON;v=1"):
+        assert read_json(b"{}", json_type) == ({},)
 
 
 DOCUMENTS = [
@@ -1894,41 +1736,24 @@ NO_DOCUMENTS = [
     b'"\xc3"', b'"\xed\xa0\x80"', b'"\xc0\x80"', b"\xef\xbb\xbf\xef\xbb\xbf1", b"\xef\xbb\xbf", "\u00a01".encode(),
     "{}".encode("utf-16"), "[1]".encode("utf-16-le"), "[1]".encode("utf-32"), b"\0", b"1\0",
 ]  # fmt: skip
-
-
 PYPY = sys.implementation.name == "pypy"  # its own parser leaves it to int() what a digit is
 
 
-def test_json_document_is_parsed():
+def test_json_is_parsed_as_the_standard_library_does_or_is_a_400():
     for body in DOCUMENTS:
         assert read_json(body) == (json.loads(body.decode("utf-8-sig")),), body[:40]
-
-
-def test_what_is_no_json_is_a_400_and_never_a_500():
     for body in NO_DOCUMENTS:
         assert read_json(body) == 400 or PYPY and re.search(rb"\\u|[^ -~]", body), body[:40]
 
 
 @pytest.mark.parametrize("left, right", [("[", "]"), ('{"a":', "}"), ('[{"a":1},', "]")])
-@pytest.mark.parametrize("depth, status", [(1, 200), (200, 200), (201, 400), (900, 400), (20_000, 400)])
-def test_json_may_nest_200_deep_and_what_is_taken_can_be_sent_back(left, right, depth, status):
-    body = left * (depth - 1) + "[1]" + right * (depth - 1)
-    request = {"headers": {"Content-Type": JSON}, "body": body, "raise_errors": True}
-    assert answer(lambda context: context.request.json, "POST", **request).status == status
+def test_json_nests_200_deep_and_can_be_sent_back(left, right):
+    for depth, status in ((1, 200), (200, 200), (201, 400), (900, 400), (20_000, 400)):
+        request = {"headers": {"Content-Type": JSON}, "body": left * (depth - 1) + "[1]" + right * (depth - 1)}
+        assert answer(lambda context: context.request.json, "POST", raise_errors=True, **request).status == status
 
 
-def test_missing_member_is_a_key_error_for_who_looks_and_pythons_own_in_an_inner_object():
-    def handle(context):
-        with pytest.raises(KeyError) as inner:
-            context.request.json["user"]["name"]
-        with pytest.raises(KeyError) as outer:
-            context.request.json["name"]
-        return f"{outer.value.field} {isinstance(inner.value, HttpException)}"
-
-    assert answer(handle, "POST", json={"user": {}}, raise_errors=True).text == "name False"
-
-
-def test_document_that_is_an_object_is_a_dict_in_all_else():
+def test_json_object_is_a_dict_whose_missing_members_are_a_400():
     sent = {"a": 1, "b": {"c": [{}]}}
     document = read(lambda request: request.json, json=sent)
     assert isinstance(document, dict) and document == sent == {**document} and repr(document) == repr(sent)
@@ -1936,6 +1761,11 @@ def test_document_that_is_an_object_is_a_dict_in_all_else():
     assert json.dumps(document) == json.dumps(sent) and document | {"a": 2} == {**sent, "a": 2}
     for same in (copy.copy(document), copy.deepcopy(document), pickle.loads(pickle.dumps(document))):
         assert same == sent
+    with pytest.raises(KeyError) as outer:
+        document["x"]
+    with pytest.raises(KeyError) as inner:
+        document["b"]["x"]
+    assert (outer.value.status_code, outer.value.field, type(inner.value)) == (400, "x", KeyError)
     assert document.pop("x", None) is None and document.setdefault("x", 7) == 7
     assert answer(lambda context: context.request.json, method="POST", json=sent).json == sent
 
@@ -1956,7 +1786,7 @@ def count_values(document):
 
 
 @given(PLAIN_DOCUMENTS, st.sampled_from([None, 0, 1, "\t\r\n "]), st.booleans())
-def test_json_values_are_counted_before_they_are_made_and_text_is_not_counted(document, indent, ensure_ascii):
+def test_json_values_are_counted_before_parsing_and_text_is_not(document, indent, ensure_ascii):
     body = json.dumps([document, document], indent=indent, ensure_ascii=ensure_ascii)[:-1]
     left = 2**17 - count_values([document, document])
     # No JSON, which is seen when the values were counted: in front of each value but the first stands a comma.
@@ -1964,129 +1794,71 @@ def test_json_values_are_counted_before_they_are_made_and_text_is_not_counted(do
     assert read_json(f"!{body}{',' * (left + 1)}]") == 413
 
 
-def test_json_of_unknown_length_is_bounded_by_max_form_memory_too_and_so_is_the_number_of_its_values():
-    """Where it is known, README's rows say it."""
-    text, values = b'"' + b"x" * 98 + b'"', b"[" + b"0," * (2**18 - 2) + b"0]"
-    assert read_json([text], options={"max_form_memory": 100}) == ("x" * 98,)
-    assert read_json([text + b" "], options={"max_form_memory": 100}) == 413
+def test_json_beyond_a_limit_is_a_413_and_can_be_read_as_bytes():
+    """README's rows say it of a known length."""
+    text, values, few = b'"' + b"x" * 98 + b'"', b"[" + b"0," * (2**18 - 2) + b"0]", {"max_form_memory": 100}
+    assert (read_json([text], options=few), read_json([text + b" "], options=few)) == (("x" * 98,), 413)
     assert read_json([values], options={"max_form_memory": 2**21}) == ([0] * (2**18 - 1),)
     assert read_json([b"[" + values + b"]"], options={"max_form_memory": 2**21}) == 413
 
-
-def test_json_beyond_max_form_memory_is_not_read_and_may_be_read_otherwise():
     def look(request):
         with pytest.raises(HttpException):
             request.json  # noqa: B018
-        return unread.asked, request.body
+        return environ["wsgi.input"].asked, request.body
 
-    unread = Input(b'"eleven 12"')
-    environ = {"wsgi.input": unread, "CONTENT_LENGTH": "11", "CONTENT_TYPE": JSON}
-    assert read(look, environ=environ, options={"max_form_memory": 10}) == (0, b'"eleven 12"')
+    environ = {**arriving(text + b" ", length=101), "CONTENT_TYPE": JSON}
+    assert read(look, environ=environ, options=few) == (0, text + b" ")
 
 
 # ---- JSON: what is written -------------------------------------------------------------------------------------------
 
-BUILT_JSON = {
-    "two members": (lambda response: response.json("a", 1).json("b", [2]), {"a": 1, "b": [2]}),
-    "one name twice": (lambda response: response.json("a", 1).json("a", 2), {"a": 2}),
-    "member after document": (lambda response: response.json({"given": 1}).json("b", 2), {"given": 1, "b": 2}),
-    "document after member": (lambda response: response.json("a", 1).json({"given": 1}), {"given": 1}),
-    "member after array": (lambda response: response.json([1]).json("a", 1), {"a": 1}),
-    "member after text": (lambda response: response.text("x").json("a", 1), {"a": 1}),
-    "text between members": (lambda response: response.json("a", 1).text("x").json("b", 2), {"b": 2}),
-    "text document": (lambda response: response.json("a"), "a"),
-    "null document": (lambda response: response.json(None), None),
-    "null member": (lambda response: response.json("a", None), {"a": None}),
-    "iterator": (lambda response: response.json("a", (n * n for n in range(3))), {"a": [0, 1, 4]}),
-    "form alone": (lambda response: response.put_form({"a": 1}), {"a": 1}),
-    "empty form": (lambda response: response.put_form({}), {}),
-    "form after document": (lambda response: response.json({"a": 1}).put_form({"c": 3}), {"a": 1, "c": 3}),
-    "form before document": (lambda response: response.put_form({"c": 3}).json({"a": 1}), {"a": 1, "c": 3}),
-    "form before member": (lambda response: response.put_form({"a": "typed"}).json("a", {}), {"a": {}}),
-    "form after member": (lambda response: response.json("a", {}).put_form({"a": "typed"}), {"a": {}}),
-}
+# What is called of a response > the document that is sent.
+BUILT_JSON = """
+json("a", 1).json("a", 2)                           > {"a": 2}
+json({"given": 1}).json("b", 2)                     > {"given": 1, "b": 2}
+json("a", 1).json({"given": 1})                     > {"given": 1}
+json([1]).json("a", 1)                              > {"a": 1}
+text("x").json("a", 1)                              > {"a": 1}
+json("a", 1).text("x").json("b", 2)                 > {"b": 2}
+json("a")                                           > "a"
+json(None)                                          > null
+json("a", None)                                     > {"a": null}
+json("a", (n * n for n in range(3)))                > {"a": [0, 1, 4]}
+put_form({})                                        > {}
+put_form({"a": 1, "b": [2]}).put_form({"a": 2})     > {"a": 2, "b": [2]}
+json({"a": 1}).put_form({"c": 3})                   > {"a": 1, "c": 3}
+put_form({"a": "typed"}).json("a", {})              > {"a": {}}
+json("a", {}).put_form({"a": "typed"})              > {"a": {}}
+put_form({"a": 1}).json("form", dict(response.form)) > {"a": 1, "form": {"a": 1}}
+""".strip().splitlines()
 
 
-@pytest.mark.parametrize("build, expected", BUILT_JSON.values(), ids=BUILT_JSON)
-def test_members_are_added_to_one_object_which_a_document_replaces_and_no_form_hides(build, expected):
-    assert answer(lambda context: build(context.response)).json == expected
+@pytest.mark.parametrize("row", BUILT_JSON)
+def test_2_4_members_join_one_object_which_a_document_replaces(row):
+    calls, document = row.split(" > ")
+    assert answer(does("response." + calls)).json == json.loads(document)
 
 
-def test_put_form_keeps_its_members_and_joins_them_to_the_json_document():
-    """Contract 2.4."""
-
-    def handler(context):
-        response = context.response
-        assert response.put_form({"a": "1", "b": ["x", "y"]}).put_form({"a": "2"}) is response
-        return {"form": dict(response.form)}
-
-    form = {"a": "2", "b": ["x", "y"]}
-    assert answer(handler, raise_errors=True).json == {**form, "form": form}
-
-
-def test_mappings_that_json_and_put_form_were_given_stay_as_they_were():
+def test_json_takes_a_document_or_name_and_value_unchanged():
+    for arguments in ((), (1, 2), ("a", 1, 2), (None, 1)):
+        with pytest.raises(TypeError):
+            answer(lambda context, arguments=arguments: context.response.json(*arguments), raise_errors=True)
     form, document = {"a": 1}, {"b": 2}
     answer(lambda context: context.response.put_form(form).json(document).put_form({"c": 3}).json("d", 4))
     assert (form, document) == ({"a": 1}, {"b": 2})
 
 
-@pytest.mark.parametrize("arguments", [(), (1, 2), ("a", 1, 2), (None, 1)], ids=str)
-def test_json_takes_a_document_or_a_name_and_a_value(arguments):
-    with pytest.raises(TypeError):
-        answer(lambda context: context.response.json(*arguments), raise_errors=True)
-
-
-@pytest.mark.parametrize(
-    "value, encoded",
-    [
-        (datetime.datetime(2024, 2, 29, 1, 2, 3, tzinfo=datetime.timezone.utc), '"2024-02-29T01:02:03+00:00"'),
-        (decimal.Decimal("1.10"), '"1.10"'),
-        (Colour.RED, '"red"'),
-        (frozenset(["b", "a"]), '["a", "b"]'),
-        (range(3), "[0, 1, 2]"),
-        ({"a": 1}.keys(), '["a"]'),
-        ("\ud800", '"\\ud800"'),
-        ('"\\\n\x00\x7f', '"\\"\\\\\\n\\u0000\x7f"'),
-    ],
-)
-def test_plain_things_encode_sensibly(value, encoded):
-    """Beside those of the model below."""
-    assert answer(lambda context: context.response.json([value])).body == f"[{encoded}]".encode()
-
-
-class Record:
-    """A row of some database module: names and values, but no Mapping."""
-
-    def __init__(self, **columns):
-        self.columns = columns
-
-    def keys(self):
-        return list(self.columns)
-
-    def __getitem__(self, name):
-        return self.columns[name]
-
-
-def test_rows_of_a_database_are_written_as_objects():
-    assert answer(lambda context: [Record(id=1, name="Ada")]).json == [{"id": 1, "name": "Ada"}]
+def test_rows_of_sqlite3_are_written_as_objects():
     database = pytest.importorskip("sqlite3")
     connection = database.connect(":memory:")
     connection.row_factory = database.Row
     with contextlib.closing(connection):
         rows = connection.execute("SELECT 1 AS id, 'Ada' AS name UNION SELECT 2, NULL ORDER BY id").fetchall()
-    expected = [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]
-    assert answer(lambda context: rows).json == answer(lambda context: {"all": rows}).json["all"] == expected
-
-
-def test_document_too_deep_to_be_written_is_an_ordinary_failure():
-    """What else JSON cannot hold is in "mistakes"."""
-    document = functools.reduce(lambda document, _: [document], range(99_999), [])
-    response = answer(lambda context: context.response.json("document", document).send(), headers=ACCEPT_JSON)
-    assert (response.status, response.json["error"]["status"]) == (500, 500)
+    assert answer(lambda context: {"a": rows}).json == {"a": [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]}
 
 
 def json_model(value):
-    """What a reader of the JSON text gets."""
+    """The value that a reader of the JSON text gets."""
     if isinstance(value, str):  # two surrogates that stand together are read as one character
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     if isinstance(value, dict):
@@ -2095,58 +1867,44 @@ def json_model(value):
         return json_model(vars(value))
     if isinstance(value, (set, frozenset)):
         return json_model(sorted(value))
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, range, type({}.keys()))):
         return [json_model(item) for item in value]
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
-    return value if value is None or isinstance(value, (bool, int, float)) else str(value)
+    return value if value is None or isinstance(value, (bool, int, float)) else str(getattr(value, "value", value))
 
 
+NEW_YEAR = datetime.datetime(2030, 12, 31, 23, 59, 58, tzinfo=datetime.timezone.utc)
 DATES = st.dates() | st.datetimes() | st.times()
 OBJECTS = st.uuids() | st.decimals() | st.builds(pathlib.PurePosixPath, ANY_TEXT)
 SETS = st.sets(st.integers()) | st.frozensets(st.dates())
-
+POINTS = functools.partial(st.builds, Point, st.integers())
 JSON_DOCUMENTS = st.recursive(
     PLAIN_LEAVES | ANY_TEXT | DATES | OBJECTS | SETS,
-    lambda inner: (
-        st.lists(inner)
-        | st.tuples(inner, inner)
-        | st.dictionaries(ANY_TEXT, inner)
-        | st.builds(Point, st.integers(), inner)
-    ),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(ANY_TEXT, inner) | POINTS(inner),
     max_leaves=15,
 )
 
 
 @given(JSON_DOCUMENTS)
-@example(["\ud83d\ude00", "\ude00\ud83d", "\ud83d"])
+@example(["\ud83d\ude00", "\ude00\ud83d", "\ud83d", '"\\\n\x00\x7f', frozenset("ba")])
+@example([Colour.RED, range(3), {"a": 1}.keys(), decimal.Decimal("1.10"), NEW_YEAR])
 def test_every_json_document_is_valid_json_and_utf_8(document):
-    def refuse(constant):
-        raise ValueError(constant)
-
     response = answer(lambda context: context.response.json(document), raise_errors=True)
     assert response.headers["Content-Type"] == JSON
-    assert json.loads(response.body.decode("utf-8"), parse_constant=refuse) == json_model(document)
+    assert json.loads(response.body.decode("utf-8"), parse_constant=raiser(ValueError())) == json_model(document)
 
 
 # ---- HTML: Markup ----------------------------------------------------------------------------------------------------
 
 
-class Image:
-    """HTML by itself, as many libraries have it."""
-
-    def __html__(self):
-        return "<img>"
-
-    def __str__(self):
-        return "an image"
+# HTML by itself, as many libraries have it; and a str that stays no plain one, whatever is asked of it.
+Image = type("Image", (), {"__html__": lambda self: "<img>", "__str__": lambda self: "an image"})
+Shout = type("Shout", (str,), {"__str__": lambda self: self})
 
 
-class User:
-    """What markupsafe's manual shows of formats."""
-
-    def __init__(self, number, name):
-        self.number, self.name = number, name
+class User(collections.namedtuple("User", "number name")):
+    """The example of formats in markupsafe's manual."""
 
     def __html_format__(self, format_spec):
         if format_spec == "link":
@@ -2159,20 +1917,9 @@ class User:
         return Markup('<span class="user">{0}</span>').format(self.name)
 
 
-class Shout(str):
-    """A str that stays no plain one, whatever is asked of it."""
-
-    def __str__(self):
-        return self
-
-
 M = Markup
-COMMENTS = (
-    "<!-- outer comment --><em>Foo &amp; Bar <!-- inner comment about <em> -->\n </em><!-- comment\nwith\nnewlines\n-->"
-    "<meta content='tag\nwith\nnewlines'>"
-)
 
-# What markupsafe's manual and its tests show, and what version 3.0.4 of it answers to more of the kind.
+# Cases of markupsafe's manual and of its tests, and what version 3.0.4 of it answers to more of the kind.
 BUILT = {
     'M("Hello, <em>World</em>!")': "Hello, <em>World</em>!", "M(42)": "42", "M()": "", "M(None)": "None",
     "M(Image())": "<img>", 'M(b"<b>", "utf-8")': "<b>", 'M.escape(M("<b>"))': "<b>", "M.escape(Image())": "<img>",
@@ -2187,7 +1934,7 @@ BUILT = {
     'M("<em>{value}</em>").format_map({"value": "<value>"})': "<em>&lt;value&gt;</em>",
     'M("{:{fill}>3}").format("a", fill="<")': "&lt;&lt;a",  # markupsafe raises ValueError
     'M("<p>{0:link}").format(User(3, "<"))': '<p><a href="/user/3"><span class="user">&lt;</span></a>',
-    'M("{} {}").format(User(3, "<"), Image())': '<span class="user">&lt;</span> <img>',
+    'M("{} {}").format(User(3, "<"), Image())': '<span class="user">&lt;</span> <img>', 'M("{{}}").format(1)': "{}",
     'M(", ").join(["<", M("<br>"), 1, Image()])': "&lt;, <br>, 1, <img>", 'M("<br>").join("ab")': "a<br>b",
     'M("<b>").replace("b", "<i>")': "<&lt;i&gt;>", 'M("<b>").replace("b", M("<i>"), 1)': "<<i>>",
     'M("&lt;b")[4:]': "b", 'M("abc")[1]': "b", 'M("abc").translate({97: "<b>"})': "<b>bc",
@@ -2200,12 +1947,14 @@ BUILT = {
     'M("a.b.c").rpartition(".")': ["a.b", ".", "c"],
 }  # fmt: skip
 
-# Plain text, so that it is escaped later: an f-string cannot be caught; what it gives is safe, if not what was meant.
+# Plain text, so that it is escaped later: an f-string cannot be caught; its text is safe, if not the intended one.
 PLAIN_TEXT = {
     'M("Main &raquo; <em>About</em>").unescape()': "Main » <em>About</em>", 'M("&foo&#x3b;").unescape()': "&foo;",
-    'M("Main &raquo;\\t<em>About</em>").striptags()': "Main » About", "M(COMMENTS).striptags()": "Foo & Bar",
+    'M("Main &raquo;\\t<em>About</em>").striptags()': "Main » About",
+    'M("<!-- a --><em>Foo &amp; Bar <!-- <em> -->\\n </em><!-- b\\n--><meta d=\'\\n\'>").striptags()': "Foo & Bar",
     'M("a <b> c <!-- d <e>").striptags()': "a c <!-- d <e>", 'M("&lt;<b>").striptags()': "<",
     'str(M("<b>"))': "<b>", 'f"{M(\'<b>\')}"': "<b>", '"".join([M("<b>"), M("<i>")])': "<b><i>",
+    'repr(M("<em>\'"))': """Markup("<em>'")""",
 }  # fmt: skip
 
 REFUSED = {
@@ -2225,17 +1974,14 @@ def test_markup_does_as_that_of_markupsafe(source):
             eval(source)
         return
     built, expected = eval(source), {**BUILT, **PLAIN_TEXT}[source]
-    kind = Markup if source in BUILT else str
-    if isinstance(expected, list):
-        assert ([str(piece) for piece in built], {type(piece) for piece in built}) == (expected, {kind})
-    else:
-        assert (str(built), type(built)) == (expected, kind)
+    pieces, kind = built if isinstance(built, (list, tuple)) else [built], Markup if source in BUILT else str
+    assert [str(piece) for piece in pieces] == (expected if isinstance(expected, list) else [expected])
+    assert {type(piece) for piece in pieces} == {kind}
 
 
-def test_markup_is_a_str_that_shows_what_it_is_and_a_subclass_stays_one():
+def test_markup_is_a_str_without_attributes_and_a_subclass_stays_one():
     markup = Markup("<em>'")
-    assert markup == "<em>'" and hash(markup) == hash("<em>'") and isinstance(markup, str)
-    assert repr(markup) == """Markup("<em>'")""" and markup.__html__() is markup
+    assert markup == "<em>'" and hash(markup) == hash("<em>'") and markup.__html__() is markup
     for same in (copy.copy(markup), copy.deepcopy(markup), pickle.loads(pickle.dumps(markup))):
         assert (same, type(same)) == (markup, Markup)
     assert not hasattr(markup, "__dict__")
@@ -2255,68 +2001,58 @@ def test_markup_holds_any_text_escaped_once_however_it_is_put_in(text):
 
 def test_markup_may_stand_where_text_may():
     """The server gets plain str: wsgiref.validate asks for it."""
-
-    def everything(context):
-        response = context.response
-        response.header(Markup("X-Mine"), Markup(" a ")).add_header("X-Mine", Markup("a ")).redirect(Markup("/a b"))
-        response.cookie(Markup("a"), Markup(" b")).body(b"a", Markup("text/css ")).json(Markup("a"), Markup("b"))
-
-    assert answer(everything, raise_errors=True).status == 303
+    headers = 'response.header(M("X-Mine"), M(" a ")).add_header("X-Mine", M("a ")).redirect(M("/a b"))'
+    bodies = '.cookie(M("a"), M(" b")).body(b"a", M("text/css ")).json(M("a"), M("b"))'
+    assert answer(does(headers + bodies), raise_errors=True).status == 303
 
 
 # ---- HTML: templates -------------------------------------------------------------------------------------------------
 
 
-class Price(float):
-    """Formats as markup, which escaping must not trust."""
-
-    def __format__(self, spec):
-        return "<i>" + float.__format__(self, spec)
-
-
-FILLED = [
-    # template, values, and what it is on a page
-    ("<p>{x}</p>", {"x": "<script>\"'&"}, "<p>&lt;script&gt;&#34;&#39;&amp;</p>"),
-    ("{x} {x!s}", {"x": Markup("<b>&amp;</b>")}, "<b>&amp;</b> &lt;b&gt;&amp;amp;&lt;/b&gt;"),
-    ("{x!r} {x:>5}", {"x": Markup("<b>")}, "Markup(&#39;&lt;b&gt;&#39;)   <b>"),
-    ("{x!r} {x!s} {x:>3}", {"x": "<"}, "&#39;&lt;&#39; &lt;   &lt;"),
-    ("{price:.2f} {n:>4}", {"price": 1.005, "n": 7}, "1.00    7"),
-    ("{x:<<3}", {"x": "a"}, "a&lt;&lt;"),
-    ("{x:{width}}|", {"x": "<", "width": 3}, "&lt;  |"),
-    ("{x[0]} {x[1].x} {y[k]}", {"x": ["<", Point(">", 0)], "y": {"k": "&"}}, "&lt; &gt; &amp;"),
-    ("{price:.1f}", {"price": Price(1)}, "&lt;i&gt;1.0"),
-    ("{{{x}}}", {"x": "<"}, "{&lt;}"),
-    ("{self} {template}", {"self": "<", "template": ">"}, "&lt; &gt;"),
-]
+# Formats as markup, which escaping must not trust.
+Price = type("Price", (float,), {"__format__": lambda self, spec: "<i>" + float.__format__(self, spec)})
+PAGE = {
+    "x": "<", "m": Markup("<b>&amp;</b>"), "n": 7, "width": 3, "price": 1.005, "tag": Price(1),
+    "a": ["<", Point(">", 0)], "y": {"k": "&"}, "self": "<", "template": ">", "bad": "<script>\"'&", "letter": "a",
+}  # fmt: skip
+FILLED = """
+<p>{bad}</p>                            | <p>&lt;script&gt;&#34;&#39;&amp;</p>
+{m} {m!s}                               | <b>&amp;</b> &lt;b&gt;&amp;amp;&lt;/b&gt;
+{m!r} {m:>14}                           | Markup(&#39;&lt;b&gt;&amp;amp;&lt;/b&gt;&#39;)   <b>&amp;</b>
+{price:.2f} {n:>4}                      | 1.00    7
+{letter:<<3}                            | a&lt;&lt;
+{x:{width}}.                            | &lt;  .
+{a[0]} {a[1].x} {y[k]}                  | &lt; &gt; &amp;
+{tag:.1f}                               | &lt;i&gt;1.0
+{{{x}}} {{x}}                           | {&lt;} {x}
+{self} {template}                       | &lt; &gt;
+""".strip().splitlines()
 
 
-@pytest.mark.parametrize("template, values, expected", FILLED)
-def test_every_formatted_field_of_a_template_is_escaped_but_markup(template, values, expected):
-    response = answer(lambda context: context.response.html(template, **values), raise_errors=True)
+@pytest.mark.parametrize("row", FILLED)
+def test_every_formatted_field_of_a_template_is_escaped_but_markup(row):
+    template, expected = re.split(r" +\| ", row)
+    response = answer(lambda context: context.response.html(template, **PAGE), raise_errors=True)
     assert (response.headers["Content-Type"], response.text) == (HTML, expected)
-    assert Markup(template).format_map(values) == expected
-    assert "self" in values or Markup(template).format(**values) == expected
+    assert Markup(template).format_map(PAGE) == expected
 
 
 BRACES = "a brace that is to stay is written twice, {{ or }}"
 UNFILLED = [
     # template, the error, and the words that its author reads
     ("<style>body { color-scheme: light dark }</style>{x}", KeyError, "no value for { color-scheme}, only for x"),
-    ("a{color:red}", KeyError, "no value for {color}, only for x"),
     (":root{--gap:1rem}", KeyError, "no value for {--gap}, only for x"),
-    ("{0}", KeyError, "no value for {0}, only for x"),
-    ("{}", KeyError, "no value for {0}, only for x"),
+    ("{0}", KeyError, "no value for {0}, only for x"), ("{}", KeyError, "no value for {0}, only for x"),
     ("{x:{width}}", KeyError, "no value for {width}, only for x"),
-    ("@media print { a { color: red } }", ValueError, BRACES),
-    ("{", ValueError, BRACES),
+    ("@media print { a { color: red } }", ValueError, BRACES), ("{", ValueError, BRACES),
     ("{x:d}", ValueError, "the value for {x}: Unknown format code 'd'"),
     ("{x.nothing}", AttributeError, "the value for {x.nothing}: 'str' object has no attribute 'nothing'"),
     ("{x[nothing]}", TypeError, "the value for {x[nothing]}: "),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("template, error, words", UNFILLED)
-def test_template_that_cannot_be_filled_says_which_field_and_what_is_there(template, error, words):
+def test_template_that_cannot_be_filled_says_which_field_and_why(template, error, words):
     for fill in (
         lambda: Markup(template).format(x="<"),
         lambda: Markup(template).format_map({"x": "<"}),
@@ -2328,43 +2064,30 @@ def test_template_that_cannot_be_filled_says_which_field_and_what_is_there(templ
         assert error is not KeyError or BRACES in str(caught.value)
 
 
+WORDS = "html() takes the text of a page, not the name of a file"
 IGNORED = [
     # template, values, and the words that its author reads
     ("{{ title }}", {"title": "x"}, "ignore its values (title): the template has no field such as {title}"),
     ("<h1>title</h1>", {"title": "x", "n": 1}, "html() would ignore its values (title, n)"),
     ("", {"title": "x"}, "html() would ignore its values (title)"),
-    ("index.html", {"title": "x"}, "html() takes the text of a page, not the name of a file"),
-    ("templates/my page.jinja2", {}, "html() takes the text of a page, not the name of a file"),
-    ("C:\\site\\index.htm", {}, "html() takes the text of a page, not the name of a file"),
-]
+    ("index.html", {"title": "x"}, WORDS), ("templates/my page.jinja2", {}, WORDS), ("C:\\site\\index.htm", {}, WORDS),
+    ("{{ title }}", {}, None), ("<p>see index.html", {}, None),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("template, values, words", IGNORED)
-def test_template_that_would_ignore_its_values_or_is_the_name_of_a_file_is_a_value_error(template, values, words):
-    with pytest.raises(ValueError, match=re.escape(words)):
-        answer(lambda context: context.response.html(template, **values), raise_errors=True)
+def test_template_that_ignores_values_or_names_a_file_is_refused(template, values, words):
+    with pytest.raises(ValueError, match=re.escape(words)) if words else contextlib.nullcontext():
+        response = answer(lambda context: context.response.html(template, **values), raise_errors=True)
+        assert response.text == template
 
 
-def test_template_may_use_some_of_its_values_and_have_braces_without_values():
-    page = lambda template, **values: answer(lambda context: context.response.html(template, **values)).text  # noqa: E731
-    assert page("{{a}} {title}", title="x", other=1) == "{a} x" and page("{{ title }}") == "{{ title }}"
-    assert page("<p>see index.html") == "<p>see index.html" and Markup("{{}}").format(1) == "{}"
-
-
-def test_template_that_is_filled_from_a_form_is_a_400_for_a_field_that_is_missing():
-    app = WebApp()
-    app.post("/format_map")(lambda context: Markup("<p>{name}").format_map(context.request.form))
-    app.post("/percent")(lambda context: Markup("<p>%(name)s") % context.request.form)
-    for path in ("/format_map", "/percent"):
-        assert client(app).post(path, form={"name": "<b>"}).text == "<p>&lt;b&gt;"
-        assert client(app).post(path).status == 400
-
-
-def test_failure_of_a_value_itself_is_not_touched():
-    class Failing:
-        __format__ = raiser(NotFoundException("nothing to format"))
-
-    assert answer(lambda context: context.response.html("{x}", x=Failing())).status == 404
+def test_exception_of_a_value_of_a_template_passes():
+    for expression in ('Markup("<p>{name}").format_map(request.form)', 'Markup("<p>%(name)s") % request.form'):
+        assert answer(does(expression), "POST", form={"name": "<b>"}).text == "<p>&lt;b&gt;"
+        assert answer(does(expression), "POST").status == 400
+    failing = type("Failing", (), {"__format__": raiser(NotFoundException("nothing to format"))})
+    assert answer(lambda context: context.response.html("{x}", x=failing())).status == 404
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text() | st.lists(st.text()) | st.floats(), min_size=1))
@@ -2376,30 +2099,22 @@ def test_html_lets_no_markup_of_a_value_through(values):
     assert html.unescape(text) == template.format(**values)
 
 
-TEMPLATE_STRINGS = {
-    # Source of a template string, and what it is on a page. `name` is <b>"'&
-    't"<li>{name}</li>"': "<li>&lt;b&gt;&#34;&#39;&amp;</li>",
-    't"{name!s} {name!r}"': "&lt;b&gt;&#34;&#39;&amp; &#39;&lt;b&gt;&#34;\\&#39;&amp;&#39;",
-    "t\"{'<é'!a}\"": "&#39;&lt;\\xe9&#39;",
-    't"{1 / 8:.2f}|{7:{fill}>{width}}|{name:.3}"': "0.12|***7|&lt;b&gt;",
-    't"{fill=}"': "fill=&#39;*&#39;",
-    't"{{{1}}}"': "{1}",
-    't""': "",
-    't"<a>" t"{1}"': "<a>1",
-    "t\"{Markup('<br>')}{Image()}{Markup('<b>'):>5}{Markup('<i>')!s}\"": "<br><img>  <b>&lt;i&gt;",
-    't"{User(3, name[0]):link}"': '<a href="/user/3"><span class="user">&lt;</span></a>',
-    "t\"<ul>{[t'<li>{x}' for x in (1, name[0])]}</ul>\"": "<ul><li>1<li>&lt;</ul>",
-    "t\"{(t'<i>{x}' for x in name[:2])}\"": "<i>&lt;<i>b",
-    "t\"{map(Markup.escape, '<>')}{(1, name[0])}{[]}\"": "&lt;&gt;1&lt;",
-    "t\"{ {'a': t'<p>{name[0]}'}.values() }\"": "<p>&lt;",
-    "t\"{[[t'<b>', [name[0]]], Markup('<i>')]}\"": "<b>&lt;<i>",
-    "t\"{t'{t'{name[0]}'}'}\"": "&lt;",
-    "t\"{ {'a': 1} } {None} {b'<'}\"": "{&#39;a&#39;: 1} None b&#39;&lt;&#39;",
-    't"{network}"': "10.0.0.0/8",  # can be iterated over, and has a text of its own
-    't"{Point(name[0], 1)}"': "Point(x=&#39;&lt;&#39;, y=1)",
-}
+# Source of a template string, and its text on a page. `name` is <b>"'&
+TEMPLATE_STRINGS = r"""
+t"<li>{name}</li>"                              | <li>&lt;b&gt;&#34;&#39;&amp;</li>
+t"{name!s} {name!r}"                            | &lt;b&gt;&#34;&#39;&amp; &#39;&lt;b&gt;&#34;\&#39;&amp;&#39;
+t"{'<é'!a}"                                     | &#39;&lt;\xe9&#39;
+t"{1 / 8:.2f} {7:{fill}>{width}} {name:.3}"     | 0.12 ***7 &lt;b&gt;
+t"<a>" t"" t"{1}"                               | <a>1
+t"{M('<br>')}{Image()}{M('<b>'):>5}{M('<i>')!s}" | <br><img>  <b>&lt;i&gt;
+t"{User(3, name[0]):link}"                      | <a href="/user/3"><span class="user">&lt;</span></a>
+t"<ul>{[t'<li>{x}' for x in (1, name[0])]}</ul>" | <ul><li>1<li>&lt;</ul>
+t"{(t'<i>{x}' for x in name[:2])}"              | <i>&lt;<i>b
+t"{ {'a': t'<p>{name[0]}'}.values() }"          | <p>&lt;
+t"{ {'a': 1} } {None} {b'<'}"                   | {&#39;a&#39;: 1} None b&#39;&lt;&#39;
+t"{network}"                                    | 10.0.0.0/8
+""".strip().splitlines()
 INTERPOLATED = {"name": "<b>\"'&", "fill": "*", "width": 4, "network": ipaddress.ip_network("10.0.0.0/8")}
-
 needs_template_strings = pytest.mark.skipif(sys.version_info < (3, 14), reason="template strings came with Python 3.14")
 
 
@@ -2408,14 +2123,11 @@ def template_string(source):
 
 
 @needs_template_strings
-@pytest.mark.parametrize("source, expected", TEMPLATE_STRINGS.items(), ids=TEMPLATE_STRINGS)
-def test_every_interpolation_of_a_template_string_is_escaped_but_html(source, expected):
-    for give in (
-        lambda context: template_string(source),
-        lambda context: context.response.html(template_string(source)),
-        lambda context: context.response.send(template_string(source)),
-    ):
-        response = answer(give, raise_errors=True)
+@pytest.mark.parametrize("row", TEMPLATE_STRINGS)
+def test_interpolations_of_a_template_string_are_escaped_but_html(row):
+    source, expected = re.split(r" +\| ", row)
+    for give in ("template_string(source)", "response.html(template_string(source))"):
+        response = answer(does(give, source=source), raise_errors=True)
         assert (response.status, response.headers["Content-Type"], response.text) == (200, HTML, expected)
 
 
@@ -2423,24 +2135,22 @@ def test_every_interpolation_of_a_template_string_is_escaped_but_html(source, ex
 def test_markup_takes_template_strings():
     row = template_string('t"<td>{name[0]}"')
     assert Markup(row) == Markup.escape(row) == "<td>&lt;" and type(Markup(row)) is Markup
-    assert Markup("<tr>").join([row, row]) == "<td>&lt;<tr><td>&lt;"
+    assert Markup("<tr>").join([row, row]) == "<td>&lt;<tr><td>&lt;" and Markup(template_string('t""')) == ""
     assert Markup("<tr>{}").format(row) == Markup("<tr>%s") % row == Markup("<tr>") + row == "<tr><td>&lt;"
     assert row + Markup("<tr>") == "<td>&lt;<tr>"
     assert answer(lambda context: context.response.html("<tr>{row}", row=row)).text == "<tr><td>&lt;"
 
 
 UNWRITABLE = {
-    't"{name:d}"': (ValueError, "the value for {name}: Unknown format code"),
-    't"{None:.2f}"': (TypeError, "the value for {None}: unsupported format string"),
-    "t\"{t'a':>5}\"": (ValueError, "takes no format '>5'"),
-    't"{Image():>5}"': (ValueError, "Image takes no format '>5'"),
-}
+    't"{name:d}"': "the value for {name}: Unknown format code", "t\"{t'a':>5}\"": "takes no format '>5'",
+    't"{None:.2f}"': "the value for {None}: unsupported format string", 't"{Image():>5}"': "Image takes no format '>5'",
+}  # fmt: skip
 
 
 @needs_template_strings
-def test_template_string_that_cannot_be_written_says_which_interpolation_and_takes_no_further_values():
-    for source, (error, words) in UNWRITABLE.items():
-        with pytest.raises(error, match=re.escape(words)):
+def test_template_string_that_cannot_be_written_says_why():
+    for source, words in UNWRITABLE.items():
+        with pytest.raises(TypeError if "None" in source else ValueError, match=re.escape(words)):
             Markup(template_string(source))
     with pytest.raises(TypeError, match="without values"):
         answer(lambda context: context.response.html(template_string('t"a"'), x=1), raise_errors=True)
@@ -2448,42 +2158,43 @@ def test_template_string_that_cannot_be_written_says_which_interpolation_and_tak
 
 # ---- the request: attributes -----------------------------------------------------------------------------------------
 
-ATTRIBUTES = [
-    # attribute, what is sent, expected
-    ("method", {"method": "DELETE"}, "DELETE"),
-    ("path", {"path": "/a/%C3%BC%20b"}, "/a/ü b"),
-    ("path", {"path": "//a/"}, "//a/"),
-    ("path", {"path": "/a?b=/c", "environ": {"SCRIPT_NAME": "/app"}}, "/a"),
-    ("query_string", {"path": "/?a=%20b&c+d"}, "a=%20b&c+d"),
-    ("query_string", {}, ""),
-    ("scheme", {"environ": {"wsgi.url_scheme": "https"}}, "https"),
-    ("host", {"headers": {"Host": "example.org:81"}}, "example.org:81"),
-    ("host", {"environ": {"HTTP_HOST": "", "SERVER_NAME": "example.net"}}, "example.net"),
-    ("host", {"environ": {"HTTP_HOST": "", "SERVER_NAME": "example.net", "SERVER_PORT": "8000"}}, "example.net:8000"),
-    ("host", {"environ": {"HTTP_HOST": "", "SERVER_PORT": "443", "wsgi.url_scheme": "https"}}, "localhost"),
-    ("host", {"environ": {"HTTP_HOST": "", "SERVER_PORT": "443"}}, "localhost:443"),
-    ("host", {"environ": {"HTTP_HOST": "", "SERVER_NAME": "::1", "SERVER_PORT": "8000"}}, "[::1]:8000"),
-    ("host", {"environ": {"HTTP_HOST": "a/b", "SERVER_NAME": "/run/a.sock", "SERVER_PORT": ""}}, "localhost"),
-    ("url", {"path": "/a%20b/ü;v=1?q=%20x&r=1"}, "http://localhost/a%20b/%C3%BC;v=1?q=%20x&r=1"),
-    ("url", {"path": "https://example.org:81/a"}, "https://example.org:81/a"),
-    ("url", {"path": "/a", "environ": {"SCRIPT_NAME": "/my app"}}, "http://localhost/my%20app/a"),
-    ("url", {"path": "/100%25%3F%23"}, "http://localhost/100%25%3F%23"),
-    ("remote_address", {"environ": {"REMOTE_ADDR": "2001:db8::7"}}, "2001:db8::7"),
-    ("remote_address", {"environ": {"REMOTE_ADDR": ""}}, ""),
-    ("content_type", {}, ""),
-    ("content_type", {"headers": {"Content-Type": " Text/HTML ; Charset=UTF-8"}}, "text/html"),
-    ("content_length", {"method": "GET"}, None),
-    ("content_length", {"body": b"12345"}, 5),
-    ("content_length", {"body": b""}, 0),
-    ("content_length", {"environ": {"CONTENT_LENGTH": ""}}, None),
-    ("content_length", {"body": [b"chunked"]}, None),
-    ("headers", {"environ": {"CONTENT_TYPE": "", "CONTENT_LENGTH": ""}}, {"Host": "localhost"}),
-    ("body", {"body": b"\0\xff"}, b"\0\xff"),
-]
+HOSTLESS = {"HTTP_HOST": ""}
+ATTRIBUTES = {
+    # attribute: pairs of a request and the value
+    "method": [({"method": "DELETE"}, "DELETE")],
+    "path": [
+        ({"path": "/a/%C3%BC%20b"}, "/a/ü b"), ({"path": "//a/"}, "//a/"),
+        ({"path": "/a?b=/c", "environ": {"SCRIPT_NAME": "/app"}}, "/a"),
+    ],
+    "query_string": [({"path": "/?a=%20b&c+d"}, "a=%20b&c+d"), ({}, "")],
+    "scheme": [({"environ": {"wsgi.url_scheme": "https"}}, "https")],
+    "host": [
+        ({"headers": {"Host": "example.org:81"}}, "example.org:81"),
+        ({"environ": {**HOSTLESS, "SERVER_NAME": "example.net"}}, "example.net"),
+        ({"environ": {**HOSTLESS, "SERVER_NAME": "::1", "SERVER_PORT": "8000"}}, "[::1]:8000"),
+        ({"environ": {**HOSTLESS, "SERVER_PORT": "443", "wsgi.url_scheme": "https"}}, "localhost"),
+        ({"environ": {**HOSTLESS, "SERVER_PORT": "443"}}, "localhost:443"),
+        ({"environ": {"HTTP_HOST": "a/b", "SERVER_NAME": "/run/a.sock", "SERVER_PORT": ""}}, "localhost"),
+    ],
+    "url": [
+        ({"path": "/a%20b/ü;v=1?q=%20x&r=1"}, "http://localhost/a%20b/%C3%BC;v=1?q=%20x&r=1"),
+        ({"path": "https://example.org:81/a"}, "https://example.org:81/a"),
+        ({"path": "/a", "environ": {"SCRIPT_NAME": "/my app"}}, "http://localhost/my%20app/a"),
+        ({"path": "/100%25%3F%23"}, "http://localhost/100%25%3F%23"),
+    ],
+    "remote_address": [({"environ": {"REMOTE_ADDR": text}}, text) for text in ("2001:db8::7", "")],
+    "content_type": [({}, ""), ({"headers": {"Content-Type": " Text/HTML ; Charset=UTF-8"}}, "text/html")],
+    "content_length": [
+        ({"method": "GET"}, None), ({"body": b"12345"}, 5), ({"body": b""}, 0), ({"body": [b"chunked"]}, None),
+        ({"environ": {"CONTENT_LENGTH": ""}}, None),
+    ],
+    "headers": [({"environ": {"CONTENT_TYPE": "", "CONTENT_LENGTH": ""}}, {"Host": "localhost"})],
+    "body": [({"body": b"\0\xff"}, b"\0\xff")],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("attribute, sent, expected", ATTRIBUTES)
-def test_request_tells(attribute, sent, expected):
+@pytest.mark.parametrize("attribute, sent, expected", [(name, *row) for name in ATTRIBUTES for row in ATTRIBUTES[name]])
+def test_attribute_of_a_request(attribute, sent, expected):
     found = read(lambda request: getattr(request, attribute), **sent)
     assert found == expected and (attribute == "headers" or type(found) is type(expected))
 
@@ -2494,35 +2205,28 @@ def test_every_attribute_is_computed_once():
     assert read(lambda r: [getattr(r, name) is getattr(r, name) for name in names], json={"a": []}) == same
 
 
-FORWARDED = {
-    "X-Forwarded-For": "6.6.6.6, 1.1.1.1,\t2.2.2.2",
-    "X-Forwarded-Proto": "http, https",
-    "X-Forwarded-Host": "a, b",
-}
-
-LOCAL = ("127.0.0.1", "http", "localhost")
-PROXIES = [
-    # trusted_proxies, headers, and the address, scheme and host of the request
-    (0, FORWARDED, LOCAL),
-    (1, FORWARDED, ("2.2.2.2", "https", "b")),
-    (2, FORWARDED, ("1.1.1.1", "http", "a")),
-    (1, {}, LOCAL),
-    (1, {"X-Forwarded-Proto": "HTTPS"}, ("127.0.0.1", "https", "localhost")),
-    (1, {"X-Forwarded-Proto": "javascript"}, LOCAL),
-    (1, {"X-Forwarded-For": "[2001:db8::7]:80"}, ("[2001:db8::7]:80", "http", "localhost")),
-    (1, {"X-Forwarded-For": "unknown"}, ("unknown", "http", "localhost")),
-    (1, {"X-Forwarded-For": "1.1.1.1, "}, LOCAL),
-    (1, {"Forwarded": "for=6.6.6.6;proto=https;host=evil"}, LOCAL),
-]
+# Number of trusted proxies, X-Forwarded-For, -Proto and -Host > address, scheme and host of the request.
+PROXIES = """
+0 | 6.6.6.6, 1.1.1.1,\t2.2.2.2 | http, https | a, b > 127.0.0.1 http localhost
+1 | 6.6.6.6, 1.1.1.1,\t2.2.2.2 | http, https | a, b > 2.2.2.2 https b
+2 | 6.6.6.6, 1.1.1.1,\t2.2.2.2 | http, https | a, b > 1.1.1.1 http a
+1 |  |  |                                           > 127.0.0.1 http localhost
+1 |  | HTTPS |                                      > 127.0.0.1 https localhost
+1 |  | javascript |                                 > 127.0.0.1 http localhost
+1 | [2001:db8::7]:80 |  |                           > [2001:db8::7]:80 http localhost
+1 | 1.1.1.1, |  |                                   > 127.0.0.1 http localhost
+""".strip().splitlines()
 
 
-@pytest.mark.parametrize("proxies, headers, expected", PROXIES)
-def test_forwarded_headers_are_believed_only_from_as_many_proxies_as_are_trusted(proxies, headers, expected):
-    def look(request):
-        assert request.url == f"{request.scheme}://{request.host}/"
-        return request.remote_address, request.scheme, request.host
-
-    assert read(look, options={"trusted_proxies": proxies}, headers=headers) == expected
+@pytest.mark.parametrize("row", PROXIES)
+def test_forwarded_headers_are_believed_only_from_trusted_proxies(row):
+    sent, expected = row.split(" > ")
+    proxies, *values = (value.strip(" ") for value in sent.split("|"))
+    names = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host")
+    headers = {"Forwarded": "for=6.6.6.6;proto=https;host=evil", **{n: v for n, v in zip(names, values) if v}}
+    look = lambda r: f"{r.remote_address} {r.scheme} {r.host} {r.url}"  # noqa: E731
+    found, _, url = read(look, options={"trusted_proxies": int(proxies)}, headers=headers).rpartition(" ")
+    assert (found, url) == (expected, "{}://{}/".format(*expected.split()[1:]))
 
 
 # A text that can be no host, address or scheme counts as not sent, by a client, a proxy or a server.
@@ -2530,8 +2234,8 @@ NO_HOSTS = ['a"><script>', "a/b", "a b", "a@b", "\xe4", "%4", "[:1", "[::1]x", "
 HOSTS = ["a", "a:", "a:65535", "A.b-c_d~", "%C3%A4", "!$&'()*+,;=", "[::1]", "[2001:db8::7]:81"]
 
 
-@pytest.mark.parametrize("sent, valid", [(host, True) for host in HOSTS] + [(host, False) for host in NO_HOSTS])
-def test_host_url_and_address_hold_only_what_can_be_one_whoever_says_it(sent, valid):
+@pytest.mark.parametrize("sent", HOSTS + NO_HOSTS)
+def test_host_url_and_address_hold_only_valid_text_of_anybody(sent):
     """RFC 9110 section 7.2, RFC 3986 section 3.2.2."""
     for sender in ("HTTP_HOST", "HTTP_X_FORWARDED_HOST", "SERVER_NAME"):
         environ = {"HTTP_HOST": "", "SERVER_NAME": "own", "SERVER_PORT": "80", "REMOTE_ADDR": "192.0.2.1", sender: sent}
@@ -2542,44 +2246,19 @@ def test_host_url_and_address_hold_only_what_can_be_one_whoever_says_it(sent, va
         )  # fmt: skip
         if sender != "SERVER_NAME":
             last = sent.split(",")[-1] if sender != "HTTP_HOST" else sent  # a proxy joins hosts with commas
-            assert host == (last if valid else "own")
+            assert host == (last if sent in HOSTS else "own")
         assert (url, address) == (f"http://{host}/", "192.0.2.1") and not set(host) & set('"<>/@ \t\xe4')
 
 
-def test_headers_are_a_case_insensitive_read_only_mapping_with_names_as_sent():
-    def look(request):
-        headers = request.headers
-        with pytest.raises(TypeError, match="response.header"):
-            headers["X-New"] = "1"
-        assert headers["x-token"] == headers["X-TOKEN"] == headers.get("X-Token") == "secret"
-        assert "x-token" in headers and "X-Missing" not in headers and headers.get("X-Missing", "no") == "no"
-        assert headers.getall("content-LENGTH") == ["2"] and headers.getall("X-Missing") == []
-        return dict(headers), len(headers)
-
+def test_headers_are_a_case_insensitive_read_only_mapping():
     sent = {"X-Token": "secret", "Content-Type": "text/plain"}
-    expected = {**sent, "Content-Length": "2", "Host": "localhost"}
-    assert read(look, body=b"ab", headers=sent) == (expected, 4)
-
-
-BAD_VALUES = [
-    (lambda r: r.headers.parse("Last-Event-ID", int), "Header 'Last-Event-ID': int does not take 'x'"),
-    (lambda r: r.cookies.parse("page", int), "Cookie 'page': int does not take 'x'"),
-    (lambda r: r.headers["X-Missing"], "Missing header 'X-Missing'"),
-    (lambda r: r.cookies["missing"], "Missing cookie 'missing'"),
-]
-
-
-@pytest.mark.parametrize("ask, words", BAD_VALUES)
-def test_missing_or_unreadable_header_or_cookie_is_a_400_that_names_it(ask, words):
-    """Issue: a bad Last-Event-ID was a 500."""
-
-    def look(request):
-        with pytest.raises(HttpException, match=re.escape(words)) as caught:
-            ask(request)
-        assert request.headers.parse("X-Missing", int, default=0) == request.cookies.parse("n", int) == 0
-        return caught.value.status_code
-
-    assert read(look, headers={"Last-Event-ID": "x", "Cookie": "page=x; n=0; n=1"}) == 400
+    headers = read(lambda request: request.headers, body=b"ab", headers=sent)
+    with pytest.raises(TypeError, match="response.header"):
+        headers["X-New"] = "1"
+    assert headers["x-token"] == headers["X-TOKEN"] == headers.get("X-Token") == "secret"
+    assert "x-token" in headers and "X-Missing" not in headers and headers.get("X-Missing", "no") == "no"
+    assert headers.getall("content-LENGTH") == ["2"] and headers.getall("X-Missing") == []
+    assert (dict(headers), len(headers)) == ({**sent, "Content-Length": "2", "Host": "localhost"}, 4)
 
 
 # RFC 6265 section 5.4, and what the cookie tests of the HTTP working group show that browsers send.
@@ -2636,7 +2315,6 @@ READERS = {
     "stream by lines": lambda request: b"".join(request.stream),
     "text": lambda request: request.text.encode(),
 }
-
 BYTES = "ü\n\nlast".encode()
 FAILURES = {OSError("reset"): 400, ConnectionResetError(): 400, TimeoutError(): 408, ValueError("bad chunk"): 400}
 ARRIVALS = {
@@ -2644,7 +2322,6 @@ ARRIVALS = {
     "of no length": (lambda: arriving(b"first", length=0), b""),
     "that the server ends": (lambda: arriving(b"fir", b"st\nsec", b"ond"), b"first\nsecond"),
     "byte by byte": (lambda: arriving(*map(bytes, zip(BYTES)), length=len(BYTES)), BYTES),
-    "byte by byte that the server ends": (lambda: arriving(*map(bytes, zip(BYTES))), BYTES),
     "that nobody ends": (lambda: {**arriving(b"first"), "wsgi.input_terminated": False}, b""),
     "that ends early": (lambda: arriving(b"first", length=6), 400),
     "that never begins": (lambda: arriving(length=1), 400),
@@ -2654,7 +2331,7 @@ ARRIVALS = {
 
 
 @pytest.mark.parametrize("make, expected", ARRIVALS.values(), ids=ARRIVALS)
-def test_body_ends_where_its_length_or_the_server_says_and_is_a_4xx_if_it_does_not(make, expected):
+def test_body_ends_where_its_length_or_the_server_says_or_is_a_4xx(make, expected):
     assert {name: read(reader, environ=make()) for name, reader in READERS.items()} == dict.fromkeys(READERS, expected)
 
 
@@ -2667,50 +2344,39 @@ def test_broken_content_length_is_a_400_and_nothing_is_read(sent):
     assert unread.asked == 0
 
 
-def test_body_past_max_body_size_is_a_413_before_reading_when_content_length_says_so():
-    unread = Input(b"x" * 11)
+def test_body_past_max_body_size_is_a_413_but_not_as_a_stream():
+    unread, few = Input(b"x" * 11), {"max_body_size": 10}
     environ = {"wsgi.input": unread, "CONTENT_LENGTH": "11"}
     for attribute in ("body", "text"):
-        assert read(lambda r, name=attribute: getattr(r, name), options={"max_body_size": 10}, environ=environ) == 413
-    assert unread.asked == 0
+        assert read(lambda r, name=attribute: getattr(r, name), options=few, environ=environ) == 413
+    assert unread.asked == 0  # Content-Length is enough
     assert read(lambda request: request.body, options={"max_body_size": 11}, environ=environ) == b"x" * 11
+    endless = arriving(*[b"x"] * 99)
+    assert read(lambda request: request.body, options=few, environ=endless) == 413
+    assert len(endless["wsgi.input"].pieces) == 88
+    assert read(lambda request: request.body, options=few, environ=arriving(*[b"x"] * 10)) == b"x" * 10
+    for environ in (arriving(*[b"x"] * 11), arriving(b"x" * 11, length=11)):
+        assert read(lambda request: request.stream.read(), options=few, environ=environ) == b"x" * 11
 
 
-def test_body_without_length_is_a_413_soon_after_it_passes_max_body_size():
-    endless = arriving(*[b"x" * 1000] * 1000)
-    assert read(lambda request: request.body, options={"max_body_size": 10_000}, environ=endless) == 413
-    assert len(endless["wsgi.input"].pieces) == 989
-    fitting = arriving(*[b"x" * 1000] * 10)
-    assert read(lambda request: request.body, options={"max_body_size": 10_000}, environ=fitting) == b"x" * 10_000
+@pytest.mark.parametrize("first", ["body", "form", "files"])
+@pytest.mark.parametrize("status, piece", [(400, b"a"), (408, TimeoutError()), (400, b"no delimiter")])
+def test_failure_of_the_body_is_kept_however_it_is_read_again(first, status, piece):
+    def look(request):
+        found = []
+        for name in (first, "body", "text", "form", "files", "stream"):
+            with pytest.raises(HttpException) as caught:
+                getattr(request, name)
+            found.append((caught.value.status_code, unread.asked))
+        assert len(set(found)) == 1
+        raise caught.value
+
+    environ = arriving(piece, length=12 if piece != b"no delimiter" or first != "body" else 13)
+    unread = environ["wsgi.input"]
+    assert read(look, environ=environ, headers={"Content-Type": MULTIPART}) == status
 
 
-@pytest.mark.parametrize("environ", [arriving(b"first", length=5), arriving(b"fi", b"rst")], ids=["length", "chunks"])
-def test_stream_has_no_limit_but_content_length(environ):
-    assert read(lambda request: request.stream.read(), options={"max_body_size": 1}, environ=environ) == b"first"
-
-
-@pytest.mark.parametrize(
-    "first, second",
-    [("body", "json"), *itertools.product(["body", "form", "files"], ["body", "text", "form", "files", "stream"])],
-)
-def test_failure_of_the_body_is_kept_in_whatever_way_it_is_read_again(first, second):
-    def both(request):
-        with pytest.raises(HttpException) as caught:
-            getattr(request, first)
-        asked = environ["wsgi.input"].asked
-        with pytest.raises(HttpException) as again:
-            getattr(request, second)
-        assert environ["wsgi.input"].asked == asked
-        return [caught.value.status_code, again.value.status_code]
-
-    headers = {"Content-Type": JSON if second == "json" else MULTIPART}
-    broken = [(400, b"a"), (408, TimeoutError())] + ([(400, b"no delimiter")] if first != "body" else [])
-    for status, piece in broken:
-        environ = arriving(piece, length=12 if status == 400 else 1)
-        assert read(both, environ=environ, headers=headers) == [status, status]
-
-
-# Who reads first > who reads then; with a ! it is too late for the second.
+# First reader > second reader, or ! if the second comes too late.
 READ_TWICE = {
     (JSON, b"[1]"): "body>stream json>text text>json json>stream form>stream stream!body stream!json stream!text",
     (URLENCODED, b"a=1"): "form>body form>stream body>form stream!form",
@@ -2719,7 +2385,7 @@ READ_TWICE = {
 
 
 @pytest.mark.parametrize("sent, pair", [(sent, pair) for sent, pairs in READ_TWICE.items() for pair in pairs.split()])
-def test_what_body_has_read_others_can_read_and_what_the_stream_or_a_multipart_form_took_is_gone(sent, pair):
+def test_body_is_read_again_unless_a_stream_or_multipart_took_it(sent, pair):
     first, works, second = re.split("([>!])", pair)
     content_type, body = sent
 
@@ -2736,24 +2402,21 @@ def test_what_body_has_read_others_can_read_and_what_the_stream_or_a_multipart_f
     assert read(both, headers={"Content-Type": content_type}, body=body) == expected
 
 
-@pytest.mark.parametrize("method, length, name", [("POST", "9", "method"), ("GET", "", "body"), ("GET", "", "json")])
-def test_input_is_left_alone_by_a_handler_that_reads_nothing_and_where_there_is_no_body(method, length, name):
-    environ = {"wsgi.input": Input(OSError()), "CONTENT_LENGTH": length}
-    assert read(lambda request: getattr(request, name), method=method, environ=environ) in ("POST", b"", 415)
-    assert environ["wsgi.input"].asked == 0
+def test_input_that_nobody_needs_is_left_alone():
+    for method, length, name in (("POST", "9", "method"), ("GET", "", "body"), ("GET", "", "json")):
+        environ = {"wsgi.input": Input(OSError()), "CONTENT_LENGTH": length}
+        assert read(lambda r, name=name: getattr(r, name), method=method, environ=environ) in ("POST", b"", 415)
+        assert environ["wsgi.input"].asked == 0
 
 
-CHARSETS_OF_THE_WEB = "ascii latin-1 Latin1 ISO-8859-1 cp1252 utf-16 UTF-8 utf8 shift_jis".split()
-NO_CHARSETS_OF_THE_WEB = "klingon hex rot13 zlib unicode_escape raw_unicode_escape idna punycode undefined".split()
+NO_TEXT = "klingon hex rot13 zlib unicode_escape raw_unicode_escape idna punycode undefined".split()
 TEXTS = [
-    *((f"text/plain; charset={name}", "cafe".encode(name), "cafe") for name in CHARSETS_OF_THE_WEB),
-    *((f"text/plain; charset={name}", "café".encode(name), "café") for name in CHARSETS_OF_THE_WEB[1:-1]),
+    *((f"text/plain; charset={name}", b"61", 415) for name in NO_TEXT),
+    *((f"text/plain; charset={name}", "é".encode(name), "é") for name in "latin-1 ISO-8859-1 utf-16 utf8".split()),
     ("text/plain", "ü".encode(), "ü"), ("", "ü".encode(), "ü"), ('text/plain; Charset="UTF-8"', "ü".encode(), "ü"),
-    ("text/plain;charset=Windows-1252;x=y", b"\x80", "€"),
-    ("text/plain; charset=shift_jis", "日本".encode("shift_jis"), "日本"),
+    ("text/plain;charset=Windows-1252;x=y", b"\x80", "€"), ("text/plain; charset=us-ascii", b"\xfc", 400),
+    ("text/plain; charset=shift_jis", "日本".encode("shift_jis"), "日本"), ("text/plain; charset=ascii", b"a", "a"),
     ("text/plain", b"\xfc", 400), ("text/plain; charset=utf-8", b"\xed\xa0\x80", 400),
-    ("text/plain; charset=us-ascii", b"\xfc", 400),
-    *((f"text/plain; charset={name}", b"61", 415) for name in NO_CHARSETS_OF_THE_WEB),
 ]  # fmt: skip
 
 
@@ -2762,41 +2425,17 @@ def test_text_is_the_body_by_its_charset_and_utf_8_by_default(content_type, body
     assert read(lambda request: request.text, headers={"Content-Type": content_type}, body=body) == expected
 
 
-def test_body_in_tiny_pieces_takes_no_more_memory_than_the_body():
-    tracemalloc = pytest.importorskip("tracemalloc")
-
-    class Dripping:
-        left = 2**17
-
-        def read(self, size):
-            self.left -= 1
-            return b"xy"[: 2 * (self.left >= 0)]
-
-    environ = {"wsgi.input": Dripping(), "wsgi.input_terminated": True, "CONTENT_LENGTH": ""}
-    tracemalloc.start()
-    try:
-        assert read(lambda request: len(request.body), environ=environ, unchecked="it copies") == 2**18
-        assert tracemalloc.get_traced_memory()[1] < 3 * 2**18
-    finally:
-        tracemalloc.stop()
-
-
-# ---- the request: all input as one dict ------------------------------------------------------------------------------
-
 ALL_INPUT = [
-    ({}, {}),
-    ({"path": "/?a=1&a=2&b="}, {"a": ["1", "2"], "b": ""}),
+    ({}, {}), ({"path": "/?a=1&a=2&b="}, {"a": ["1", "2"], "b": ""}),
     ({"path": "/?a=1&a=2&b=2", "form": {"b": "3", "c": ["4", "5"]}}, {"a": ["1", "2"], "b": "3", "c": ["4", "5"]}),
     ({"path": "/?a=1&a=2", "form": {"a": "3"}}, {"a": "3"}),
     ({"path": "/?a=1&b=2", "json": {"b": None, "c": [1, {}]}}, {"a": "1", "b": None, "c": [1, {}]}),
-    ({"path": "/?a=1", "json": [1]}, {"a": "1"}),
-    ({"path": "/?a=1", "body": b'{"b": 1}'}, {"a": "1"}),
+    ({"path": "/?a=1", "json": [1]}, {"a": "1"}), ({"path": "/?a=1", "body": b'{"b": 1}'}, {"a": "1"}),
     ({"path": "/?a=1", "form": {"b": "2"}, "files": {"c": ("n", b"3")}}, {"a": "1", "b": "2"}),
-    ({"headers": {"Content-Type": JSON}, "body": b"{"}, 400),
-    ({"path": "/?a=%FF"}, 400),
+    ({"headers": {"Content-Type": JSON}, "body": b"{"}, 400), ({"path": "/?a=%FF"}, 400),
     ({"headers": {"Content-Type": MULTIPART}, "body": b"--x"}, 400),
     ({"environ": arriving(b"a=1", length=4), "headers": {"Content-Type": URLENCODED}}, 400),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("sent, expected", ALL_INPUT)
@@ -2804,25 +2443,18 @@ def test_body_all_is_query_then_form_then_json_and_the_later_wins(sent, expected
     assert read(lambda request: request.body_all(), **sent) == expected
 
 
-# ---- the request: whatever a client sends ----------------------------------------------------------------------------
-
 LATIN = st.text(st.characters(max_codepoint=255), max_size=30)
-
 CHARSETS = st.sampled_from(
     "utf-8 utf-16 utf-7 idna punycode unicode_escape hex zlib rot13 undefined mbcs utf-8\0 ../x __init__ \xfc".split()
     + ["x" * 300, "", '"', '"\\"']
 )
-
-CONTENT_TYPES = st.one_of(
-    LATIN,
-    st.sampled_from([JSON, "a/b+json", URLENCODED]),
-    st.sampled_from(["multipart/form-data", MULTIPART, 'multipart/form-data; boundary="\xff']),
-    CHARSETS.map("text/plain; charset={}".format),
-    CHARSETS.map("multipart/form-data; boundary=x; charset={}".format),
+CONTENT_TYPES = (
+    LATIN
+    | st.sampled_from([JSON, "a/b+json", URLENCODED, "multipart/form-data", MULTIPART, MULTIPART + '"\xff'])
+    | st.tuples(st.sampled_from(["text/plain", MULTIPART]), CHARSETS).map("; charset=".join)
 )
-
 PIECES = st.lists(st.binary(min_size=1) | st.just(OSError()) | st.just(MULTIPART_BODY))
-
+FREE = "HOST COOKIE ACCEPT X_FORWARDED_FOR X_FORWARDED_PROTO X_FORWARDED_HOST IF_NONE_MATCH RANGE X".split()
 ENVIRONMENTS = st.fixed_dictionaries(
     {"PATH_INFO": LATIN.map("/{}".format), "QUERY_STRING": LATIN, "CONTENT_TYPE": CONTENT_TYPES},
     optional={
@@ -2831,22 +2463,14 @@ ENVIRONMENTS = st.fixed_dictionaries(
         "SCRIPT_NAME": LATIN.map("/{}".format),
         "REQUEST_URI": LATIN | LATIN.map("/%2F{}".format),
         "wsgi.input": PIECES.map(lambda pieces: Input(*pieces)),
-        **dict.fromkeys(
-            "RAW_URI REMOTE_ADDR HTTP_HOST HTTP_COOKIE HTTP_ACCEPT HTTP_X_FORWARDED_FOR HTTP_X_FORWARDED_PROTO "
-            "HTTP_X_FORWARDED_HOST HTTP_IF_NONE_MATCH HTTP_RANGE HTTP_X".split(),
-            LATIN,
-        ),
+        **dict.fromkeys(["RAW_URI", "REMOTE_ADDR", *map("HTTP_{}".format, FREE)], LATIN),
     },
 )
-
-REQUEST_PUBLIC = (
-    "method path query_string scheme host url remote_address content_type content_length headers cookies query form "
-    "files body text json stream"
-).split()
+REQUEST_PUBLIC = [name for name, value in vars(webapp.Request).items() if name[0] != "_" and not callable(value)]
 
 
 @given(ENVIRONMENTS, st.sampled_from(["GET", "POST"]), st.permutations(REQUEST_PUBLIC), st.sampled_from([0, 2]))
-def test_no_attribute_of_a_request_raises_anything_but_a_4xx_and_no_request_is_a_500(environ, method, names, proxies):
+def test_attributes_raise_nothing_but_a_4xx_and_no_request_is_a_500(environ, method, names, proxies):
     # A stream takes the body, which is a RuntimeError of the application; read last it takes what is left.
     names = sorted(names, key="stream".__eq__)
 
@@ -2872,119 +2496,69 @@ def test_no_attribute_of_a_request_raises_anything_but_a_4xx_and_no_request_is_a
 # ---- the request: the worst that a client can send -------------------------------------------------------------------
 
 MEBIBYTE, MOST_VALUES, HEAD = 2**20, 2**17, 2**16  # the limits of README.rst
+PART, FILE = b"--x\r\nContent-Disposition: a;name=a", b"\r\n--x\r\nContent-Disposition: a;name=a;filename=b\r\n\r\n"
+JAPANESE = PART + b"\r\nContent-Type: a/b; charset=iso-2022-jp\r\n\r\n"
 
 
 def filled(piece, left=b"", right=b"", size=MEBIBYTE):
-    """As many pieces as fit into `size` bytes between what stands left and right of them."""
+    """As many pieces as fit into `size` bytes between `left` and `right`."""
     return left + piece * ((size - len(left) - len(right)) // len(piece)) + right
-
-
-def head_of(piece, left=b"", right=b""):
-    return filled(piece, left, right, HEAD)
 
 
 def array_of(text, count=MOST_VALUES - 1):
     return b"[" + b",".join([text] * min(count, (MEBIBYTE - 2) // (len(text) + 1))) + b"]"
 
 
-def chains(left, right):
-    """Arrays or objects in one another as deep as may be, and altogether as many as may be."""
-    return array_of(left * 198 + b"0" + right * 198, (MOST_VALUES - 1) // 199)
-
-
-def different(count, pattern, joint=b","):
-    letters = (string.ascii_letters + string.digits).encode()
-    names = (bytes(name) for length in (1, 2, 3) for name in itertools.product(letters, repeat=length))
-    return joint.join(pattern % name for name in itertools.islice(names, count))
-
-
 def parts(piece, left=b""):
     """A form with as many bytes of headers as may be, each of nearly 8 KiB."""
-    header = filled(piece, b"Content-Disposition: form-data; name=a" + left, size=8190)
-    return b"".join([b"--x\r\n", header, b"\r\n\r\n\r\n"] * 126) + b"--x--"
+    return (filled(piece, PART + left, size=8195) + b"\r\n\r\n\r\n") * 126 + b"--x--"
 
 
 def file_of(piece):
     """A form with a file that consists of a piece over and over, as large as a body may be."""
-    head = b"--x\r\nContent-Disposition: form-data; name=a; filename=b\r\n\r\n"
-    return filled(piece, head, b"\r\n--x--", 16 * MEBIBYTE)
+    return filled(piece, FILE, b"\r\n--x--", 16 * MEBIBYTE)
 
 
-def field_in(charset, piece):
-    head = f"--x\r\nContent-Disposition: form-data; name=a\r\nContent-Type: a/b; charset={charset}\r\n\r\n".encode()
-    return filled(piece, head, b"\r\n--x--")
-
-
-EMOJI, ACCENT = "\U0001f600".encode(), "\xe9".encode()
-SMALL_PART = b"--x\r\nContent-Disposition: a;name=a\r\n\r\n\r\n"
-FILE_PART = b"\r\n--x\r\nContent-Disposition: a;name=a;filename=b\r\n\r\n"
-
-# What comes in, for each parser: a body, or a field of the head of 64 KiB. Made when they are needed, for they are
-# large. The answer is 200 unless the title ends with another status.
-WORST = {
-    JSON: {
-        "arrays within arrays": lambda: chains(b"[", b"]"), "objects within objects": lambda: chains(b'{"":', b"}"),
-        "empty arrays": lambda: array_of(b"[]"), "empty objects": lambda: array_of(b"{}"),
-        "objects of different members": lambda: b"[" + different(MOST_VALUES // 2 - 1, b'{"%b":0}') + b"]",
-        "one object": lambda: b"{" + different(85_000, b'"%b":""') + b"}", "texts": lambda: array_of(b'"ab"'),
-        "texts that look like values": lambda: filled(b'"[[[[[[",', b"[", b"0]"),
-        "numbers with exponents": lambda: array_of(b"1e0000"), "numbers": lambda: array_of(b"300.5"),
-        "long integers": lambda: array_of(b"9" * 4300), "one long integer 400": lambda: b"9" * MEBIBYTE,
-        "one long fraction": lambda: filled(b"9", b"0."), "one long exponent": lambda: filled(b"9", b"1e-"),
-        "escaped surrogates": lambda: filled(b"\\ud83d\\ude00", b'"', b'"'),
-        "a text that widens at its end": lambda: filled(b"x", b'"', EMOJI + b'"'),
-        "brackets 400": lambda: b"[" * (MOST_VALUES - 1), "too many brackets 413": lambda: b"[" * MEBIBYTE,
-        "too many members 413": lambda: filled(b'{"":'), "too many texts 413": lambda: filled(b'"",', b"[", b"0]"),
-    },
-    URLENCODED: {
-        "UTF-8": lambda: filled(ACCENT), "no UTF-8 400": lambda: filled(b"\xe9"),
-        "a text that widens at its end": lambda: filled(b"x", right=EMOJI), "escapes": lambda: filled(b"%41"),
-        "escaped separators": lambda: filled(b"%26"), "escapes and UTF-8": lambda: filled(b"%26%41" + ACCENT),
-        "signs of percent": lambda: filled(b"%"), "escapes cut short": lambda: filled(b"%4"),
-        "backslashes": lambda: filled(b"\\", b"%41"), "separators": lambda: filled(b"&", b"%26"),
-        "too many fields 413": lambda: filled(b"a=&b=&"),
-    },
-    MULTIPART: {
-        "parts": lambda: SMALL_PART * 1000 + b"--x--", "files": lambda: file_of(b"x" * 17_000 + FILE_PART),
-        "fields of a header": lambda: parts(b"\r\na:"), "folds": lambda: parts(b"\r\n "),
-        "parameters": lambda: parts(b";a=b"),
-        "backslashes": lambda: parts(b"\\\\", b'; filename="'),
-        "escaped quotes": lambda: parts(b'\\"', b'; filename="'),
-        "escapes": lambda: parts(b"%41", b"; filename*=utf-8''"),
-        "control characters": lambda: parts(b"\1", b"; filename="),
-        "lines like a boundary": lambda: file_of(b"x" * 250 + b"\r\n--xy"),
-        "lines like the last boundary": lambda: file_of(b"x" * 250 + b"\r\n--x-y"),
-        "too many lines like a boundary 400": lambda: file_of(b"\r\n--xy"),
-        "a preamble of such lines 400": lambda: filled(b"\r\n--xy", size=16 * MEBIBYTE),
-        "beginnings of a boundary": lambda: file_of(b"\r\n--"), "line ends": lambda: file_of(b"\r\n"),
-        "ISO-2022-JP": lambda: field_in("iso-2022-jp", b"\x1b$B!!\x1b(B"),
-        "GB 18030": lambda: field_in("gb18030", EMOJI.decode().encode("gb18030")),
-    },
-    "HTTP_ACCEPT": {
-        "types": lambda: head_of(b"a/b;q=0.1,"), "parameters": lambda: head_of(b";c=d", b"a/b"),
-        "quoted parameters": lambda: head_of(b'a/b;c="\\\\\\"",'), "quotes": lambda: b'"' * HEAD,
-        "backslashes": lambda: head_of(b"\\a", b'a/b;c="'),
-    },
-    "HTTP_COOKIE": {
-        "cookies": lambda: different(12_000, b"%b=" + ACCENT, b";")[:HEAD], "separators": lambda: b";" * HEAD,
-        "a session": lambda: head_of(b"a.", b"session="),
-    },
-    "CONTENT_TYPE": {
-        "parameters": lambda: head_of(b";a=b", b"text/plain"),
-        "backslashes 415": lambda: head_of(b"\\\\", b'text/plain;charset="'),
-        "spaces": lambda: head_of(b" ", b"text/plain;a"),
-    },
-    "HTTP_HOST": {
-        "a name": lambda: head_of(b"%41"), "none": lambda: head_of(b"%4"),
-        "an address": lambda: head_of(b":", b"[", b"]"),
-    },
-    "HTTP_IF_NONE_MATCH": {"tags": lambda: head_of(b'"",'), "quotes": lambda: b'"' * HEAD},
-    "HTTP_IF_MODIFIED_SINCE": {
-        "digits": lambda: head_of(b"9", b"Sun, 06 Nov "), "points": lambda: head_of(b"1.", b"6 Nov 94 "),
-    },
-    "HTTP_RANGE": {"digits": lambda: head_of(b"9", b"bytes=")},
-    "QUERY_STRING": {"escapes": lambda: head_of(b"%41"), "fields 400": lambda: b"a&" * 1001},
-}  # fmt: skip
+# Status, the parser and the attack on it, and its bytes: of a body, or of a field of the head.
+WORST = r"""
+200 JSON: arrays within arrays          | array_of(b"[" * 198 + b"0" + b"]" * 198, (MOST_VALUES - 1) // 199)
+200 JSON: different members             | b"[" + b",".join(b'{"%x":0}' % n for n in range(MOST_VALUES // 2 - 1)) + b"]"
+200 JSON: texts that look like values   | filled(b'"[[[[[[",', b"[", b"0]")
+200 JSON: numbers with exponents        | array_of(b"1e0000")
+400 JSON: one long integer              | b"9" * MEBIBYTE
+200 JSON: escaped surrogates            | filled(b"\\ud83d\\ude00", b'"', b'"')
+200 JSON: a text that widens            | filled(b"x", b'"', b'\xf0\x9f\x98\x80"')
+400 JSON: brackets                      | b"[" * (MOST_VALUES - 1)
+200 URLENCODED: a text that widens      | filled(b"x", right=b"\xf0\x9f\x98\x80")
+200 URLENCODED: escapes                 | filled(b"%26%41\xc3\xa9")
+200 URLENCODED: separators              | filled(b"&", b"%26")
+413 URLENCODED: too many fields         | filled(b"a=&b=&")
+200 MULTIPART: parts                    | (PART + b"\r\n\r\n\r\n") * 1000 + b"--x--"
+200 MULTIPART: files                    | file_of(b"x" * 17_000 + FILE)
+200 MULTIPART: fields of a header       | parts(b"\r\na:")
+200 MULTIPART: parameters               | parts(b";a=b")
+200 MULTIPART: backslashes              | parts(b"\\\\", b'; filename="')
+200 MULTIPART: escapes                  | parts(b"%41", b"; filename*=utf-8''")
+200 MULTIPART: control characters       | parts(b"\1", b"; filename=")
+400 MULTIPART: lines like a boundary    | file_of(b"\r\n--xy")
+400 MULTIPART: a preamble of them       | filled(b"\r\n--xy", size=16 * MEBIBYTE)
+200 MULTIPART: beginnings of a boundary | file_of(b"\r\n--")
+200 MULTIPART: ISO-2022-JP              | filled(b"\x1b$B!!\x1b(B", JAPANESE, b"\r\n--x--")
+200 HTTP_ACCEPT: types                  | filled(b"a/b;q=0.1,", size=HEAD)
+200 HTTP_ACCEPT: parameters             | filled(b";c=d", b"a/b", size=HEAD)
+200 HTTP_ACCEPT: backslashes            | filled(b"\\a", b'a/b;c="', size=HEAD)
+200 HTTP_COOKIE: cookies                | b";".join(b"%x=\xc3\xa9" % n for n in range(12_000))[:HEAD]
+200 HTTP_COOKIE: a session              | filled(b"a.", b"session=", size=HEAD)
+200 CONTENT_TYPE: parameters            | filled(b";a=b", b"text/plain", size=HEAD)
+415 CONTENT_TYPE: backslashes           | filled(b"\\\\", b'text/plain;charset="', size=HEAD)
+200 CONTENT_TYPE: spaces                | filled(b" ", b"text/plain;a", size=HEAD)
+200 HTTP_HOST: a name                   | filled(b"%41", size=HEAD)
+200 HTTP_IF_NONE_MATCH: tags            | filled(b'"",', size=HEAD)
+200 HTTP_IF_MODIFIED_SINCE: digits      | filled(b"9", b"Sun, 06 Nov ", size=HEAD)
+200 HTTP_RANGE: digits                  | filled(b"9", b"bytes=", size=HEAD)
+200 QUERY_STRING: escapes               | filled(b"%41", size=HEAD)
+400 QUERY_STRING: fields                | b"a&" * 1001
+""".strip().splitlines()
 
 
 def read_everything(context):
@@ -3002,24 +2576,20 @@ def slowness():
     return max(1, (time.thread_time() - begun) / 0.03)
 
 
-@pytest.mark.parametrize(("parser", "title"), [(parser, title) for parser, rows in WORST.items() for title in rows])
-def test_worst_that_a_client_can_send_takes_a_quarter_of_a_second_and_64_mib_at_most(parser, title):
-    """`pytest -rP -k worst_that` prints the table of what it takes."""
+@pytest.mark.parametrize("row", WORST, ids=lambda row: row[4:40].rstrip())
+def test_worst_request_takes_at_most_250_ms_and_64_mib(row):
     app = WebApp(secret_key=KEY)
     app.any("/", read_everything)
-    sent, status = WORST[parser][title](), int((re.findall(r" (4\d\d)$", title) or [200])[0])
-    body = sent if parser in (JSON, URLENCODED, MULTIPART) else b""
-    environ = {"CONTENT_TYPE": parser} if body else {parser: sent.decode("latin-1")}
+    status, parser, source = int(row[:3]), row[4 : row.index(":")], row.partition(" | ")[2]
+    body, content_type = eval(source), {"JSON": JSON, "URLENCODED": URLENCODED, "MULTIPART": MULTIPART}.get(parser)
+    environ = {"CONTENT_TYPE": content_type} if content_type else {parser: body.decode("latin-1")}
+    sent = {"environ": environ, "body": body if content_type else b""}
+    method = "GET" if parser in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_RANGE") else "POST"
     browser = client(app, unchecked="that would be measured, too")
-
-    def answered():
-        method = "GET" if parser in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_RANGE") else "POST"
-        return browser.request(method, "/", body=body, environ=environ).status
-
     gc.collect()  # the garbage of other tests must not count
     for _ in range(5):  # nor the work of other programs
         begun = time.thread_time()
-        assert answered() == status
+        assert browser.request(method, "/", **sent).status == status
         seconds = (time.thread_time() - begun) / slowness()
         if seconds <= 0.25:
             break
@@ -3027,48 +2597,46 @@ def test_worst_that_a_client_can_send_takes_a_quarter_of_a_second_and_64_mib_at_
     tracemalloc = pytest.importorskip("tracemalloc")
     tracemalloc.start()
     try:
-        answered()
+        browser.request(method, "/", **sent)
         memory = tracemalloc.get_traced_memory()[1] / MEBIBYTE
     finally:
         tracemalloc.stop()
-    print(f"{parser.replace('HTTP_', '')}, {title}: {seconds:.3f} s, {memory:.1f} MiB")
     assert memory <= 64
 
 
-# ---- the response: values, statuses, headers -------------------------------------------------------------------------
+# ---- the response: values, statuses, headers, redirects --------------------------------------------------------------
 
-VALUES = {
-    "text": (lambda: "héllo", PLAIN, "héllo".encode()),
-    "no text": (lambda: "", PLAIN, b""),
-    "bytes": (lambda: b"\x00\xff", OCTETS, b"\x00\xff"),
-    "no bytes": (lambda: b"", OCTETS, b""),
-    "dict": (lambda: {"a": 1}, JSON, b'{"a": 1}'),
-    "empty dict": (dict, JSON, b"{}"),
-    "list": (lambda: [1, None], JSON, b"[1, null]"),
-    "empty list": (list, JSON, b"[]"),
-    "Markup": (lambda: Markup("<b>"), HTML, b"<b>"),
-    "iterator": (lambda: iter(["a", b"b", "", "é"]), PLAIN, "abé".encode()),
-    "generator": (lambda: (str(n) for n in range(3)), PLAIN, b"012"),
-    "empty iterator": (lambda: iter(()), PLAIN, b""),
-}
+# A value > Content-Type > body.
+VALUES = """
+"héllo"                            > text/plain; charset=UTF-8 > héllo
+""                                 > text/plain; charset=UTF-8 >
+b"abc"                             > application/octet-stream  > abc
+b""                                > application/octet-stream  >
+{"a": 1}                           > application/json          > {"a": 1}
+{}                                 > application/json          > {}
+[1, None]                          > application/json          > [1, null]
+[]                                 > application/json          > []
+Markup("<b>")                      > text/html; charset=UTF-8  > <b>
+iter(["a", b"b", "", "é"])         > text/plain; charset=UTF-8 > abé
+iter(())                           > text/plain; charset=UTF-8 >
+""".strip().splitlines()
 
 
-@pytest.mark.parametrize("make, content_type, body", VALUES.values(), ids=VALUES)
-def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule_everywhere(make, content_type, body):
+@pytest.mark.parametrize("row", VALUES)
+def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule(row):
+    value, content_type, body = re.split(r" +> ?", row, maxsplit=2)
     for giver in ("on_request", "inner_before", "inner_handler", "outer_error"):
-        for give in (lambda context, *_: make(), lambda context, *_: context.response.send(make())):
-            failing = {"inner_handler": raiser(ValueError())} if giver == "outer_error" else {}
-            response = client(Traced(**{giver: give, **failing})).get("/in/route")
-            assert response.status == (500 if failing else 200)
-            assert (response.headers["Content-Type"], response.body) == (content_type, body)
+        for give in (value, f"response.send({value})"):
+            failing = {"inner_handler": ValueError()} if giver == "outer_error" else {}
+            response = see("/in/route", **{giver: give, **failing}).response
+            assert (response.status, response.text) == (500 if failing else 200, body)
+            assert response.headers["Content-Type"] == content_type
 
 
-@pytest.mark.parametrize("giver", ["on_request", "inner_before", "outer_error"])
-def test_type_error_about_a_value_names_who_returned_it(giver):
-    failing = {"inner_handler": raiser(ValueError())} if giver == "outer_error" else {}
-    with Log() as log:
-        client(Traced(**{giver: lambda context, *_: (1, 2), **failing})).get("/in/route")
-    assert re.search(rf"{giver} \(.*{HERE}\) gave tuple as a response", str(log.records[-1].exc_info[1]))
+def test_type_error_about_a_value_names_who_returned_it():
+    for giver, handler in (("on_request", "'x'"), ("inner_before", "'x'"), ("outer_error", ValueError())):
+        error = see("/in/route", **{"inner_handler": handler, giver: "(1, 2)"}).records[-1].exc_info[1]
+        assert re.search(rf"{giver} \(.*{HERE}\) gave tuple as a response", str(error))
 
 
 CONTENT = bytes(range(256)) * 4
@@ -3084,31 +2652,18 @@ def a_file(tmp_path):
 
 
 # Each builds a body that is not empty.
-RESPONSE_BODIES = {
-    "text": lambda response, path: response.text("body"),
-    "html": lambda response, path: response.html("<p>{a}</p>", a="&"),
-    "json": lambda response, path: response.json({"a": 1}),
-    "member": lambda response, path: response.json("a", 1),
-    "form": lambda response, path: response.put_form({"a": "1"}),
-    "body": lambda response, path: response.body(b"body", "image/png"),
-    "redirect": lambda response, path: response.redirect("/x"),
-    "file": lambda response, path: response.file(path),
-    "stream": lambda response, path: response.stream(iter(["body"])),
-    "events": lambda response, path: response.events(iter(["body"])),
-}
-
-each_body = pytest.mark.parametrize("kind", RESPONSE_BODIES)
+RESPONSE_BODIES = [
+    'text("body")', 'html("<p>{a}</p>", a="&")', 'json({"a": 1})', 'json("a", 1)', 'put_form({"a": "1"})',
+    'body(b"body", "image/png")', 'redirect("/x")', "file(path)", 'stream(iter(["body"]))', 'events(iter(["body"]))',
+]  # fmt: skip
+each_body = pytest.mark.parametrize("build", RESPONSE_BODIES)
 
 
 @each_body
-def test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_right(a_file, kind):
-    def build(context, status):
-        assert not context.response.has_body and RESPONSE_BODIES[kind](context.response, a_file).has_body is True
-        return context.response.code(status)
-
+def test_response_has_type_and_length_unless_it_has_no_body(a_file, build):
     for status in (200, 201, 204, 205, 304, 404, 503):
-        response = answer(lambda context, status=status: build(context, status))
-        head = answer(lambda context, status=status: build(context, status), "HEAD")
+        handler = does(f"response.has_body or response.{build}.has_body and response.code({status})", path=a_file)
+        response, head = answer(handler), answer(handler, "HEAD")
         length = response.headers.get("Content-Length")
         assert (response.status, head.body, list(head.headers.items())) == (status, b"", [*response.headers.items()])
         assert bool(response.headers.get("Content-Type")) == (status not in (204, 304))
@@ -3116,36 +2671,27 @@ def test_every_response_has_a_content_type_but_204_and_304_and_a_length_that_is_
             assert (response.body, length) == (b"", "0" if status == 205 else None)
         else:
             assert response.body
-            assert length == (None if kind in ("stream", "events") else str(len(response.body)))
+            assert length == (None if build.startswith(("stream", "events")) else str(len(response.body)))
 
 
 STATUSES = [200, 201, 299, 308, 404, 422, 499, 599, HTTPStatus.OK, HTTPStatus.IM_A_TEAPOT, type("Int", (int,), {})(599)]
 NO_STATUSES = [True, False, 0, -200, 100, 101, 199, 600, 999, "200", 200.0, None, b"200", [200]]
 
 
-@pytest.mark.parametrize("statuses, taken", [(STATUSES, True), (NO_STATUSES, False)])
-def test_code_takes_any_int_from_200_to_599_and_refuses_anything_else_with_value_error(statuses, taken):
-    def handler(context):
-        with contextlib.nullcontext() if taken else pytest.raises(ValueError):
-            context.response.code(status)
-        return str(context.response.status)
-
-    for status in statuses:
-        response = answer(handler, raise_errors=True)
-        assert (response.status, response.text) == ((status, str(int(status))) if taken else (200, "200"))
+def test_code_takes_any_int_from_200_to_599_else_it_is_a_value_error():
+    for status in STATUSES:
+        response = answer(does("str(response.code(status).status)", status=status), raise_errors=True)
+        assert (response.status, response.text) == (status, str(int(status)))
+    for status in NO_STATUSES:
+        with pytest.raises(ValueError):
+            answer(does("response.code(status)", status=status), raise_errors=True)
 
 
 def test_headers_are_replaced_appended_and_read_in_any_case():
-    def handler(context):
-        response = context.response
-        assert response.header("X-One", "1").add_header("x-one", "2").add_header("X-Two", "3") is response
-        assert (response.headers["X-ONE"], response.headers["x-two"]) == ("1", "3")
-        assert "X-Three" not in response.headers
-        response.header("x-two", "4").header("X-three", "5").header("X-Three", "6")
-        return "body"
-
-    headers = answer(handler, raise_errors=True).headers
-    assert [headers.getall(name) for name in ("X-One", "X-Two", "X-Three")] == [["1", "2"], ["4"], ["6"]]
+    calls = 'header("X-One", "1").add_header("x-one", "2").add_header("X-Two", "3").header("x-two", "4")'
+    response = answer(does(f'[(h := response.{calls}.headers)["X-ONE"], h["X-two"], "X" in h]'), raise_errors=True)
+    assert response.json == ["1", "4", False]
+    assert [response.headers.getall(name) for name in ("X-One", "X-Two")] == [["1", "2"], ["4"]]
 
 
 HOP_BY_HOP = ["Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Status"]
@@ -3159,242 +2705,158 @@ NO_HEADERS = [
 
 @pytest.mark.parametrize("name, value", NO_HEADERS)
 def test_header_that_no_response_may_have_is_a_value_error(name, value):
-    def handler(context):
-        before = dict(context.response.headers)
-        for method in (context.response.header, context.response.add_header):
-            with pytest.raises(ValueError):
-                method(name, value)
-        assert dict(context.response.headers) == before
-        return "fine"
-
-    assert answer(handler, raise_errors=True).text == "fine"
+    for method in ("header", "add_header"):
+        with pytest.raises(ValueError):
+            answer(does(f"response.{method}(name, value)", name=name, value=value), raise_errors=True)
 
 
 @given(LATIN)
 @example("\xa0à\xa0")
 @example("\x85")
 def test_header_value_keeps_everything_but_spaces_around_it(value):
-    def handler(context):
-        context.response.header("X-A", value)
-
-    if any(ord(c) < 32 or ord(c) == 127 for c in value):
-        with pytest.raises(ValueError):
-            answer(handler, raise_errors=True)
-    else:
-        assert answer(handler, raise_errors=True).headers["X-A"] == value.strip(" ")
+    valid = not any(ord(c) < 32 or ord(c) == 127 for c in value)
+    with contextlib.nullcontext() if valid else pytest.raises(ValueError):
+        response = answer(does('response.header("X-A", value)', value=value), raise_errors=True)
+        assert response.headers["X-A"] == value.strip(" ")
 
 
 @each_body
-def test_later_body_replaces_an_earlier_one(a_file, kind):
-    alone = answer(lambda context: RESPONSE_BODIES[kind](context.response, a_file))
+def test_later_body_replaces_an_earlier_one(a_file, build):
+    alone = answer(does("response." + build, path=a_file))
+    ranges = [{"Range": "bytes=0-1"}, {"Range": "bytes=9999-"}, {"If-None-Match": "*"}]  # for the file
     for first in RESPONSE_BODIES:
-        if {first, kind} <= {"json", "member", "form"}:
+        if {first[:3], build[:3]} <= {"jso", "put"}:
             continue  # these add to one document
-
-        def later(context, first=first):
-            RESPONSE_BODIES[first](context.response, a_file)
-            return RESPONSE_BODIES[kind](context.response, a_file)
-
-        response = answer(later)
-        assert (response.body, response.headers["Content-Type"]) == (alone.body, alone.headers["Content-Type"])
+        for headers in [{}, *ranges] if first == "file(path)" != build else [{}]:
+            response = answer(does(f"response.{first} and response.{build}", path=a_file), headers=headers)
+            assert (response.body, response.headers["Content-Type"]) == (alone.body, alone.headers["Content-Type"])
+            assert "redirect" in first + build or (response.status, "Content-Range" in response.headers) == (200, False)
 
 
-# What every method does once the response was sent.
-CHANGES = {
-    **RESPONSE_BODIES,
-    "code": lambda response, path: response.code(500),
-    "download": lambda response, path: response.file(path, filename="x"),
-    "missing file": lambda response, path: response.file(path / "missing"),
-    "send": lambda response, path: response.send(),
-    "send body": lambda response, path: response.send("other"),
-    "send itself": lambda response, path: response.send(response),
-    "send broken": lambda response, path: response.send(object()),
-}
+CHANGES = [
+    *RESPONSE_BODIES, "code(500)", 'file(path, filename="x")', 'file("missing")', "send()", 'send("other")',
+    "send(response)", "send(object())",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_would_change_a_sent_response_raises_and_changes_nothing(a_file, change):
+def test_change_of_a_sent_response_is_refused_and_changes_nothing(a_file, change):
     def handler(context):
         response = context.response
         assert not response.sent
         response.code(202).json({"first": 1}).send()
         before = list(response.headers.items())
         with pytest.raises(RuntimeError):
-            CHANGES[change](response, a_file)
+            does("response." + change, path=a_file)(context)
         assert (response.sent, response.status, list(response.headers.items())) == (True, 202, before)
 
-    response = answer(handler, raise_errors=True)
-    assert (response.status, response.body) == (202, b'{"first": 1}')
+    assert answer(handler, raise_errors=True).body == b'{"first": 1}'
 
 
-NOTHING = {"body": b"", "Content-Length": None, "Content-Type": None}
-EMPTY = {"body": b"", "Content-Length": "0", "Content-Type": PLAIN}
+# A handler's expression > status, body, and header fields of the answer. "none": without the field.
+ANSWERS = r"""
+response.header("X-A", "1") and None                            > 204  Content-Length: none, Content-Type: none
+response.send()                                                 > 204  Content-Length: none, Content-Type: none
+response.code(200)                                              > 200  Content-Length: 0
+response.code(304)                                              > 304  Content-Length: none, Content-Type: none
+response.header("Content-Length", "4") and "longer"             > 200 longer Content-Length: 6
+response.header("Content-Length", "4") and iter(["four"])       > 200 four Content-Length: 4
+response.stream(iter("ab"), "text/csv")                         > 200 ab Content-Type: text/csv, Content-Length: none
+response.header("content-type", "a/x+json").json([])            > 200 [] Content-Type: a/x+json
+str(response.code(201).header("X-A", "1").has_body)             > 201 False
+str(response.text("").has_body)                                 > 200 True
+str(response.body(b"", "image/png").has_body)                   > 200 True
+str(response.json(None).has_body)                               > 200 True
+"a\ud800b"                                                      > 200 a?b
+"x"                                                             > 200 x Vary: none
+str(request.accept_json())                                      > 200 False Vary: Accept
+str(dict(request.cookies))                                      > 200 {} Vary: Cookie
+str((dict(context.session), request.accept_json()))             > 200 ({},False) Vary: Accept+Cookie
+request.accepts("a") and response.code(204)                     > 204  Vary: Accept
+1 / 0                                                           > 500 None Vary: Accept
+response.headers["X-Mine"]                                      > 500 None
+response.header("X-A", "1").stream(1 / 0 for _ in "a")          > 500 None X-A: none
+response.header("X-A", "1").stream(map(request.form.get, "x"))  > 500 None X-A: none
+response.header("X-A", "1").events(map(request.form.__getitem__, "x")) > 400 None X-A: none
+request.cookies.get("a") or 1 / 0                               > 500 None Vary: Accept+Cookie
+context.session["user"]                                         > 500 None Vary: Accept+Cookie
+request.accepts("a") and response.header("Vary", "Origin")      > 204  Vary: Accept+Origin
+request.accepts("a") and response.header("Vary", "accept")      > 204  Vary: accept
+request.accepts("a") and response.header("Vary", "*")           > 204  Vary: *
+""".strip().splitlines()
 
 
-def only_members(context):
-    if "user" not in context.session:
-        raise HttpException(404)
-
-
-def of_four(context):
-    return context.response.header("Content-Length", "4") and None
-
-
-def with_vary(own):
-    return lambda c: c.request.accepts("a") and c.response.header("Vary", own)
+@pytest.mark.parametrize("row", ANSWERS)
+def test_answer_to_one_request(row):
+    expression, expected = re.split(r" +> ", row)
+    status, text, fields = re.fullmatch(r"(\d+) ?([^ ]*) ?(.*)", expected).groups()
+    response = answer(does(expression), options={"secret_key": KEY})
+    assert response.status == int(status) and text in (response.text.replace(" ", ""), "None")
+    for field in filter(None, fields.split(", ")):
+        name, value = field.split(": ")
+        found = ", ".join(response.headers.getall(name)).split(", ")
+        assert ("+".join(sorted(found)) or "none") == value
 
 
 NO_EVENTS = [
-    5, None, b"bytes", {}, {"date": "typo"}, {"data": "x", "id": "a\nb"}, {"data": "x", "id": "\0"},
-    {"data": "x", "event": "a\rb"}, {"data": "x", "retry": "soon"}, {"data": "x", "retry": -1},
-    {"data": "x", "retry": "1\ndata: forged"}, {"data": object()},
+    *(5, None, b"bytes", {}, {"date": "typo"}, {"data": "x", "id": "a\nb"}, {"data": "x", "event": "a\rb"}),
+    *({"data": "x", "retry": retry} for retry in ("soon", -1, "1\ndata: forged")), {"data": object()}, {"id": "\0"},
 ]  # fmt: skip
 
-# A rule, the handler, and what the answer to its one request has of status, content and header.
-ANSWERS = {
-    "a header alone is a 204": (lambda c: c.response.header("X-A", "1"), {"status": 204, **NOTHING}),
-    "nothing sent is a 204": (lambda c: c.response.send(), {"status": 204, **NOTHING}),
-    "nothing but itself sent is a 204": (lambda c: c.response.send(c.response), {"status": 204, **NOTHING}),
-    "200 alone is an empty answer": (lambda c: c.response.code(200), {"status": 200, **EMPTY}),
-    "201 alone is an empty answer": (lambda c: c.response.code(201), {"status": 201, **EMPTY}),
-    "404 alone is an empty answer": (lambda c: c.response.code(404), {"status": 404, **EMPTY}),
-    "304 alone has no content": (lambda c: c.response.code(304), {"status": 304, **NOTHING}),
-    "the length is the framework's": (lambda c: of_four(c) or "longer", {"Content-Length": "6"}),
-    "a stream has the type that it is given and no length": (
-        lambda c: c.response.stream(iter("ab"), "text/csv"),
-        {"body": b"ab", "Content-Type": "text/csv", "Content-Length": None},
-    ),
-    "but for that of a stream": (lambda c: of_four(c) or iter(["four"]), {"Content-Length": "4"}),
-    "an own type goes before that of the body": (
-        lambda c: c.response.header("content-type", "application/x+json").json({"a": 1}),
-        {"Content-Type": "application/x+json"},
-    ),
-    "a status is no body": (lambda c: str(c.response.code(201).header("X-A", "1").has_body), {"text": "False"}),
-    "an empty text is a body": (lambda c: str(c.response.text("").has_body), {"text": "True"}),
-    "no bytes are a body": (lambda c: str(c.response.body(b"", "image/png").has_body), {"text": "True"}),
-    "null is a body": (lambda c: str(c.response.json(None).has_body), {"text": "True"}),
-    **{
-        f"body() takes bytes only: {data}": (lambda c, data=data: c.response.body(data, PLAIN), {"status": 500})
-        for data in ("text", None, 5, ["a"])
-    },
-    **{
-        f"no event, {number}": (lambda c, event=event: c.response.events(iter([event])), {"status": 500})
-        for number, event in enumerate(NO_EVENTS)
-    },
-    "text takes a lone surrogate": (lambda c: "a\ud800b", {"body": b"a?b"}),
-    "text() takes a lone surrogate": (lambda c: c.response.text("a\ud800b"), {"body": b"a?b"}),
-    "html takes a lone surrogate": (lambda c: c.response.html("{x}", x="a\ud800b"), {"body": b"a?b"}),
-    "html without values is the page as it is": (lambda c: c.response.html("{x} {{ }}"), {"text": "{x} {{ }}"}),
-    "nothing negotiated is no Vary": (lambda c: "x", {"Vary": None}),
-    "Vary for accept_json": (lambda c: str(c.request.accept_json()), {"Vary": "Accept"}),
-    "Vary for the session that decides on a failure": (only_members, {"Vary": "Accept, Cookie"}),
-    "Vary for cookies": (lambda c: str(dict(c.request.cookies)), {"Vary": "Cookie"}),
-    "Vary for cookies that are not there": (lambda c: str(c.request.cookies.get("a") and 1 / 0), {"Vary": "Cookie"}),
-    "Vary for both": (lambda c: str((c.session, c.request.accept_json())), {"Vary": "Accept, Cookie"}),
-    "Vary of a 204": (lambda c: c.request.accepts("a") and c.response.code(204), {"Vary": "Accept"}),
-    "Vary of a failure": (lambda c: 1 / 0, {"Vary": "Accept"}),
-    "own Vary": (with_vary("Origin"), {"Vary": "Accept, Origin"}),
-    "own Vary with the same": (with_vary("accept"), {"Vary": "accept"}),
-    "own Vary in capitals": (with_vary("ACCEPT"), {"Vary": "ACCEPT"}),
-    "own Vary of everything": (with_vary("*"), {"Vary": "*"}),
-}
 
-
-@pytest.mark.parametrize("handler, expected", ANSWERS.values(), ids=ANSWERS)
-def test_what_is_answered_to_one_request(handler, expected):
-    response = answer(handler, options={"secret_key": KEY})
-    for name, value in expected.items():
-        if name in ("status", "body", "text"):
-            assert getattr(response, name) == value
-        else:
-            found = ", ".join(response.headers.getall(name)).split(", ")
-            assert (", ".join(sorted(found)) or None) == value
-
-
-@pytest.mark.parametrize(
-    "sent", [{}, {"Range": "bytes=0-1"}, {"If-None-Match": "*"}, {"Range": "bytes=9999-"}], ids=str
-)
-def test_later_body_replaces_a_file_with_all_that_was_said_about_it(a_file, sent):
-    response = answer(lambda context: context.response.file(a_file).text("instead"), headers=sent)
-    assert (response.status, response.text, response.headers.get("Content-Range")) == (200, "instead", None)
-
-
-# ---- the response: redirects -----------------------------------------------------------------------------------------
+def test_body_takes_bytes_only_and_events_only_events():
+    for body in ("text", None, 5, ["a"]):
+        assert answer(does("response.body(body, PLAIN)", body=body)).status == 500
+    for event in NO_EVENTS:
+        assert answer(does("response.events(iter([event]))", event=event)).status == 500, event
 
 
 @given(ANY_TEXT)
 @example("https://user@example.com:8080/a;b=c/%20?q=%C3%A9&r=[]#d")
 @example("/a\r\nSet-Cookie: x=y\0")
-@example('/"<>\\^`{|}é%zz%%2f%2F')
-@example("%" * 3 + "41")
-@example("\ud83d\ude00")
+@example('/"<>\\^`{|}é%zz%%2f%2F' + "%" * 3 + "41\ud83d\ude00")
 @example("")
-def test_redirect_percent_encodes_what_a_uri_may_not_hold_and_nothing_else(location):
-    def escaped(character):
-        return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
-
+def test_redirect_percent_encodes_only_what_a_uri_may_not_hold(location):
     pieces = re.findall(r"(?s)(%[0-9A-Fa-f]{2}|[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-])|(.)", location)
     response = answer(lambda context: context.response.redirect(location), raise_errors=True)
-    expected = "".join(allowed or escaped(other) for allowed, other in pieces)
+    octets = ["".join(f"%{byte:02X}" for byte in other.encode("utf-8", "surrogatepass")) for _, other in pieces]
+    expected = "".join(allowed + escaped for (allowed, _), escaped in zip(pieces, octets))
     assert (response.status, response.headers["Location"]) == (303, expected)
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 200, 204, 299, 304, 400, 500, True, "303", None])
 def test_redirect_takes_the_statuses_of_redirects_and_no_others(status):
-    def redirect(context):
-        return context.response.redirect("/a", status)
-
-    if status in (301, 302, 307, 308):
-        response = answer(redirect)
+    with contextlib.nullcontext() if status in (301, 302, 307, 308) else pytest.raises(ValueError):
+        response = answer(lambda context: context.response.redirect("/a", status), raise_errors=True)
         assert (response.status, response.headers["Location"]) == (status, "/a")
-    else:
-        with pytest.raises(ValueError):
-            answer(redirect, raise_errors=True)
 
 
 # ---- the response: cookies -------------------------------------------------------------------------------------------
 
-NEW_YEAR = datetime.datetime(2030, 12, 31, 23, 59, 58, tzinfo=datetime.timezone.utc)
 ATTRIBUTES_OF_COOKIES = [
-    ({}, "Path=/; HttpOnly; SameSite=Lax"),
+    ({}, "Path=/; HttpOnly; SameSite=Lax"), ({"samesite": None}, "Path=/; HttpOnly"),
     ({"max_age": 60}, "Max-Age=60; Path=/; HttpOnly; SameSite=Lax"),
     ({"max_age": 0}, "Max-Age=0; Path=/; HttpOnly; SameSite=Lax"),
-    ({"expires": 0}, "Expires=Thu, 01 Jan 1970 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax"),
-    ({"expires": -86400}, "Expires=Wed, 31 Dec 1969 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax"),
     ({"expires": NEW_YEAR}, "Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly; SameSite=Lax"),
-    ({"expires": math.inf}, "Expires=Fri, 31 Dec 9999 23:59:59 GMT; Path=/; HttpOnly; SameSite=Lax"),
     ({"expires": datetime.datetime.min}, "Expires=Mon, 01 Jan 0001 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax"),
-    ({"samesite": "Strict"}, "Path=/; HttpOnly; SameSite=Strict"),
     ({"samesite": "None", "secure": True}, "Path=/; Secure; HttpOnly; SameSite=None"),
-    ({"samesite": None}, "Path=/; HttpOnly"),
     ({"partitioned": True, "secure": True}, "Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned"),
-    (
-        {"max_age": 5, "expires": 10**9, "path": "/p", "domain": "d.example", "secure": True, "httponly": False},
-        "Max-Age=5; Expires=Sun, 09 Sep 2001 01:46:40 GMT; Path=/p; Domain=d.example; Secure; SameSite=Lax",
-    ),
-]
+    ({"path": "/p", "domain": "d.example", "httponly": False}, "Path=/p; Domain=d.example; SameSite=Lax"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("options, attributes", ATTRIBUTES_OF_COOKIES, ids=str)
 def test_cookie_has_every_attribute_on_every_python_version(options, attributes):
-    line = answer(lambda context: context.response.cookie("name", "value", **options)).headers["Set-Cookie"]
-    pair, *found = line.split("; ")
-    assert pair == "name=value"
-    assert sorted(found) == sorted(attributes.split("; "))
+    for scheme in ("http", "https"):  # Secure follows the scheme unless it is given
+        for asked in (options, {**options, "secure": False})[: 1 if "Secure" in attributes else 2]:
+            secure = {"Secure"} if "secure" not in asked and scheme == "https" else set()
+            response = answer(lambda c, asked=asked: c.response.cookie("name", "value", **asked), path=f"{scheme}://a/")
+            pair, *found = response.headers["Set-Cookie"].split("; ")
+            assert (pair, sorted(found)) == ("name=value", sorted(secure.union(attributes.split("; "))))
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_secure_follows_the_scheme_of_the_request_unless_given(scheme):
-    for options in ({}, {"secure": True}, {"secure": False}):
-        response = answer(
-            lambda context, asked=options: context.response.cookie("a", "b", **asked), path=f"{scheme}://a/"
-        )
-        assert ("; Secure" in response.headers["Set-Cookie"]) == options.get("secure", scheme == "https")
-
-
-LONG = "x" * 4095
 COOKIES_THAT_BROWSERS_KEEP = [
-    ("a", LONG, {}), ("a", "\u00fc" * 2047, {}), ("__Hos-a", "b", {}), ("x__Host-a", "b", {}),
+    ("a", "x" * 4095, {}), ("a", "\u00fc" * 2047, {}), ("__Hos-a", "b", {}), ("x__Host-a", "b", {}),
     ("__Secure-a", "b", {"secure": True, "path": "/p", "domain": ".example.com"}),
     ("__HOST-a", "b", {"secure": True}), ("__http-a", "b", {"secure": True, "domain": "e.com"}),
     ("__Host-Http-a", "b", {"secure": True}), ("a", "b", {"domain": "my_host-1"}), ("a", "b", {"path": "/" * 1024}),
@@ -3403,7 +2865,7 @@ COOKIES_THAT_BROWSERS_KEEP = [
 NO_COOKIES = [
     *(("a", "b", options) for options in [{"samesite": "None"}, {"partitioned": True}, {"samesite": "Sometimes"}]),
     *(("a", "b", {**options, "secure": False}) for options in [{"samesite": "None"}, {"partitioned": True}]),
-    *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800", LONG + "x"]),
+    *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800", "x" * 4096]),
     *((name, "b", {}) for name in ["a b", "a=b", "a;", "", "é", "__Secure-a", "__Host-a", "__http-a", "__HOST-Http-a"]),
     *(("__Host-a", "b", {"secure": True, **options}) for options in [{"path": "/p"}, {"domain": "e.com"}]),
     *((name, "b", {"secure": True, "httponly": False}) for name in ["__Http-a", "__Host-Http-a"]),
@@ -3417,25 +2879,16 @@ NO_COOKIES = [
     [(*row, True) for row in COOKIES_THAT_BROWSERS_KEEP] + [(*row, False) for row in NO_COOKIES],
     ids=lambda value: repr(value)[:40],
 )
-def test_cookie_is_a_value_error_exactly_where_browsers_would_refuse_or_misread_it(name, value, options, kept):
+def test_cookie_that_browsers_refuse_or_misread_is_a_value_error(name, value, options, kept):
     """RFC 6265bis sections 5.6 and 5.7."""
-
-    def handler(context):
-        with contextlib.nullcontext() if kept else pytest.raises(ValueError):
-            context.response.cookie(name, value, **options)
-        return "fine"
-
-    assert ("Set-Cookie" in answer(handler, raise_errors=True).headers) == kept
-
-
-def test_expires_that_is_meant_as_max_age_is_a_value_error_that_says_so():
-    """Issue: cookie(expires=3600) meant 1970."""
-    with pytest.raises(ValueError, match="max_age=3600"):
-        answer(lambda context: context.response.cookie("a", "b", expires=3600), raise_errors=True)
+    with contextlib.nullcontext() if kept else pytest.raises(ValueError):
+        answered = answer(lambda context: context.response.cookie(name, value, **options), raise_errors=True)
+        assert "Set-Cookie" in answered.headers
 
 
 @pytest.mark.parametrize("name", ["a", "__Host-a", "__secure-a", "__Http-a"])
-def test_cookie_is_forgotten_by_every_browser_once_deleted_and_one_whose_name_promises_https_behind_any_proxy(name):
+def test_deleted_cookie_is_forgotten_by_every_browser(name):
+    """A name that promises https is deleted behind any proxy."""
     app = WebApp()
     app.get("/set", lambda context: context.response.cookie(name, "1", samesite="None", partitioned=True))
     app.get("/delete", lambda context: context.response.delete_cookie(name))
@@ -3446,24 +2899,16 @@ def test_cookie_is_forgotten_by_every_browser_once_deleted_and_one_whose_name_pr
         found = set(browser.get(url).headers["Set-Cookie"].split("; "))
         assert {"HttpOnly", "Path=/", "Max-Age=0", "Expires=Thu, 01 Jan 1970 00:00:00 GMT"} <= found
         assert ("Secure" in found) == (name != "a" or url != "/delete") and browser.cookies == {}
-    if name != "a":
-        app = WebApp()
-        app.get("/", lambda context: context.response.cookie(name, "1"))
-        with pytest.raises(ValueError, match="trusted_proxies"):
-            client(app, raise_errors=True).get("/")
 
 
-def test_later_cookie_replaces_the_one_of_that_name_and_others_stay():
+def test_later_cookie_replaces_the_one_of_that_name_path_and_domain():
     def handler(context):
         context.response.cookie("a", "1").cookie("b", "2").cookie("a", "3").cookie("a", "4", path="/p")
+        context.response.delete_cookie("a", path="/q", domain="example.com")
 
     lines = answer(handler).headers.getall("Set-Cookie")
-    assert sorted(line.split("; ")[0] for line in lines) == ["a=3", "a=4", "b=2"]
-
-
-def test_delete_cookie_takes_path_and_domain_of_the_cookie():
-    response = answer(lambda context: context.response.delete_cookie("a", path="/p", domain="example.com"))
-    assert {"Path=/p", "Domain=example.com"} <= set(response.headers["Set-Cookie"].split("; "))
+    assert sorted(line.split("; ")[0] for line in lines) == ["a=", "a=3", "a=4", "b=2"]
+    assert any({"Path=/q", "Domain=example.com"} <= set(line.split("; ")) for line in lines)
 
 
 COOKIE_NAMES = st.text("!#$%&'*+-.^_`|~" + string.ascii_letters + string.digits, min_size=1)
@@ -3474,24 +2919,18 @@ COOKIE_NAMES = st.text("!#$%&'*+-.^_`|~" + string.ascii_letters + string.digits,
 @example({"a": "x\xa0", "b": "\x85", "c": "à", "d": "", "e": "  ", "f": ","})
 def test_every_cookie_is_read_as_it_was_set_or_refused(cookies):
     assume(not any(name.startswith("__") for name in cookies))  # some of these want https
+    valid = {name: value for name, value in cookies.items() if not re.search("[\0-\x1f\x7f;\ud800-\udfff]", value)}
 
     def handler(context):
+        found.update(context.request.cookies)
         for name, value in cookies.items():
-            if any(c < " " or c in "\x7f;" or "\ud800" <= c <= "\udfff" for c in value):
-                with pytest.raises(ValueError):
-                    context.response.cookie(name, value)
-            else:
+            with contextlib.nullcontext() if name in valid else pytest.raises(ValueError):
                 context.response.cookie(name, value)
-                expected[name] = value
 
-    expected, read = {}, {}
-    app = WebApp()
-    app.get("/set", handler)
-    app.get("/read", lambda context: read.update(context.request.cookies))
+    found, app = {}, WebApp()
+    app.get("/", handler)
     browser = client(app, raise_errors=True)
-    browser.get("/set")
-    browser.get("/read")
-    assert read == expected
+    assert browser.get("/").status == browser.get("/").status == 204 and found == valid
 
 
 # ---- the response: streams and events --------------------------------------------------------------------------------
@@ -3511,17 +2950,14 @@ class Completing(WebApp):
         """Yield the chunks; one that is an exception is raised."""
         try:
             for chunk in chunks:
-                if isinstance(chunk, BaseException):
-                    raise chunk
-                self.seen.append(chunk)
-                yield chunk
+                yield raiser(chunk)(None) if isinstance(chunk, BaseException) else self.seen.append(chunk) or chunk
         finally:
             self.seen.append("finally")
 
 
 @pytest.mark.parametrize("send, form", [("stream", "{}"), ("events", "data: {}\n\n")])
-def test_stream_is_drawn_chunk_by_chunk_and_completes_once_however_far_the_server_came(send, form):
-    for taken in range(5):
+def test_stream_is_drawn_chunk_by_chunk_and_completes_once(send, form):
+    for taken in range(5):  # chunks that the server takes
         app = Completing()
         app.get("/", lambda context, app=app: getattr(context.response, send)(app.chunks("a", "b", "é")))
         app.after(lambda context, app=app: app.seen.append("after"))
@@ -3532,17 +2968,6 @@ def test_stream_is_drawn_chunk_by_chunk_and_completes_once_however_far_the_serve
         for _ in range(2):
             body.close()
         assert app.seen == ["a", "after", *"bé"[: max(0, taken - 1)], "finally", "on_complete"]
-
-
-@pytest.mark.parametrize("chunk", [ValueError("early"), HttpException(409), 5, None, ["a"]], ids=repr)
-def test_stream_that_fails_before_its_first_chunk_is_an_ordinary_error_response(chunk):
-    app = Completing()
-    app.get("/", lambda context: context.response.header("X-A", "1").stream(app.chunks(chunk)))
-    app.error(lambda context, cause, status: context.response.json("cause", type(cause).__name__))
-    response = client(app).get("/")
-    assert (response.status, "X-A" in response.headers) == (409 if isinstance(chunk, HttpException) else 500, False)
-    assert response.json == {"cause": type(chunk).__name__ if isinstance(chunk, Exception) else "TypeError"}
-    assert app.seen[-2:] == ["finally", "on_complete"]
 
 
 @pytest.mark.parametrize("failure", [ValueError("late"), 5, KeyboardInterrupt()], ids=repr)
@@ -3561,12 +2986,8 @@ def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
     assert "error hook" not in app.seen
 
 
-WAYS_TO_STREAM = {
-    "return": lambda context, feed: feed,
-    "send": lambda context, feed: context.response.send(feed),
-    "stream": lambda context, feed: context.response.stream(feed, "text/csv"),
-    "events": lambda context, feed: context.response.events(feed),
-}
+WAYS_TO_STREAM = ["feed", "response.send(feed)", 'response.stream(feed, "text/csv")', "response.events(feed)"]
+ENDS = [(), ("",), ("a",), ("", "a", ""), (ValueError(),), ("a", ValueError()), ("a", 5), (KeyboardInterrupt(),)]
 
 
 def feeding_app(way, feed):
@@ -3574,22 +2995,17 @@ def feeding_app(way, feed):
     if way == "mount":
         app.mount("/", lambda environ, start_response: start_response("200 OK", [("Content-Type", PLAIN)]) and feed)
     else:
-        app.any("/", lambda context: WAYS_TO_STREAM[way](context, feed))
+        app.any("/", does(way, feed=feed))
     return app
 
 
 @pytest.mark.parametrize("way", [*WAYS_TO_STREAM, "mount"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-@pytest.mark.parametrize(
-    "chunks",
-    [(), ("",), ("a",), ("", "a", ""), (ValueError(),), ("a", ValueError()), ("a", 5), (KeyboardInterrupt(),)],
-    ids=str,
-)
-def test_iterator_that_has_ended_or_failed_is_never_asked_again_and_closed_once(way, method, chunks):
+@pytest.mark.parametrize("chunks", ENDS, ids=str)
+def test_iterator_that_ended_or_failed_is_closed_and_left_alone(way, method, chunks):
     feed = Feed(*((chunk.encode() if way == "mount" and chunk in ("", "a") else chunk) for chunk in chunks))
-    environ = {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": "/"}
+    environ, started = {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": "/"}, []
     setup_testing_defaults(environ)
-    started = []
     with Log(), contextlib.suppress(KeyboardInterrupt):
         body = feeding_app(way, feed)(environ, lambda *arguments: started.append(arguments) or (lambda data: None))
         iterator = iter(body)
@@ -3599,69 +3015,49 @@ def test_iterator_that_has_ended_or_failed_is_never_asked_again_and_closed_once(
                     next(iterator)
         if hasattr(body, "close"):
             body.close()
-        assert next(iterator, None) is None
-        assert len(started) == 1
+        assert next(iterator, None) is None and len(started) == 1
     assert (feed.asked_again, feed.closed) == (0, 1)
 
 
-@pytest.mark.parametrize("failure", [ValueError("chunk"), None], ids=["stream", "session"])
-def test_stream_whose_send_failed_cannot_be_sent_again_as_though_it_were_whole(failure):
-    feed, causes = Feed("" if failure else "first", *([failure] if failure else ["second"])), []
+# Stages, and expressions after which a stream is not sent.
+NOT_TAKEN = [
+    ("outer_handler", f"response.stream(feed{more}")
+    for more in (', "no\\ntype")', ", 5)", ').stream(iter("b"))', ').text("instead")', ").code(204)", ").code(205)")
+] + [("outer_handler", "response.stream(feed).code(304)")]
+TOO_LATE = [
+    (stage, f'(response.sent or response.send("sent")) and {way}')
+    for stage in ("outer_before", "outer_handler", "outer_error", "outer_after", "on_complete")
+    for way in WAYS_TO_STREAM[stage == "on_complete" :]
+]
+
+
+@pytest.mark.parametrize("stage, expression", NOT_TAKEN + TOO_LATE)
+def test_stream_that_is_not_taken_or_comes_too_late_is_closed(stage, expression):
+    feed, handler = Feed("a"), ValueError() if stage == "outer_error" else "'sent'"
+    seen = see("/route", **{"outer_handler": handler, stage: does(expression, feed=feed)})
+    assert (feed.closed, feed.over) == (1, False)
+    if (stage, expression) in TOO_LATE:
+        assert seen.response.text == "sent" and type(seen.records[-1].exc_info[1]) is RuntimeError
+
+
+@pytest.mark.parametrize("chunks", [("", ValueError("chunk")), ("first", "second")], ids=["stream", "session"])
+def test_stream_whose_send_failed_cannot_be_sent_again_as_a_whole(chunks):
+    feed, causes = Feed(*chunks), []
 
     def send_twice(context):
         context.response.stream(feed)
-        if not failure:
-            context.session["odd"] = object()
+        context.session.update({"odd": object()} if "first" in chunks else {})
         with contextlib.suppress(ValueError, TypeError):
             context.response.send()
         context.session.clear()
 
-    app = WebApp(secret_key=KEY)
-    app.get("/", send_twice)
-    app.error(lambda context, cause, status: causes.append(type(cause)))
-    assert client(app).get("/").text == "500 Internal Server Error"
-    assert (causes, feed.asked_again, feed.closed) == ([RuntimeError], 0, 1)
+    seen = see("/route", outer_handler=send_twice, outer_error=lambda context, cause, _: causes.append(type(cause)))
+    assert (causes, feed.asked_again, feed.closed) == ([RuntimeError], 0, 1) and seen.response.status == 500
 
 
-@pytest.mark.parametrize("stage", ["outer_before", "outer_handler", "outer_error", "outer_after", "on_complete"])
-def test_stream_that_comes_too_late_is_closed(stage):
-    for way in WAYS_TO_STREAM if stage != "on_complete" else ("send", "stream", "events"):
-        feed = Feed("a")
-
-        def come_too_late(context, *_, way=way, feed=feed):
-            if not context.response.sent:
-                context.response.send("sent")
-            return WAYS_TO_STREAM[way](context, feed)
-
-        handler = raiser(ValueError()) if stage == "outer_error" else lambda context: "sent"
-        with Log() as log:
-            assert client(Traced(**{"outer_handler": handler, stage: come_too_late})).get("/route").text == "sent"
-        assert (feed.closed, feed.over) == (1, False)
-        assert type(log.records[-1].exc_info[1]) is RuntimeError
-
-
-NOT_TAKEN = {
-    "broken type": lambda response, feed: response.stream(feed, "no\ntype"),
-    "no type": lambda response, feed: response.stream(feed, 5),
-    "replaced by a stream": lambda response, feed: response.stream(feed).stream(iter("b")),
-    "replaced by a text": lambda response, feed: response.stream(feed).text("instead"),
-    "204": lambda response, feed: response.stream(feed).code(204),
-    "205": lambda response, feed: response.stream(feed).code(205),
-    "304": lambda response, feed: response.stream(feed).code(304),
-}
-
-
-@pytest.mark.parametrize("build", NOT_TAKEN.values(), ids=NOT_TAKEN)
-def test_stream_that_is_not_taken_is_closed(build):
-    feed = Feed("a")
-    with Log():
-        answer(lambda context: build(context.response, feed))
-    assert (feed.closed, feed.over) == (1, False)
-
-
-def test_iterator_of_what_is_streamed_is_closed_with_it():
+def test_iterable_and_its_iterator_are_both_closed():
     inner, outer = Feed("a", "b"), type("Rows", (Feed,), {"__iter__": lambda self: inner})()
-    _, _, body = begin_request(feeding_app("stream", outer))
+    _, _, body = begin_request(feeding_app("response.stream(feed)", outer))
     next(iter(body))
     body.close()
     assert (inner.closed, outer.closed, inner.over) == (1, 1, False)
@@ -3672,34 +3068,30 @@ A_FILE = MULTIPART_BODY.replace(b'"a"', b'"a"; filename="a"')
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
 @pytest.mark.parametrize("body", ["text", "stream"])
-def test_interrupt_in_an_on_close_callback_passes_when_the_others_have_run(interrupt, body):
+def test_interrupt_in_an_on_close_callback_passes_behind_the_others(interrupt, body):
     """A temporary file must not stay open for it."""
     app, files = Completing(), []
 
     def upload(context):
         files.append(context.request.files["a"].file)
         context.on_close(lambda: app.seen.append("first"))
-        context.on_close(functools.partial(raiser(interrupt(2)), None))
-        context.on_close(functools.partial(raiser(interrupt(1)), None))
+        for number in (2, 1):
+            context.on_close(functools.partial(raiser(interrupt(number)), None))
         return iter(["text"]) if body == "stream" else "text"
 
     app.post("/", upload)
     with Log() as log, pytest.raises(interrupt):
         client(app).post("/", body=A_FILE, headers={"Content-Type": MULTIPART})
-    assert app.seen == ["first", "on_complete"]
-    assert (files[0].closed, log.records) == (True, [])
+    assert (app.seen, files[0].closed, log.records) == (["first", "on_complete"], True, [])
 
 
-def test_what_on_complete_opens_is_closed():
+def test_on_close_takes_functions_and_on_complete_may_use_it():
     closed = []
-    app = Traced(on_complete=lambda context: context.on_close(lambda: closed.append(True)))
-    assert (client(app).get("/nothing").status, closed) == (404, [True])
-
-
-@pytest.mark.parametrize("callback", [None, 5, "close"])
-def test_on_close_takes_only_what_can_be_called(callback):
-    with pytest.raises(TypeError, match=re.escape(repr(callback))):
-        answer(lambda context: context.on_close(callback), raise_errors=True)
+    see("/nothing", on_complete=lambda context: context.on_close(lambda: closed.append(True)))
+    assert closed == [True]
+    for callback in (None, 5, "close"):
+        with pytest.raises(TypeError, match=re.escape(repr(callback))):
+            answer(does("context.on_close(callback)", callback=callback), raise_errors=True)
 
 
 EVENTS = [
@@ -3707,10 +3099,7 @@ EVENTS = [
     ("é\u2028b\x0bc\x85", "data: é\u2028b\x0bc\x85\n\n"), (" a: ", "data:  a: \n\n"),
     ({"data": {"done": 1}}, 'data: {"done": 1}\n\n'), ({"data": "a\n"}, "data: a\ndata: \n\n"),
     ({"id": ""}, "id: \n\n"), ({"comment": "keep\nalive"}, ": keep\n: alive\n\n"),
-    (
-        {"data": "x", "event": "start", "id": "7", "retry": 9, "comment": "c"},
-        ": c\nid: 7\nevent: start\nretry: 9\ndata: x\n\n",
-    ),
+    ({"data": "x", "event": "e", "id": "7", "retry": 9, "comment": "c"}, ": c\nid: 7\nevent: e\nretry: 9\ndata: x\n\n"),
 ]  # fmt: skip
 
 
