@@ -823,10 +823,10 @@ def test_limits_of_the_readme_are_the_defaults():
 
 
 def test_limits_that_are_no_arguments_are_those_that_the_tests_of_the_file_try():
-    tried = (ROOT / "test_webapp.py").read_text(encoding="utf-8").partition("def limits_app")[2]
+    tried = (ROOT / "test_webapp.py").read_text(encoding="utf-8").partition("SERVER_LIMITS = [")[2]
     for row in ("request line", "the whole header"):
         number = limit(row)
-        assert re.search(rf"^        \(({number}|2\*\*{number.bit_length() - 1}),", tried, re.MULTILINE), row
+        assert re.search(rf"^    \(({number}|2\*\*{number.bit_length() - 1}),", tried, re.MULTILINE), row
 
 
 # ---- recipes ---------------------------------------------------------------------------------------------------------
