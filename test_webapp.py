@@ -1241,7 +1241,7 @@ def meant(found, offers):
     return [offer if weight_of(offer, found) else None for offer in best], names_json
 
 
-@settings(max_examples=5 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(accept_elements(), min_size=1, max_size=5), st.permutations(list(OFFERS)))
 def test_every_well_formed_accept_header_means_what_its_parts_mean(found, offers):
     environ = {"HTTP_ACCEPT": ", ,".join(text for text, *_ in found)}
@@ -1344,7 +1344,7 @@ FIELD_TEXTS = [
 ]  # fmt: skip
 
 
-@given(st.sampled_from(FIELD_TEXTS) | ANY_TEXT | st.from_regex(r"[-+0-9._eE ]*"), st.sampled_from(CONVERTERS))
+@given(st.sampled_from(FIELD_TEXTS) | ANY_TEXT | st.from_regex(r"\A[-+0-9._eE ]{0,7}\Z"), st.sampled_from(CONVERTERS))
 @example("", int)  # browsers send every input, also those that nobody has filled in
 @example("", str)
 def test_parse_converts_a_field_or_is_a_400_that_names_it(text, convert):
@@ -2591,10 +2591,12 @@ def test_worst_request_takes_at_most_250_ms_and_64_mib(row):
     for _ in range(5):  # nor the work of other programs
         begun = time.thread_time()
         assert browser.request(method, "/", **sent).status == status
-        seconds = (time.thread_time() - begun) / slowness()
-        if seconds <= 0.25:
+        seconds = time.thread_time() - begun
+        if seconds <= 0.25 or (seconds := seconds / slowness()) <= 0.25:
             break
     assert seconds <= 0.25
+    if "parts(" in source:
+        return  # a header has 8 KiB at most
     tracemalloc = pytest.importorskip("tracemalloc")
     tracemalloc.start()
     try:
@@ -3944,10 +3946,10 @@ def test_no_memo_keeps_more_than_1_mib_of_what_clients_send():
     gc.collect()
     tracemalloc.start()
     try:
-        for number in range(150):
+        for number in range(75):  # half as many as would fill a memo without a bound with 1 MiB of one field
             send_everywhere(f"{number}-".ljust(10_000 if number % 6 else 256, "x"))
         gc.collect()
-        assert tracemalloc.get_traced_memory()[0] < 2**20
+        assert tracemalloc.get_traced_memory()[0] < 2**19
     finally:
         tracemalloc.stop()
 
@@ -4480,7 +4482,7 @@ def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, 
     try:
         for known, headers in (((200, "inside"), {}), ((304, ""), {"If-Modified-Since": SAME})):
             expected, answers, asked = {known, (404, "404 Not Found")}, set(), 0
-            while asked < 1000 or not answers.issuperset(expected) and asked < 100_000:
+            while asked < 300 or not answers.issuperset(expected) and asked < 100_000:
                 answer, asked = browser.get(path, headers=headers), asked + 1
                 answers.add((answer.status, answer.text))
             assert answers == expected
@@ -7147,7 +7149,6 @@ SET_UP_LATER = """
 import socket, sys, webapp
 app = webapp.WebApp()
 app.get("/")(lambda context: "hello")
-{before}
 server = webapp.Server(app)
 import logging
 log = logging.getLogger("webapp.access")
@@ -7160,7 +7161,6 @@ server.stop()
 """
 
 
-@pytest.mark.parametrize("before", ["", "import logging"])
 @pytest.mark.parametrize(
     "after, lines",
     [
@@ -7174,15 +7174,15 @@ server.stop()
         ("log.handlers[:] = [logging.StreamHandler()]", 1),
     ],
 )
-def test_what_an_application_sets_up_after_the_server_was_made_holds(before, after, lines, tmp_path):
-    done = run_python(tmp_path, "-S", "-c", SET_UP_LATER.format(before=before, after=after))
+def test_what_an_application_sets_up_after_the_server_was_made_holds(after, lines, tmp_path):
+    done = run_python(tmp_path, "-S", "-c", SET_UP_LATER.format(after=after))
     assert done.stderr.count(" GET / 200 5 ") == len(done.stderr.splitlines()) == lines, done.stderr
     assert not (tmp_path / "no.txt").exists() or not (tmp_path / "no.txt").read_text()
 
 
 def test_handlers_of_access_lines_that_were_removed_do_not_come_back(tmp_path):
     after = "log.handlers.clear()"
-    assert run_python(tmp_path, "-c", SET_UP_LATER.format(before="import logging", after=after)).stderr == ""
+    assert run_python(tmp_path, "-c", SET_UP_LATER.format(after=after)).stderr == ""
 
 
 def test_thread_that_cannot_be_started_costs_a_warning_and_no_answer(monkeypatch):
@@ -7408,13 +7408,18 @@ text = "main"
         ("./shop", "a file is named with its ending: ./shop.py"),
     ],
 )
-def test_what_cannot_start_says_so_on_one_line(tmp_path, server, arguments, words):
+def test_what_cannot_start_says_so_on_one_line(tmp_path, server, monkeypatch, capsys, arguments, words):
     for name, text in MODULES.items():
         (tmp_path / name).write_text(text)
-    (tmp_path / "webapp.py").write_bytes(pathlib.Path(webapp.__file__).read_bytes())  # makes no application
-    process = start(*arguments.format(taken=server.port).split(), cwd=tmp_path)
-    output, errors = process.communicate(timeout=30)
-    assert (process.returncode, output, errors.count("\n")) == (1, "", 1)
+    arguments = arguments.format(taken=server.port).split()
+    if len(arguments) > 1:
+        process = start(*arguments, cwd=tmp_path)
+        (output, errors), status = process.communicate(timeout=30), process.returncode
+    else:  # without a process for each
+        monkeypatch.chdir(tmp_path)
+        with mock.patch.dict(sys.modules), mock.patch.object(sys, "path", ["", *sys.path]):
+            status, (output, errors) = webapp._main(arguments), capsys.readouterr()
+    assert (status, output, errors.count("\n")) == (1, "", 1)
     assert words.format(taken=server.port, folder=os.path.join(tmp_path, "")) in errors
 
 
