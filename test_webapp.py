@@ -41,7 +41,6 @@ import os
 import pathlib
 import pickle
 import posixpath
-import py_compile
 import re
 import secrets
 import signal
@@ -5684,7 +5683,7 @@ SERVED = {
     "sleep": gives(lambda environ: time.sleep(0.05) or [b"slept"]),
     "large": gives(lambda environ: [LARGE]),
     "two_blocks": gives(lambda environ: [LARGE, LARGE]),
-    "short": gives(lambda environ: [b"short"], ("Content-Length", "10")),
+    "short": gives(lambda environ: iter([b"short"]), ("Content-Length", "10")),
     "own_fields": gives(lambda environ: [], ("DATE", "Mon, 01 Jan 2024 00:00:00 GMT"), ("server", "mine")),
     "fails_to_close": gives(lambda environ: Blocks(b"whole", on_close=fail_to_close), ("Content-Length", "5")),
     # Streams.
@@ -6240,7 +6239,7 @@ FAILING = {
     "at the second block": (200, [], [b"one", ValueError("secret")]),
     "no bytes": (500, [], ["one"]),
     "too long": (500, [("Content-Length", "1")], [b"one"]),
-    "too short": (200, [("Content-Length", "9")], [b"one"]),
+    "a stream that is too short": (200, [("Content-Length", "9")], [b"one"]),
     "a header": (500, [("X", "a\r\nSet-Cookie: c=d")], [b"one"]),
     "no block, and a header": (500, [("X", "a\nb")], []),
     "a framing": (500, [("Transfer-Encoding", "chunked")], [b"one"]),
@@ -7333,8 +7332,7 @@ def messages(process):
 
 
 @pytest.mark.parametrize(
-    "target, number",
-    [*zip(["site1", "site1:app", "site1.py", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))],
+    "target, number", [*zip(["site1", "site1:app", "site1.py", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))]
 )
 def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number, target):
     process = start(target.format(program.parent), "--port", "0", cwd=program.parent)
@@ -7435,18 +7433,15 @@ def test_banner_shows_what_another_machine_in_the_network_can_open(program, host
         assert ask(At(address.hostname, address.port), get())[2] == b"one"
 
 
-@pytest.mark.parametrize("name", [None, "__main__.py", "__main__.pyc"])
-def test_version_tells_the_digest_of_the_source_where_there_is_some(name, tmp_path):
-    """In an archive there may be none, as where a tool has frozen the program."""
-    source, command = webapp.__file__, ("-m", "webapp")
-    if name:
-        command = ("program.pyz",)
+@pytest.mark.parametrize("archived", [False, True])
+def test_version_tells_the_digest_of_the_file_if_it_is_one_of_its_own(archived, tmp_path):
+    digest = hashlib.sha256(pathlib.Path(webapp.__file__).read_bytes()).hexdigest()
+    command = ("-m", "webapp")
+    if archived:
+        digest, command = "unknown: its source is no file of its own", ("program.pyz",)
         with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
-            archive.write(py_compile.compile(source, str(tmp_path / "c")) if name.endswith("c") else source, name)
+            archive.write(webapp.__file__, "__main__.py")
     output, _ = start("--version", cwd=tmp_path, command=command).communicate(timeout=30)
-    digest = hashlib.sha256(pathlib.Path(source).read_bytes()).hexdigest()
-    if name == "__main__.pyc":
-        digest = "unknown: this program holds no source of it"
     assert output.splitlines() == [f"webapp {webapp.__version__}", f"SHA-256 {digest}"]
 
 
@@ -7481,29 +7476,17 @@ def test_ctrl_c_before_the_server_handles_it_is_no_traceback(tmp_path):
         assert process.returncode == 130
 
 
-# What stands between a program and whoever started it, as the python.exe of a virtual environment does on Windows.
-LAUNCHER = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, *sys.argv[1:]], close_fds=False))"
-LAUNCHED = f"""
-import subprocess, sys, webapp
-command, start = [sys.executable, "-c", {LAUNCHER!r}, "-m", "webapp", *sys.argv[1:]], subprocess.Popen
-subprocess.Popen = lambda _, **options: start(command, **options)
-sys.exit(webapp._main())
-"""
-
-
-@pytest.mark.parametrize("command", [("-m", "webapp"), ("-c", LAUNCHED)], ids=["direct", "by a launcher"])
-def test_reload_follows_changes_and_waits_a_syntax_error_out(command, program):
+def test_reload_follows_changes_and_waits_a_syntax_error_out(program):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = start("site1", "--port", str(port), "--reload", cwd=program.parent, command=command)
-    at = port_of(process)
+    process = start("site1", "--port", str(port), "--reload", cwd=program.parent)
+    at, lines = port_of(process), messages(process)
     assert ask(at, get())[2] == b"one"
     program.write_text("def\n")
-    lines = messages(process)
     assert "webapp: site1.py has changed\n" in lines
     assert "cannot load" in next(lines)
-    assert "waiting" in next(lines)
+    assert next(lines) == "webapp: waiting for a file to change\n"
     write_program(program, PROGRAM.replace("b'one'", "b'three'"))
     assert next(lines) == "webapp: site1.py has changed\n"
     assert "serving" in next(lines)
@@ -7513,6 +7496,30 @@ def test_reload_follows_changes_and_waits_a_syntax_error_out(command, program):
     assert process.returncode == 0
     with pytest.raises(OSError):
         ask(at, get())
+
+
+def test_reload_follows_a_change_that_happens_while_the_program_starts(program):
+    text = program.read_text()
+    replaces_itself = f"import pathlib\npathlib.Path(__file__).write_text({text!r})\n"
+    program.write_text(replaces_itself + text.replace("'one'", "'old'"))
+    process = start("site1", "--port", "0", "--reload", cwd=program.parent)
+    lines = messages(process)
+    assert "serving" in next(lines)
+    assert next(lines) == "webapp: site1.py has changed\n"
+    assert ask(port_of(process), get())[2] == b"one"
+
+
+def test_reload_watches_sources_and_templates_where_modules_come_from(tmp_path, monkeypatch):
+    watched = {"here/a.py", "here/page.html", "here/_own/b.py", "there/c.py"}
+    others = "here/a.pyc here/.git/a.py here/env/pyvenv.cfg here/env/a.py lib/site-packages/d.py far/e.py"
+    for name in [*watched, *others.split()]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path / "here")
+    folders = [str(tmp_path / name) for name in ("there", "lib/site-packages")]
+    monkeypatch.setattr(sys, "path", ["", sys.prefix, *folders])
+    found = {pathlib.Path(path).relative_to(tmp_path.resolve()).as_posix() for path in webapp._modification_times()}
+    assert found == watched
 
 
 def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_path):
@@ -7532,55 +7539,28 @@ def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_pa
     assert process.returncode == 0 and "Traceback" not in errors
 
 
-@pytest.mark.parametrize("command", [("-m", "webapp"), ("-c", LAUNCHED)], ids=["direct", "by a launcher"])
-def test_no_child_outlives_its_parent(command, program):
-    process = start("site1", "--port", "0", "--reload", cwd=program.parent, command=command)
-    at = port_of(process)
-    with Connection(at, get()) as connection:
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+@pytest.mark.skipif(WINDOWS, reason="there nobody is told that a parent has ended")
+def test_no_child_outlives_its_parent(end, program):
+    with program.open("a") as file:
+        file.write("\nif __name__ == '__main__':\n    webapp.WebApp.run(app, port=0, reload=True)\n")
+    process = start(cwd=program.parent, command=("site1.py",))
+    with Connection(port_of(process), get()) as connection:
         assert connection.response()[0] == 200
-        process.kill()
+        getattr(process, end)()
         assert connection.closed()
     process.communicate(timeout=30)  # ends when the child, too, has closed its pipes
 
 
-@pytest.mark.parametrize("value", ["", "x", "99999 1.0", "-1 1.0", "{file} 1.0", "{pipe}", "{pipe} x"])
-def test_a_program_that_a_reloaded_one_starts_is_no_child_of_ours(value, tmp_path, monkeypatch):
-    """It may have the variable in its environment, but not the pipe."""
-    with (tmp_path / "file").open("wb") as file, contextlib.ExitStack() as pipe:
-        ends = [pipe.enter_context(open(end, mode)) for end, mode in zip(os.pipe(), ("rb", "wb"))]
-        number = importlib.import_module("msvcrt").get_osfhandle if WINDOWS else int  # what it is to other programs
-        value = value.format(file=number(file.fileno()), pipe=number(ends[0].fileno()))
-        monkeypatch.setenv(webapp._LIFELINE, value)
-        assert webapp._lifeline.__wrapped__() is None
-        assert webapp._LIFELINE not in os.environ
+def test_a_port_that_is_taken_ends_the_command_under_reload_too(program, server):
+    process = start("site1", "--port", str(server.port), "--reload", cwd=program.parent)
+    errors = process.communicate(timeout=30)[1]
+    assert (process.returncode, errors.count("\n")) == (1, 1)
 
 
-def test_a_change_in_several_steps_is_one_change(monkeypatch):
-    """An editor that is seen between emptying and writing a file must not make the program start twice."""
-    states = [{"a.py": 1.0}] * 3 + [{"a.py": 2.0}, {"a.py": 3.0}, {"a.py": 3.0, "b.py": 3.0}]
-    seen, said = iter([*states, *states[-1:] * 9]), []
-    server, changed = mock.Mock(), threading.Event()
-    server.stop = lambda: said.append(next(seen))
-    monkeypatch.setattr(webapp, "_lifeline", lambda: (0, time.time()))
-    monkeypatch.setattr(webapp, "_modification_times", lambda: next(seen))
-    monkeypatch.setattr(webapp, "_say", said.append)
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    webapp._watch(server, changed)
-    assert changed.is_set()
-    assert said == ["webapp: a.py has changed", states[-1]]
-
-
-def test_reload_of_a_program_that_fails_at_first_waits_for_a_change_of_its_files(tmp_path):
-    """What the parent imports meanwhile is no change."""
-    write_program(tmp_path / "site1.py", "1 / 0\n")
-    process = start("site1", "--port", "0", "--reload", cwd=tmp_path)
-    lines = messages(process)
-    assert "division by zero" in next(lines)
-    assert next(lines) == "webapp: waiting for a file to change\n"
-    time.sleep(1.2)  # it looks twice a second
-    write_program(tmp_path / "site1.py", PROGRAM)
-    assert next(lines) == "webapp: site1.py has changed\n"
-    assert "serving" in next(lines)
+def test_a_program_that_a_reloaded_one_starts_is_no_child_of_ours(monkeypatch):
+    monkeypatch.setenv(webapp._CHILD, "1")
+    assert webapp._is_child.__wrapped__() and not webapp._is_child.__wrapped__()
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,6 @@ from wsgiref.util import FileWrapper
 # Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
 if TYPE_CHECKING:
     import ssl
-    import subprocess
     from types import TracebackType
 
     if sys.version_info >= (3, 14):
@@ -4455,9 +4454,8 @@ class TestClient:
 
 # ---- the head of a request -------------------------------------------------------------------------------------------
 #
-# Which request is this, and is it one that nobody can misunderstand? RFC 9112 sections 2 to 6 are read strictly: bytes
-# that two parsers could understand differently are refused, because a proxy in front of the server may be the other
-# parser (request smuggling).
+# Which request is this, and can nobody misunderstand it? RFC 9112 sections 2 to 6 are read strictly: bytes that two
+# parsers could understand differently are refused, because a proxy in front may be the other parser (smuggling).
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"  ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 #
@@ -4466,9 +4464,9 @@ class TestClient:
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
+_MAX_NAME = 1024  # bytes of the name of a field, because names are remembered
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024  # bytes of all header fields
-_MAX_REMEMBERED = 1024  # bytes of a head whose names of header fields are remembered
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)")
@@ -4479,14 +4477,15 @@ _LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # bytes that may stand in a l
 class _Head:
     """The head of one request, understood."""
 
+    length = 0  # of the body, as Content-Length says
+    chunked = False  # Transfer-Encoding says so
+    expects = False  # the client may wait for "100 Continue" before it sends the body
+
     def __init__(self, method: str, target: str, modern: bool, environ: _Environ) -> None:
         self.method = method
         self.target = target  # as it was sent, for the log; REQUEST_URI may be shorter
         self.modern = modern  # HTTP/1.1 or a later 1.x: the client understands chunks
         self.environ = environ  # a WSGI environment with all that the head says
-        self.length = 0  # of the body, as Content-Length says
-        self.chunked = False  # Transfer-Encoding says so
-        self.expects = False  # the client may wait for "100 Continue" before it sends the body
         self.keep_alive = modern  # the client wants the connection to stay
 
 
@@ -4495,65 +4494,57 @@ def _parse_head(data: bytes, template: _Environ) -> _Head:
 
     `template` is the part of the environment that is the same for all requests.
     """
+    _check_lines(data)
     lines = data.decode("latin-1").split("\r\n")
-    line = lines.pop(0)
-    if len(line) > _MAX_REQUEST_LINE:
-        raise HttpException(414, "the request line is too long")
-    if len(data) - len(line) > _MAX_HEAD or len(lines) > _MAX_FIELDS:
-        raise HttpException(431, "the header is too long")
     if len(data) > _MAX_FIELD and max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
         raise HttpException(431, "a header field is too long")
-    # Without the bytes of lines, nothing but the line ends is left of a good head.
-    if data.translate(None, _LINE_BYTES) != b"\r\n" * len(lines):
-        raise _refuse_control(data)
-    match = _REQUEST_LINE.fullmatch(line)
+    match = _REQUEST_LINE.fullmatch(lines.pop(0))
     if match is None:
         raise HttpException(400, "malformed request line")
     method, target, major, minor = match.groups()
     if major != "1":
         raise HttpException(505, f"HTTP/{major}.{minor}")
     head = _Head(method, target, minor != "0", template.copy())
-    _add_fields(head.environ, lines, _environ_key if len(data) <= _MAX_REMEMBERED else _environ_key.__wrapped__)
+    _add_fields(head.environ, lines)
     _read_framing(head, head.environ)
     _add_target(head, head.environ)
     return head
 
 
-def _check_beginning(data: bytes) -> None:
-    """Raise the HttpException that the beginning of a head deserves, however it may go on."""
-    begun = data.removesuffix(b"\r")  # the first half of a line end
-    if begun.translate(None, _LINE_BYTES) != b"\r\n" * begun.count(b"\r\n"):
-        raise _refuse_control(data)
-    end = data.find(b"\r\n")
-    if end < 0 and len(data) > _MAX_REQUEST_LINE + 1:
+def _check_lines(data: bytes) -> None:
+    """Raise the HttpException that a head deserves for its bytes or lengths, or the beginning of one."""
+    count = data.count(b"\r\n")
+    # Without the bytes of lines, nothing but the line ends is left of a good head.
+    if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
+        if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
+            raise HttpException(400, "TLS/https spoken to a plain http port")
+        raise HttpException(400, "a control character or a bare line end in the header")
+    length = data.find(b"\r\n") if count else len(data)
+    if length > _MAX_REQUEST_LINE:
         raise HttpException(414, "the request line is too long")
-    if end >= 0 and len(data) - end > _MAX_HEAD + 4:
+    if len(data) - length > _MAX_HEAD or count > _MAX_FIELDS:
         raise HttpException(431, "the header is too long")
 
 
-def _refuse_control(data: bytes) -> HttpException:
-    if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
-        return HttpException(400, "TLS/https spoken to a plain http port")
-    return HttpException(400, "a control character or a bare line end in the header")
-
-
-def _add_fields(environ: _Environ, lines: Iterable[str], key_of: Callable[[str], str]) -> None:
-    """Make environment entries of header fields; HttpException 400 if one is malformed."""
+def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
+    """Make environment entries of header fields; HttpException if one is malformed."""
     for line in lines:
         name, colon, value = line.partition(":")
-        key = key_of(name)
+        key = _environ_key(name)
         if not colon:
             raise HttpException(400, "malformed header field")
-        if key not in environ:
-            environ[key] = value.strip(" \t")
-        else:
-            environ[key] += ("; " if key == "HTTP_COOKIE" else ", ") + value.strip(" \t")
+        value = value.strip(" \t")
+        if key in environ:
+            value = environ[key] + ("; " if key == "HTTP_COOKIE" else ", ") + value
+        environ[key] = value
     environ.pop("", None)
 
 
 @functools.lru_cache(maxsize=256)
 def _environ_key(name: str) -> str:
     """Return the WSGI key of a header field: "" if its underscore could forge another; HttpException for no token."""
+    if len(name) > _MAX_NAME:
+        raise HttpException(431, "the name of a header field is too long")
     if not _TOKEN.fullmatch(name):
         raise HttpException(400, "malformed header field")
     if "_" in name:
@@ -4569,23 +4560,24 @@ def _read_framing(head: _Head, environ: _Environ) -> None:
         raise HttpException(400, "no Host")
     if host is not None and not _is_authority(host):
         raise HttpException(400, "malformed Host")
-    length, coding = environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
-    if coding is not None:
+    length = environ.get("CONTENT_LENGTH")
+    if length is not None:
+        if not _CONTENT_LENGTH.fullmatch(length):
+            raise HttpException(400, "malformed Content-Length")
+        head.length = int(length)
+    if "HTTP_TRANSFER_ENCODING" in environ:
         if length is not None:  # RFC 9112 section 6.3
             raise HttpException(400, "Transfer-Encoding beside Content-Length")
-        if coding.lower() != "chunked":
+        if environ["HTTP_TRANSFER_ENCODING"].lower() != "chunked":
             raise HttpException(501, "unknown transfer coding")
         if not head.modern:
             raise HttpException(400, "Transfer-Encoding from HTTP/1.0")
         head.chunked = True
-    elif length is not None:
-        if not _CONTENT_LENGTH.fullmatch(length):
-            raise HttpException(400, "malformed Content-Length")
-        head.length = int(length)
     if "HTTP_CONNECTION" in environ:
         options = [option.strip(" \t") for option in environ["HTTP_CONNECTION"].lower().split(",")]
         head.keep_alive = "close" not in options and (head.modern or "keep-alive" in options)
-    head.expects = "HTTP_EXPECT" in environ and head.modern and environ["HTTP_EXPECT"].lower() == "100-continue"
+    if "HTTP_EXPECT" in environ:
+        head.expects = head.modern and environ["HTTP_EXPECT"].lower() == "100-continue"
 
 
 def _add_target(head: _Head, environ: _Environ) -> None:
@@ -4621,7 +4613,6 @@ _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout:
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
 _MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body
-_SMALL = 4 * 1024  # bytes; smaller pieces of a body are joined, because each piece costs memory of its own
 _LINES_AT_ONCE = 256  # lines of a chunked body that are decoded before other connections have their turn
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # what the next line of a chunked body is
 
@@ -4644,7 +4635,7 @@ class _Patience:
 
 
 class _Body(io.RawIOBase):
-    """The body of one request: a decoder of the bytes that arrive, and the bytes that it has decoded."""
+    """The body of one request: a decoder of the bytes that arrive, and the bytes that were not read yet."""
 
     receive: Callable[[_Body], None]  # waits for more bytes of it, or sets its failure
 
@@ -4653,8 +4644,7 @@ class _Body(io.RawIOBase):
         self.chunked = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
         self.failure: HttpException | None = None  # raised behind the bytes that came before: 400, 408 or 503
-        self.kept: list[bytes] = []  # the pieces that were decoded and not taken yet
-        self.kept_size = 0  # bytes in them
+        self.kept = io.BytesIO()  # the decoded bytes; who reads them begins with kept.seek(0)
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout)
@@ -4672,11 +4662,10 @@ class _Body(io.RawIOBase):
         start, before = 0, self.size
         try:
             for _ in range(_LINES_AT_ONCE):
-                piece = data[start : start + self.left]
-                self._keep(piece)
-                self.size += len(piece)
-                self.left -= len(piece)
-                start += len(piece)
+                size = self.kept.write(data[start : start + self.left])
+                self.size += size
+                self.left -= size
+                start += size
                 line = self._find_line(data, start) if self.chunked and not self.left else b""
                 start += len(line)
                 self.paused = bool(line)
@@ -4689,13 +4678,6 @@ class _Body(io.RawIOBase):
             self.failure = copy.copy(failure)  # without the frames that it came from
         self.patience.moved(self.size - before)
         return data[start:]
-
-    def _keep(self, piece: bytes) -> None:
-        if self.kept and len(self.kept[-1]) < _SMALL:
-            self.kept[-1] += piece
-        elif piece:
-            self.kept.append(piece)
-        self.kept_size += len(piece)
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its end, which must be CRLF; b"" if it has not arrived completely."""
@@ -4721,28 +4703,21 @@ class _Body(io.RawIOBase):
                 raise HttpException(400, "a chunk longer than its size")
             self._next_line = _SIZE
         elif line:  # a trailer: it must be well-formed, and nobody sees it
-            _add_fields({}, [line.decode("latin-1")], _environ_key.__wrapped__)
+            _add_fields({}, [line.decode("latin-1")])
         else:
             self.chunked = False
 
-    # A thread that reads the rest while the application asks for it; io.BufferedReader makes wsgi.input of this.
-
     def readable(self) -> bool:
-        """Say that this is a stream to read from."""
         return True
 
     def readinto(self, target: Any) -> int:
-        """Read some bytes into `target`; 0 at the end of the body, HttpException if it has failed."""
-        while not (self.kept or self.complete):
+        """Read some bytes while more arrive; 0 at the end of the body, HttpException if it has failed."""
+        while not (size := self.kept.readinto(target)) and not self.complete:
             if self.failure is not None:
                 raise copy.copy(self.failure)
+            self.kept = io.BytesIO()
             self.receive(self)
-        piece = self.kept.pop(0) if self.kept else b""
-        size = min(len(target), len(piece))
-        target[:size] = piece[:size]
-        if size < len(piece):
-            self.kept.insert(0, piece[size:])
-        self.kept_size -= size
+            self.kept.seek(0)
         return size
 
 
@@ -4883,7 +4858,7 @@ def _sending(
 # How does a person at the terminal learn what the server does, without anybody waiting for the terminal? Threads put
 # facts into a bounded queue. One thread of the server makes records of them every _PAUSE, and lines of those:
 #
-#     ("127.0.0.1", "GET", "/", 200, 512, 0.4, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ..."
+#     ("127.0.0.1", "GET", "/", 200, 512, 0.0004, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 #
 # A terminal, a pipe or a log handler may block or fail; then the queue fills, and what does not fit is dropped and
 # counted. Remember `_Clerk`. The lines are records of the logger webapp.access; a handler of ours writes them to the
@@ -4897,12 +4872,11 @@ _LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
 
 def _say(text: str, stream: Any = None) -> None:
     """Write a line to a stream, by default to the terminal: escaped where it has no such character, and never fail."""
-    # A program may have put anything into sys.stderr, and the terminal may be gone: every failure means that nobody
-    # reads. Below the buffer, if there is one: a thread that blocks there would hold its lock, and Python's exit too.
     stream = sys.stderr if stream is None else stream
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
         encoding = getattr(stream, "encoding", None) or "utf-8"
         data = f"{text}\n".encode(encoding, "backslashreplace")
+        # Below the buffer: a thread that blocks in it would hold its lock, and Python's exit too.
         raw = getattr(getattr(stream, "buffer", None), "raw", None)
         if raw is None:
             stream.write(data.decode(encoding))
@@ -4958,9 +4932,12 @@ class _Clerk:
         """Have a log record written; see _report."""
         self.note(_report, level, message, *arguments, error=error)
 
-    def note_access(self, address: str, method: str, target: str, *facts: Any) -> None:
-        """Have a line written for an answer; the facts are status, bytes, milliseconds and the reason."""
-        self.note(_ACCESS.info, "%s %s %s %d %d %.1f ms%s", address or "-", method, _printable(target), *facts)
+    def note_access(
+        self, address: str, method: str, target: str, code: int, size: int, seconds: float, reason: str
+    ) -> None:
+        """Have a line written for an answer."""
+        facts = address or "-", method, _printable(target), code, size, seconds * 1000
+        self.note(_ACCESS.info, "%s %s %s %d %d %.1f ms%s", *facts, reason and f"  {_printable(reason)}")
 
     def end(self) -> None:
         """Let the thread end when it has written the rest."""
@@ -4968,7 +4945,7 @@ class _Clerk:
         self._some.set()
 
     def _work(self) -> None:
-        while not (self._ended.is_set() and not self._notes):
+        while self._notes or not self._ended.is_set():
             self._some.wait()
             self._ended.wait(_PAUSE)
             self._some.clear()
@@ -4996,34 +4973,30 @@ class _Clerk:
 class _Framing(NamedTuple):
     """The head of an answer, and how the body behind it is framed."""
 
-    code: int
-    head: bytes  # with the empty line
-    bodiless: bool  # nothing follows
-    chunked: bool
-    length: int | None  # of the body; None if nothing but its end tells
-    keep_alive: bool  # another answer may follow
+    code: int = 0
+    head: bytes = b""  # with the empty line
+    bodiless: bool = False  # nothing follows
+    chunked: bool = False
+    length: int | None = None  # of the body; None if nothing but its end tells
+    keep_alive: bool = False  # another answer may follow
 
 
-def _frame(
-    status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, keep_alive: bool
-) -> _Framing:
+def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, stays: bool) -> _Framing:
     """Frame a body of `size` bytes, None if that is not known; ValueError for what would break the frame."""
-    code = int(status[:3])
+    code, length = int(status[:3]), None
     if code < 200:
         raise ValueError("an application cannot send an interim response")
     own = {name.lower(): value for name, value in headers}
-    if "connection" in own or "transfer-encoding" in own:  # wsgiref only asserts it: not under python -O
+    if "connection" in own or "transfer-encoding" in own:
         raise ValueError("the connection and its framing are the server's")
     bodiless = request.method == "HEAD" or code in (204, 304)
-    length = None
     if "content-length" in own:
         names = [name for name, _ in headers if name.lower() == "content-length"]
         if len(names) > 1 or not _CONTENT_LENGTH.fullmatch(own["content-length"]):
             raise ValueError("malformed Content-Length")
+        length = int(own["content-length"])
         if code == 204:
             headers = _without(headers, "content-length")  # RFC 9110 section 8.6: not even Content-Length: 0
-        else:
-            length = int(own["content-length"])
     lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers]]
     if length is None and size is not None and code not in (204, 304):
         length = size
@@ -5032,19 +5005,20 @@ def _frame(
     if chunked:
         lines.append("Transfer-Encoding: chunked")
     # Without both, the end of the connection is the end of the body.
-    keep_alive = keep_alive and (chunked or bodiless or length is not None)
-    if not keep_alive:
+    stays = stays and (chunked or bodiless or length is not None)
+    if not stays:
         lines.append("Connection: close")
     elif not request.modern:
         lines.append("Connection: keep-alive")
     if "date" not in own:
         lines.append(_date_field(int(time.time())))
-    lines.append("\r\n" if "server" in own else "Server: webapp\r\n\r\n")
+    if "server" not in own:
+        lines.append("Server: webapp")
     text = "\r\n".join(lines)
     # A line end inside of a name or value would let a client write header fields of its own.
-    if not text.count("\n") == text.count("\r") == len(lines) + ("server" not in own) or "\0" in text:
+    if not text.count("\n") == text.count("\r") == len(lines) - 1 or "\0" in text:
         raise ValueError("a control character in the status or in a header field")
-    return _Framing(code, text.encode("latin-1"), bodiless, chunked, length, keep_alive)
+    return _Framing(code, f"{text}\r\n\r\n".encode("latin-1"), bodiless, chunked, length, stays)
 
 
 @functools.lru_cache(maxsize=1)
@@ -5056,7 +5030,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     """Run the application for one request and frame its response."""
 
     result: Any = None  # of the application, until it was closed
-    framing: _Framing | None = None  # of the response, once its head was made
+    framing = _Framing()  # of the response, once its head was made
     sent = 0  # bytes of the body, for the access line; the head counts against it until it has left
     block: bytes = b""  # the bytes in memory that wait for the client
     reason = ""  # why the answer is what it is, for the access line
@@ -5065,6 +5039,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     broken = False  # the connection cannot be used any more
     over = False  # there is nothing more to write
     noted = False  # the access line was written
+    _known: BaseException | None = None  # the last failure that the application has logged itself
     _left: int | None = None  # bytes of the body that are to come, where that was declared
     _input: Any = None
 
@@ -5072,9 +5047,8 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         self.started = time.perf_counter()
         self.server = server
         self.connection = connection
-        self.request = cast(_Head, connection.head)
+        self.request: Any = connection.head  # a _Head
         self.patience = _Patience(server.write_timeout, _CREDIT)  # with a client that takes the answer slowly
-        self._known: list[BaseException] = []  # failures that the application has logged itself
 
     # From the call of the application to the end of its answer.
 
@@ -5084,11 +5058,11 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         try:
             if connection.refusal is not None:
                 raise copy.copy(connection.refusal)
+            self._input = io.BytesIO() if body is None else body.kept
+            self._input.seek(0)
             if body is not None and not body.complete:
                 body.receive = self._receive
                 self._input = io.BufferedReader(body, _RECEIVE)
-            else:
-                self._input = io.BytesIO(b"" if body is None else b"".join(body.kept))
             environ["REMOTE_ADDR"] = connection.address
             environ["wsgi.input"] = self._input
             environ["webapp.server"] = self
@@ -5098,7 +5072,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             if self.server.alive:  # not in a child process that a handler has forked
                 self.handle_error()
         self.over = True
-        self._known.clear()  # their frames refer to this object
+        self._known = None  # its frames refer to this object
         if connection.output is None:
             self.block = b""
         if connection.output is None or connection.output.__class__ is bytes or not hasattr(self.result, "close"):
@@ -5106,47 +5080,40 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def finish_response(self) -> None:
         """Send what the application returned."""
-        result = self.result
-        if isinstance(result, (list, tuple)) and not self.headers_sent:
-            for data in result:
-                _check_block(data)
-            self._send_whole(result[0] if len(result) == 1 else b"".join(result))
-        elif self.headers_sent or not (self.result_is_file() and self.sendfile()):
-            if not isinstance(result, (list, tuple)):
-                self.begin_stream("")
+        result, headers_sent = self.result, self.headers_sent
+        if isinstance(result, (list, tuple)) and not headers_sent:
+            self._send_whole(b"".join(result))
+        elif headers_sent or not (self.result_is_file() and self.sendfile()):
+            self.begin_stream("")
             for data in result:
                 self.write(data)
                 # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
-                if self._left == 0 and (self.result_is_file() or self.framing and self.framing.bodiless):
+                if self._left == 0 and (self.framing.bodiless or self.result_is_file()):
                     break
-            self.finish_content()
+            if not self.headers_sent:
+                self._send_whole(b"")
+            elif self._left:
+                raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
+            elif self.framing.chunked:
+                self._send(b"0\r\n\r\n")
 
     def write(self, data: bytes) -> None:
         """Send one block, the head before the first (PEP 3333)."""
-        _check_block(data)
+        if not isinstance(data, bytes):
+            raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
         if self.over:
             raise AssertionError("write() after the end of the response")
         if not data:
             return
         head = b"" if self.headers_sent else self._make_head(None)
-        framing = cast(_Framing, self.framing)
         if self._left is not None:
-            if len(data) > self._left and not (framing.bodiless or self.result_is_file()):
+            if len(data) > self._left and not (self.framing.bodiless or self.result_is_file()):
                 raise ValueError("the response is longer than its Content-Length")
             data = data[: self._left]
             self._left -= len(data)
         self.headers_sent = True
         self.sent += len(data)
-        self._send(head, *((b"%x\r\n" % len(data), data, b"\r\n") if framing.chunked else (data,)))
-
-    def finish_content(self) -> None:
-        """End the response: with the head if there was no block, and with the last chunk."""
-        if not self.headers_sent:
-            self._send_whole(b"")
-        elif self._left:
-            raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
-        elif self.framing and self.framing.chunked:
-            self._send(b"0\r\n\r\n")
+        self._send(head, *((b"%x\r\n" % len(data), data, b"\r\n") if self.framing.chunked else (data,)))
 
     def sendfile(self) -> bool:
         """Leave a real file to the leader, who sends it without reading it; False leaves it to be read as a stream."""
@@ -5156,10 +5123,11 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             return False
         facts = os.fstat(file.fileno())
         offset = file.tell() if stat.S_ISREG(facts.st_mode) else facts.st_size
-        if facts.st_size <= offset:
+        size = facts.st_size - offset
+        if size <= 0:
             return False
-        head = self._make_head(facts.st_size - offset)
-        count = facts.st_size - offset if self._left is None else min(self._left, facts.st_size - offset)
+        head = self._make_head(size)
+        count = size if self._left is None else min(self._left, size)
         self.headers_sent, self.sent = True, -len(head)
         self.connection.output = _sending(self.connection, [head], file, offset, count)
         return True
@@ -5167,15 +5135,13 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     def _send_whole(self, data: bytes) -> None:
         """Leave an answer to the leader, who sends it with all others that are ready."""
         head = self._make_head(None if not data and self.request.method == "HEAD" else len(data))
-        if cast(_Framing, self.framing).bodiless:
+        if self.framing.bodiless:
             data = b""
-        elif self._left is not None and len(data) > self._left:
-            raise ValueError("the response is longer than its Content-Length")
+        elif len(data) != self.framing.length:
+            raise ValueError(f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}")
         self.headers_sent, self.sent, self.block = True, -len(head), data
         # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
         self.connection.output = head + data if len(data) <= _PACE else _sending(self.connection, [head, data])
-        if self._left and len(data) < self._left:
-            raise ValueError(f"the response ended {self._left - len(data)} bytes short of its Content-Length")
 
     def _make_head(self, size: int | None) -> bytes:
         """Make the head; `size` is that of the body, None if it is not known."""
@@ -5225,25 +5191,20 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def begin_stream(self, content_type: str) -> None:
         """Take one of the places that streams have; HttpException 503 if there is none."""
-        headers = [] if self.head is None else self.head[1]
-        types = [content_type, *(value for name, value in headers if name.lower() == "content-type")]
-        self.events = any(each[:17].lower() == "text/event-stream" for each in types)
+        types = [value for name, value in (self.head or ("", []))[1] if name.lower() == "content-type"]
+        self.events = any(each[:17].lower() == "text/event-stream" for each in (content_type, *types))
         try:
             self.server.crew.take_place(self.connection, _STREAMS, leave=self.events)
         except HttpException as busy:
-            self._known.append(busy)  # a client that opens streams must not fill the log
+            self._known = busy  # a client that opens streams must not fill the log
             raise
 
     def explain(self, reason: str) -> None:
-        """Keep the reason for the access line."""
         self.reason = reason
 
     def unanswered(self, error: BaseException) -> bool:
-        """Remember what the application has logged itself."""
-        if any(error is known for known in self._known):
-            return False
-        self._known.append(error)
-        return True
+        known, self._known = self._known, error
+        return error is not known
 
     # Failures, and the end.
 
@@ -5253,20 +5214,19 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         self.log_exception(sys.exc_info())
         if self.headers_sent or connection.lost:
             # A body with chunks or a length shows by itself that it is not complete.
-            self.cut = not (connection.lost or framing and (framing.chunked or framing.length is not None))
+            self.cut = not (connection.lost or framing.chunked or framing.length is not None)
             self.broken = True
             return
         status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
         fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
         self.start_response(_STATUS_LINES[status], list(fields.items()), sys.exc_info())
-        self.end()
         self._send_whole(_STATUS_LINES[status].encode())
 
     def log_exception(self, exc_info: Any) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
         error = exc_info[1]
         refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
-        if not (refused or self.connection.lost or any(error is known for known in self._known)):
+        if not (refused or self.connection.lost or error is self._known):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
 
@@ -5284,20 +5244,14 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def note_access(self) -> None:
         """Have the access line written, once."""
-        if not (self.server.quiet or self.noted):
-            self.noted = True
-            connection, request, refusal = self.connection, self.request, self.connection.refusal
-            reason = self.reason or ("" if refusal is None else _printable(str(refusal)))
-            facts = 0 if self.framing is None else self.framing.code, max(0, self.sent)
-            milliseconds = (time.perf_counter() - self.started) * 1000
-            self.server.clerk.note_access(
-                connection.address, request.method, request.target, *facts, milliseconds, reason and f"  {reason}"
-            )
-
-
-def _check_block(data: object) -> None:
-    if type(data) is not bytes:
-        raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
+        if self.server.quiet or self.noted:
+            return
+        self.noted = True
+        connection, request, seconds = self.connection, self.request, time.perf_counter() - self.started
+        self.server.clerk.note_access(
+            connection.address, request.method, request.target, self.framing.code, max(0, self.sent), seconds,
+            self.reason or str(connection.refusal or ""),
+        )  # fmt: skip
 
 
 # ---- the crew --------------------------------------------------------------------------------------------------------
@@ -5900,7 +5854,7 @@ class Server:
             data = b""
             if connection.stage == _SHAKING and getattr(error, "reason", None) and not self.quiet:
                 # No certificate, a client that speaks plain HTTP or distrusts us: nothing else would tell.
-                self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}")
+                self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, str(error))
         if data:
             connection.buffer += data
             return True
@@ -5928,7 +5882,7 @@ class Server:
             end = data.find(b"\r\n\r\n")
             if end < 0:
                 if data and data != b"\r":  # that is no more than an empty line, and begins nothing
-                    _check_beginning(data)
+                    _check_lines(data.removesuffix(b"\r").removesuffix(b"\r\n"))  # the empty line may have begun
                     if connection.stage == _IDLE:
                         self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
@@ -5968,8 +5922,8 @@ class Server:
             return
         body.patience.left = connection.deadline - self._now
         connection.buffer = body.feed(connection.buffer)
-        self._collected += body.kept_size - body.counted
-        body.counted = body.kept_size
+        self._collected += body.size - body.counted
+        body.counted = body.size
         if body.complete or body.failure or body.size > _COLLECTED or self._collected > self.max_collected:
             self._hand_over(connection)
             return
@@ -6061,7 +6015,7 @@ class Server:
             self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
         elif run.cut:
             connection.cut()
-        elif complete and not run.broken and run.framing is not None and run.framing.keep_alive:
+        elif complete and not run.broken and run.framing.keep_alive:
             self._enter(connection, _IDLE, self.idle_timeout)
             if connection.buffer:
                 self._parse(connection)
@@ -6307,18 +6261,17 @@ def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
 
 # ---- the command line ------------------------------------------------------------------------------------------------
 #
-# How does a person start an application? `python -m webapp` and WebApp.run serve in one process; with --reload another
-# process starts it, and starts it again when a file has changed:
+# How does a person start an application? `python -m webapp` and WebApp.run serve in one process. With --reload that
+# process is a child; its parent watches the files, and replaces the child when one of them changes:
 #
-#     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`, with `_watch` in a thread
+#     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`
 #
-# The parent holds one end of a pipe, the lifeline, and the child the other end: it tells on every system that the
-# parent has ended, even where a launcher stands between the two, as in a virtual environment on Windows.
+# Remember `_main`, and `_load`, which says what to write instead of a name that is no application.
 
-_RELOAD = 3  # exit status of a served process that wants to be started again
-_CANNOT_LISTEN = 4  # exit status of a served process that no change of a file would help
+_CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
+_CANNOT_LISTEN = 4  # exit status of a child that no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
-_LIFELINE = "_WEBAPP_RELOAD"  # in the environment of the child: its end of the pipe, and when the child was started
+_SETTLE = 0.2  # seconds that a change may take: editors write in steps, and a checkout file by file
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
 
 _loading = False  # the module that holds the application, for the command line
@@ -6344,7 +6297,7 @@ def _run(
             raise TypeError(f"run() takes no {name}; it takes host, port, reload, {', '.join(known)}")
     if _loading:
         raise RuntimeError('it calls run() when it is imported: write `if __name__ == "__main__":` above that')
-    if reload and _lifeline() is None:
+    if reload and not _is_child():
         sys.exit(_supervise())
     try:
         if isinstance(app, WebApp):
@@ -6362,35 +6315,52 @@ def _run(
         _say("webapp: the application has no routes: it answers 404 to everything")
     if not quiet:
         _say(f"webapp: serving on {server._addresses()} (Ctrl-C stops)")
-    changed = threading.Event()
-    for target, arguments in ((_follow_parent, (server,)), (_watch, (server, changed))) if reload else ():
-        threading.Thread(target=target, args=arguments, name="webapp-reload", daemon=True).start()
+    if reload:
+        threading.Thread(target=_follow_parent, args=(server,), daemon=True).start()
     server.serve_forever()
-    if changed.is_set():
-        sys.exit(_RELOAD)
+
+
+@functools.cache
+def _is_child() -> bool:
+    """Tell whether _supervise has started this process; what this process starts must not find the mark."""
+    return os.environ.pop(_CHILD, None) is not None
+
+
+def _follow_parent(server: Server) -> None:
+    """Stop the server when the parent process is gone. Windows does not tell that."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(_POLL)
+    server.stop()
 
 
 def _supervise() -> int:
-    """Run this command again as a child, over and over while it asks for it; return the exit status."""
+    """Run this command as a child, and again whenever a file changes; return the exit status."""
+    import subprocess
+
     for number in _stop_signals():
         signal.signal(number, signal.default_int_handler)
+    command = [sys.executable, *getattr(sys, "orig_argv", ["", *sys.argv])[1:]]  # since Python 3.10, with options
     child = None
     try:
         while True:
-            files = _modification_times()
-            child, lifeline = _start_child()
-            try:
-                status = child.wait()
-            finally:
-                os.close(lifeline)  # lets it stop
-            if status in (0, _CANNOT_LISTEN):
-                return min(status, 1)
-            if status != _RELOAD:
-                _say("webapp: waiting for a file to change")
-                # A file that is new elsewhere is a module that this process has imported meanwhile.
-                while not (changed := [p for p in _changed(files) if p in files or p.startswith(_folder())]):
-                    time.sleep(_POLL)
-                _settle(changed)
+            files = now = _modification_times()
+            child = subprocess.Popen(command, env={**os.environ, _CHILD: "1"}, close_fds=False)
+            waiting = False
+            while now == files:
+                time.sleep(_POLL)
+                status = child.poll()
+                if status in (0, _CANNOT_LISTEN):
+                    return min(status, 1)
+                if status is not None and not waiting:
+                    waiting = True
+                    _say("webapp: waiting for a file to change")
+                now = _modification_times()
+            changed = min(path for path, _ in files.items() ^ now.items())
+            _say(f"webapp: {_printable(changed.removeprefix(os.path.join(os.getcwd(), '')))} has changed")
+            time.sleep(_SETTLE)
+            child.terminate()
+            child.wait()
     except KeyboardInterrupt:
         if child is not None:
             try:
@@ -6402,103 +6372,19 @@ def _supervise() -> int:
         return 0
 
 
-def _start_child() -> tuple[subprocess.Popen[bytes], int]:
-    """Run this command again; return the child, and the end of a pipe that tells the child when it is closed."""
-    import subprocess
-
-    reading, writing = os.pipe()
-    os.set_inheritable(reading, True)
-    handle = reading
-    if sys.platform == "win32":
-        from msvcrt import get_osfhandle
-
-        handle = get_osfhandle(reading)
-    original = getattr(sys, "orig_argv", None)  # since Python 3.10
-    if not original:
-        spec = sys.modules["__main__"].__spec__
-        program = ["-m", spec.name.removesuffix(".__main__")] if spec else [sys.argv[0]]
-        original = ["", *program, *sys.argv[1:]]
-    try:
-        environ = {**os.environ, _LIFELINE: f"{handle} {time.time()}"}
-        return subprocess.Popen([sys.executable, *original[1:]], env=environ, close_fds=False), writing
-    finally:
-        os.close(reading)
-
-
-@functools.cache
-def _lifeline() -> tuple[int, float] | None:
-    """Return the pipe from the process that watches over this one, and when that started it; None without one."""
-    handle, _, started = os.environ.pop(_LIFELINE, "").partition(" ")
-    with contextlib.suppress(OSError, ValueError):
-        descriptor = int(handle)
-        if sys.platform == "win32":
-            from msvcrt import open_osfhandle
-
-            descriptor = open_osfhandle(descriptor, os.O_RDONLY)
-        # A program that the child has started may have the variable, but it has no such pipe.
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            os.set_inheritable(descriptor, False)
-            return descriptor, float(started)
-    return None
-
-
-def _follow_parent(server: Server) -> None:
-    """Stop the server when the parent process is gone, or closes its end of the pipe."""
-    with contextlib.suppress(OSError):  # an application may close what it has not opened
-        os.read(cast("tuple[int, float]", _lifeline())[0], 1)
-        server.stop()
-
-
-def _watch(server: Server, changed: threading.Event) -> None:
-    """Stop the server when a file has changed."""
-    files, started = _modification_times(), cast("tuple[int, float]", _lifeline())[1]
-    # What was changed while this process was starting may or may not be what it has loaded.
-    names = [path for path, when in files.items() if started < when <= time.time()]
-    while not names:
-        time.sleep(_POLL)
-        # A module that was imported meanwhile is new here and no change.
-        names = [path for path in _changed(files) if path in files]
-        files = {**_modification_times(), **files}
-    _settle(names)
-    changed.set()
-    server.stop()
-
-
-def _settle(changed: Sequence[str]) -> None:
-    """Say what has changed, and wait until it is complete: editors write in steps, and a checkout file by file."""
-    name = _printable(min(changed).removeprefix(_folder()))
-    _say(f"webapp: {name} has changed" + (f", and {len(changed) - 1} more" if len(changed) > 1 else ""))
-    files: dict[str, float] = {}
-    while _changed(files):
-        files = _modification_times()
-        time.sleep(0.1)
-
-
-def _changed(before: Mapping[str, float]) -> list[str]:
-    """Return the files that are new, gone, or have another time."""
-    now = _modification_times()
-    return [path for path in {**before, **now} if before.get(path) != now.get(path)]
-
-
-@functools.cache
-def _folder() -> str:
-    """Return the working directory as it was at first, with a slash: a handler may change it."""
-    return os.path.join(os.getcwd(), "")
-
-
 def _modification_times() -> dict[str, float]:
-    """Give the times of all loaded modules, and of sources and templates below the working directory."""
-    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    paths = {os.path.join(_folder(), file) for file in files if file}
-    for folder, folders, names in os.walk(_folder()):
-        # Nobody is working on hidden directories and installed packages.
-        join, exists = os.path.join, os.path.exists
-        folders[:] = [name for name in folders if name[0] not in "._" and not exists(join(folder, name, "pyvenv.cfg"))]
-        paths.update(join(folder, name) for name in names if name.endswith(_WATCHED))
+    """Give the times of sources and templates below the working directory, and where modules are imported from."""
+    installed = sys.prefix, sys.base_prefix
+    paths = [path for path in sys.path if not path.startswith(installed) and "site-packages" not in path]
     times = {}
-    for path in paths:
-        with contextlib.suppress(OSError):
-            times[path] = os.stat(path).st_mtime
+    for root in {os.getcwd(), *filter(None, paths)}:
+        for folder, folders, names in os.walk(root):
+            # Nobody is working on hidden directories and installed packages.
+            environments = [f for f in folders if os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))]
+            folders[:] = [f for f in folders if f[0] != "." and f not in environments]
+            for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
+                with contextlib.suppress(OSError):
+                    times[path] = os.stat(path).st_mtime
     return times
 
 
@@ -6521,10 +6407,12 @@ def _main(argv: list[str] | None = None) -> int:
         return 0
     if not options.app:
         parser.error("name the application: module:app or path/to/file.py")
-    if options.reload and not options.routes and _lifeline() is None:
-        return _supervise()
     try:
-        app = _load(options.app)
+        folder, path, module, name = _find(options.app)
+        sys.path.insert(0, folder)
+        if options.reload and not options.routes and not _is_child():
+            return _supervise()
+        app = _load(path, module, name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -6553,29 +6441,40 @@ def _route_table(app: Any) -> str:
 
 
 def _version() -> str:
-    """Return the version, and the digest of this file; in an archive, as a .pyz is one, its loader can read it."""
+    """Return the version, and the digest of this file."""
     import hashlib
 
-    digest = "unknown: this program holds no source of it"
-    with contextlib.suppress(OSError, AttributeError, KeyError):
-        file: str = globals()["__file__"]  # there is none where a program was frozen without it
-        if file.endswith(".py"):
-            loader = globals().get("__spec__") and globals()["__spec__"].loader or globals()["__loader__"]
-            digest = hashlib.sha256(loader.get_data(file)).hexdigest()
+    try:
+        with open(__file__, "rb") as file:
+            digest = hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        digest = "unknown: its source is no file of its own"
     return f"webapp {__version__}\nSHA-256 {digest}"
 
 
-def _load(target: str) -> Any:
-    """Import the application that the command line names; if it is none, say what to write instead."""
-    import importlib
-
+def _find(target: str) -> tuple[str, str, str, str]:
+    """Return the folder to import from, and the path, the module and the name of what the command line names."""
     path, colon, name = target.rpartition(":")
     if colon and name.endswith(")"):
         raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
     if not colon or not name.isidentifier():
         path, name = target, "app"
-    folder, module = _find(path)
-    sys.path.insert(0, folder)
+    if path.endswith(".py"):
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"there is no file {path}")
+        folder, file = os.path.split(os.path.abspath(path))
+        return folder, path, file[:-3], name
+    if os.path.exists(path + ".py") and os.path.basename(path) != path:
+        raise FileNotFoundError(f"a file is named with its ending: {path}.py")
+    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
+        raise IsADirectoryError("it is a directory: name the file that makes the application, such as hello.py")
+    return os.getcwd(), path, path, name
+
+
+def _load(path: str, module: str, name: str) -> Any:
+    """Import an application; if it is none, say what to write instead."""
+    import importlib
+
     global _loading
     _loading = True
     try:
@@ -6593,20 +6492,6 @@ def _load(target: str) -> Any:
     if mistake:
         raise TypeError(mistake)
     return namespace[name]
-
-
-def _find(path: str) -> tuple[str, str]:
-    """Return the folder that a module is imported from, and its name, for a path or the name of a module."""
-    if path.endswith(".py"):
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"there is no file {path}")
-        folder, file = os.path.split(os.path.abspath(path))
-        return folder, file[:-3]
-    if os.path.exists(path + ".py") and os.path.basename(path) != path:
-        raise FileNotFoundError(f"a file is named with its ending: {path}.py")
-    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
-        raise IsADirectoryError("it is a directory: name the file that makes the application, such as hello.py")
-    return os.getcwd(), path
 
 
 def _one_line(error: BaseException) -> str:
