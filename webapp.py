@@ -4485,15 +4485,12 @@ class _Head:
         self.method = method
         self.target = target  # as it was sent, for the log; REQUEST_URI may be shorter
         self.modern = modern  # HTTP/1.1 or a later 1.x: the client understands chunks
-        self.environ = environ  # a WSGI environment with all that the head says
+        self.environ = environ  # entries of a WSGI environment: all that the head says
         self.keep_alive = modern  # the client wants the connection to stay
 
 
-def _parse_head(data: bytes, template: _Environ) -> _Head:
-    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed.
-
-    `template` is the part of the environment that is the same for all requests.
-    """
+def _parse_head(data: bytes) -> _Head:
+    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed."""
     _check_lines(data)
     lines = data.decode("latin-1").split("\r\n")
     if len(data) > _MAX_FIELD and max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
@@ -4504,7 +4501,7 @@ def _parse_head(data: bytes, template: _Environ) -> _Head:
     method, target, major, minor = match.groups()
     if major != "1":
         raise HttpException(505, f"HTTP/{major}.{minor}")
-    head = _Head(method, target, minor != "0", template.copy())
+    head = _Head(method, target, minor != "0", {})
     _add_fields(head.environ, lines)
     _read_framing(head, head.environ)
     _add_target(head, head.environ)
@@ -5054,7 +5051,8 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; whatever it raises ends here."""
-        connection, body, environ = self.connection, self.connection.body, self.request.environ
+        connection, body = self.connection, self.connection.body
+        environ = {**self.server.template, **self.request.environ}
         try:
             if connection.refusal is not None:
                 raise copy.copy(connection.refusal)
@@ -5240,7 +5238,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
                 self._input.close()
         except BaseException:
             self.log_exception(sys.exc_info())
-        self.request.environ, self._input = {}, None  # both refer to this object
+        self._input = None
 
     def note_access(self) -> None:
         """Have the access line written, once."""
@@ -5547,7 +5545,7 @@ class Server:
             # wsgi.errors where there is no stderr, as in a program without a console.
             errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
             self._held = opened.pop_all()  # what is to be closed at the end
-        self._template: _Environ = {
+        self.template: _Environ = {
             "SCRIPT_NAME": "",
             "SERVER_NAME": self.host or "localhost",
             "SERVER_PORT": str(self.port),
@@ -5567,6 +5565,7 @@ class Server:
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
         self._late: dict[_Connection, None] = {}  # their time is up
+        self._last_head: tuple[bytes, _Head] = b"", _Head("", "", True, {})
         self._collected = 0  # bytes of bodies in memory
         timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
         self._tick = min(_TICK, min(timeouts) / 4)
@@ -5609,7 +5608,7 @@ class Server:
         return self._url_of({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host))
 
     def _url_of(self, host: str) -> str:
-        return f"{self._template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def _addresses(self) -> str:
         """Return `url`, and what others in the network open if they can."""
@@ -5887,7 +5886,10 @@ class Server:
                         self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
                 return
-            connection.head = head = _parse_head(data[:end], self._template)
+            # Clients repeat themselves, and polling or health checks even the whole head.
+            if data[:end] != self._last_head[0]:
+                self._last_head = data[:end], _parse_head(data[:end])
+            connection.head = head = self._last_head[1]
             connection.buffer = data[end + 4 :]
         except HttpException as refusal:
             self._refuse(connection, refusal)
