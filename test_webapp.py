@@ -6545,7 +6545,7 @@ def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused(
     kind = type("Small", (Server,), {"max_waiting": 4})
     with kind(application, quiet=True, body_timeout=60) as server, contextlib.ExitStack() as stack:
         first = [stack.enter_context(Connection(server, uploads)) for _ in range(2)]
-        assert comes_true(lambda: server._crew._taken[webapp._READS] == 2)
+        assert comes_true(lambda: server.crew._taken[webapp._READS] == 2)
         code, headers, _ = ask(server, uploads)
         assert (code, headers["retry-after"], headers["connection"]) == (503, "10", "close")
         for connection in first:

@@ -4485,15 +4485,12 @@ class _Head:
         self.method = method
         self.target = target  # as it was sent, for the log; REQUEST_URI may be shorter
         self.modern = modern  # HTTP/1.1 or a later 1.x: the client understands chunks
-        self.environ = environ  # a WSGI environment with all that the head says
+        self.environ = environ  # entries of a WSGI environment: all that the head says
         self.keep_alive = modern  # the client wants the connection to stay
 
 
-def _parse_head(data: bytes, template: _Environ) -> _Head:
-    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed.
-
-    `template` is the part of the environment that is the same for all requests.
-    """
+def _parse_head(data: bytes) -> _Head:
+    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed."""
     _check_lines(data)
     lines = data.decode("latin-1").split("\r\n")
     if len(data) > _MAX_FIELD and max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
@@ -4504,7 +4501,7 @@ def _parse_head(data: bytes, template: _Environ) -> _Head:
     method, target, major, minor = match.groups()
     if major != "1":
         raise HttpException(505, f"HTTP/{major}.{minor}")
-    head = _Head(method, target, minor != "0", template.copy())
+    head = _Head(method, target, minor != "0", {})
     _add_fields(head.environ, lines)
     _read_framing(head, head.environ)
     _add_target(head, head.environ)
@@ -4724,27 +4721,26 @@ class _Body(io.RawIOBase):
 # ---- a connection ----------------------------------------------------------------------------------------------------
 #
 # Who may touch a client's socket, and what happens next? A connection is always in one stage, and each stage has one
-# owner. The leader is the one thread that waits for all clients at once; a thread that answers owns its connection
-# until it gives the connection back. Sockets never block. Remember the table of stages below: it is the program, and
-# the methods of `Server` carry it out. There is one exception: any thread may shut a connection down, and its owner
-# learns it from the next operation on the socket. A first reading may skip `_sending`.
+# owner. The leader is the one thread that waits for all clients at once. A thread that answers owns its connection
+# until it gives the connection back. Sockets never block. The table of stages is the program, and the methods of
+# `Server` carry it out. There is one exception: any thread may shut a connection down, and its owner learns it from
+# the next operation on the socket. A first reading may skip `_sending`.
 
-# stage      owner   when readable            when writable       when time is up        next stage
+# stage      owner   socket is ready          time is up              next stage
 #
-# SHAKING    leader  goes on with TLS         the same            closed                 IDLE
-# IDLE       leader  a head begins            -                   closed                 HEAD, BODY, ANSWERING
-# HEAD       leader  more of a head           -                   408                    BODY, ANSWERING
-# BODY       leader  more of a body           -                   408 for who reads it   ANSWERING
-# ANSWERING  thread  (waits for its own client, if it must)                              SENDING, or as SENDING
-# SENDING    leader  -                        more of the answer  cut                    IDLE, LINGERING, CLOSED;
-#                                                                                        ANSWERING to close a file
-# LINGERING  leader  bytes are thrown away    -                   closed                 CLOSED
+# SHAKING    leader  goes on with TLS         closed                  IDLE
+# IDLE       leader  a head begins            closed                  HEAD, BODY, ANSWERING
+# HEAD       leader  more of a head           408                     BODY, ANSWERING
+# BODY       leader  more of a body           408 for who reads it    ANSWERING
+# ANSWERING  thread  (the thread waits for its client, if it must)    SENDING, or as SENDING
+# SENDING    leader  takes more of the answer cut                     IDLE, LINGERING, CLOSED; ANSWERING to close a file
+# LINGERING  leader  bytes are thrown away    closed                  CLOSED
 #
 # LINGERING exists because a close with unread bytes would reset the connection and destroy the answer under way.
 
 _SHAKING, _IDLE, _HEAD, _BODY = "shaking", "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
-_NOWHERE, _ANSWERS, _STREAMS, _READS = range(4)  # the places that an answer under way may take in the crew; see there
+_ANSWERS, _STREAMS, _READS = range(3)  # the places that an answer under way may take in the crew; see there
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
@@ -4762,10 +4758,10 @@ class _Connection:
         self.address = address
         self.would_block = would_block  # exceptions of an operation that would have to wait; TLS has its own
         self.secure = len(would_block) > 1  # this is TLS
-        self.stage = _SHAKING if self.secure else _IDLE  # set by the leader alone
-        self.place = _NOWHERE  # set under the lock of the crew
-        self.deadline = _NEVER  # until when the present wait may last, set by whoever waits
+        self.stage = _SHAKING if self.secure else _IDLE  # set by the leader, as the next two
+        self.deadline = _NEVER  # until when it may stay in its stage
         self.selected = 0  # the events that the leader's selector looks out for
+        self.place = _ANSWERS  # set under the lock of the crew
         self.awaited = _READ  # the event that the last operation would have to wait for, set by the owner
         self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
         self.lost = False  # the client went away, as the first failing operation noticed
@@ -4792,13 +4788,19 @@ class _Connection:
             self.lost = True
             raise
 
+    # Of an SSLSocket, the next two need the methods of its base class: it cannot look without reading, and its own
+    # shutdown() makes it forget that it is one, so that its owner would send without encryption.
+
     def has_input(self) -> bool:
         """Tell whether bytes have arrived that nobody has read."""
-        try:
-            # By the method of the class below, because an SSLSocket cannot look without reading.
-            return bool(super(type(self.socket), self.socket).recv(1, socket.MSG_PEEK))
-        except OSError:
-            return False
+        with contextlib.suppress(OSError):
+            return bool(socket.socket.recv(self.socket, 1, socket.MSG_PEEK))
+        return False
+
+    def shut_down(self) -> None:
+        """Make the operations of its owner fail; any thread may call it."""
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def end_output(self) -> None:
         """Tell the client that nothing follows: over TLS in its own words (RFC 9112 section 9.8) first."""
@@ -4808,14 +4810,6 @@ class _Connection:
                 cast("ssl.SSLSocket", self.socket).unwrap()
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
-
-    def shut_down(self, cut: bool = False) -> None:
-        """Make the operations of its owner fail; any thread may call it. With `cut`, the close will be a reset."""
-        if cut:
-            self.cut()
-        with contextlib.suppress(OSError):
-            # That of an SSLSocket forgets first that it is one: its owner would send without encryption.
-            super(type(self.socket), self.socket).shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
         """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
@@ -4833,19 +4827,18 @@ def _sending(
     gone, EOFError if the file has become shorter.
     """
     sock, secure = connection.socket, connection.secure
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(blocks, 1):
         view = memoryview(block)
         # A head leaves in one packet with what follows.
-        more = [socket.MSG_MORE] if sys.platform == "linux" and not secure and (blocks[number + 1 :] or count) else []
+        flags = getattr(socket, "MSG_MORE", 0) if not secure and (number < len(blocks) or count) else 0
         while view:
             # A TLS write that would block must be repeated with the same length.
-            moved = connection.attempt(_WRITE, sock.send, view[: _PACE if secure else _SLICE], *more) or 0
+            moved = connection.attempt(_WRITE, sock.send, view[: _PACE if secure else _SLICE], flags) or 0
             view = view[moved:]
             yield moved
     while count:
         if hasattr(os, "sendfile") and not secure:
-            size = min(count, _SLICE)
-            moved = connection.attempt(_WRITE, os.sendfile, sock.fileno(), file.fileno(), offset, size)
+            moved = connection.attempt(_WRITE, os.sendfile, sock.fileno(), file.fileno(), offset, min(count, _SLICE))
         else:
             file.seek(offset)
             data = file.read(min(count, _PACE))
@@ -5058,7 +5051,8 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; whatever it raises ends here."""
-        connection, body, environ = self.connection, self.connection.body, self.request.environ
+        connection, body = self.connection, self.connection.body
+        environ = {**self.server.template, **self.request.environ}
         try:
             if connection.refusal is not None:
                 raise copy.copy(connection.refusal)
@@ -5198,7 +5192,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         types = [value for name, value in (self.head or ("", []))[1] if name.lower() == "content-type"]
         self.events = any(each[:17].lower() == "text/event-stream" for each in (content_type, *types))
         try:
-            self.server._take_place(self.connection, _STREAMS, leave=self.events)
+            self.server.crew.take_place(self.connection, _STREAMS, leave=self.events)
         except HttpException as busy:
             self._known = busy  # a client that opens streams must not fill the log
             raise
@@ -5244,7 +5238,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
                 self._input.close()
         except BaseException:
             self.log_exception(sys.exc_info())
-        self.request.environ, self._input = {}, None  # both refer to this object
+        self._input = None
 
     def note_access(self) -> None:
         """Have the access line written, once."""
@@ -5287,20 +5281,17 @@ class _Crew:
 
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
-        self._limit = threads
-        self._others = others
+        self._limits = [threads, others, (others + 1) // 2]  # of _ANSWERS, _STREAMS with _READS, and _READS
         self.waiting: deque[_Connection] = deque()
-        self.answered: deque[_Connection] = deque()
+        self.answered: dict[_Connection, None] = {}
         self.threads: set[threading.Thread] = set()
+        # All of the following is guarded by the lock. Threads that rest wait for a change, the watch for an alarm.
         self.ended = False
-        # All of the following is guarded by the lock; threads that rest and the watch wait on it.
-        self._taken = [0, 0, 0, 0]  # how many connections have each place
+        self._taken = [0, 0, 0]  # how many connections have each place
         self._leader = 0  # the identifier of the thread that leads, 0 if none does
-        self._since = _NEVER  # when the leader began with the present answer
-        self._rounds = 0  # of answers that the leader has begun
+        self._idle = 0  # threads that rest, or are on their way to a role
         self._careful_until = 0.0
-        self._resting = 0  # threads
-        self._summoned = 0  # threads that are on their way
+        self._beat = 0  # the leader counts the beginning and the end of each answer: odd while it answers
         self._watch_sleeps = False
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
@@ -5313,27 +5304,29 @@ class _Crew:
         with self._lock:
             self._hire(self._watch)
             self._hire(self._work)
-            self._summoned += 1
+            self._idle = 1
 
     def leads(self) -> bool:
         """Tell whether the thread that asks is the leader."""
         return self._leader == threading.get_ident()
 
-    def answers_next(self) -> bool:
+    def leader_answers(self) -> bool:
         """Tell whether the leader is to answer one of the requests that wait."""
-        return bool(self.waiting) and self._taken[_ANSWERS] < self._limit and time.monotonic() >= self._careful_until
+        return bool(self.waiting) and self._taken[_ANSWERS] < self._limits[_ANSWERS] and not self._is_careful()
 
-    def take_place(self, connection: _Connection, place: int, leave: bool) -> bool:
-        """Give an answer under way another place; False if there is none. With `leave`, its thread leads no longer."""
+    def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
+        """Give an answer under way another place; HttpException 503 if none is free. With `leave`, lead no longer."""
         with self._lock:
             if connection.place == _ANSWERS:
-                room = self._others - self._taken[_STREAMS] - self._taken[_READS]
-                if room <= 0 or place == _READS and self._taken[_READS] >= (self._others + 1) // 2:
-                    return False
-                self._move(connection, place)
+                _, streams, reads = self._taken
+                if streams + reads >= self._limits[_STREAMS] or place == _READS and reads >= self._limits[_READS]:
+                    what = "open streams" if place == _STREAMS else "uploads at a time"
+                    raise HttpException(503, f"too many {what}", headers={"Retry-After": "10"})
+                self._taken[_ANSWERS] -= 1
+                self._taken[place] += 1
+                connection.place = place
             if leave and self.leads():
                 self._depose()
-            return True
 
     def end(self) -> None:
         """Let every thread end after what it is doing."""
@@ -5342,24 +5335,21 @@ class _Crew:
             self._change.notify_all()
             self._alarm.notify_all()
 
-    def forget(self) -> None:
-        """End in a child process, where another thread may have held the lock."""
-        self._lock = threading.Lock()
-        self.ended = True
-        self.threads.clear()
-
-    def join(self, timeout: float) -> None:
+    def join(self) -> None:
         """Wait until the threads have ended, but for those that are stuck in an answer."""
-        until = time.monotonic() + timeout
+        until = time.monotonic() + (0.1 if any(self._taken) else 1)
         for thread in list(self.threads):
             thread.join(max(0, until - time.monotonic()))
 
     # What follows is done with the lock held.
 
-    def _move(self, connection: _Connection, place: int) -> None:
-        self._taken[connection.place] -= 1
-        self._taken[place] += 1
-        connection.place = place
+    def _is_careful(self) -> bool:
+        return time.monotonic() < self._careful_until
+
+    def _may_help(self) -> bool:
+        # Answers that the leader has not looked at yet take memory that nobody has counted.
+        room = self._taken[_ANSWERS] < self._limits[_ANSWERS] and len(self.answered) < _MOST_ANSWERED
+        return bool(self.waiting) and room and self._is_careful()
 
     def _hire(self, work: Callable[[], None]) -> None:
         # A daemon: an answer that never ends must not keep the process alive.
@@ -5367,55 +5357,47 @@ class _Crew:
         thread.start()
         self.threads.add(thread)
 
-    def _summon(self) -> bool:
-        """Have a thread come that rests, or a new one; False if there is none."""
+    def _share(self) -> None:
+        """Have threads come, those that rest or new ones: to lead, and to answer what the leader hands to others."""
+        free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
+        needed = (not self._leader) + (min(len(self.waiting), free) if self._is_careful() else 0)
+        self._change.notify(needed)
         try:
-            if self._resting:
-                self._resting -= 1
-                self._change.notify()
-            else:
+            for _ in range(needed - self._idle):
                 self._hire(self._work)
+                self._idle += 1
         except RuntimeError as error:
             self._server.clerk.report(logging.WARNING, "no thread that could take over: %s", error)
-            return False
-        self._summoned += 1
-        return True
-
-    def _share(self) -> None:
-        """Have others answer what waits."""
-        for _ in range(min(len(self.waiting), self._limit - self._taken[_ANSWERS]) - self._summoned):
-            if not self._summon():
-                self._careful_until = 0  # the leader does it
-                break
+            self._careful_until = 0  # the leader does it
 
     def _depose(self) -> None:
-        self._leader, self._since = 0, _NEVER
-        self._summon()
+        self._leader = 0
+        self._beat += self._beat % 2
+        self._share()
 
     # What the threads do.
 
     def _work(self) -> None:
-        """Lead, help or rest until the end."""
-        with self._lock:
-            self._summoned -= 1
+        """Lead, answer or rest until the end."""
         while self._find_role():
             if self.leads():
                 self._lead()
             else:
-                self._answer_waiting(leading=False)
+                while self._answer_next(leading=False):
+                    pass
+            with self._lock:
+                self._idle += 1
         self.threads.discard(threading.current_thread())
 
     def _find_role(self) -> bool:
-        """Rest until there is something to do; False at the end."""
+        """Rest until there is something to do; False if there is nothing for this thread any more."""
         with self._lock:
-            while not self.ended and self._leader:
-                if self.waiting and self._taken[_ANSWERS] < self._limit and time.monotonic() < self._careful_until:
-                    return True
-                if self._resting > self._limit:
-                    return False  # one of many that streams have needed
-                self._resting += 1
+            while self._leader and not (self.ended or self._may_help()):
+                if self._idle > self._limits[_ANSWERS] + 1:  # one of many that streams have needed
+                    self._idle -= 1
+                    return False
                 self._change.wait()
-                self._summoned -= 1
+            self._idle -= 1
             self._leader = self._leader or threading.get_ident()
             return not self.ended
 
@@ -5426,71 +5408,61 @@ class _Crew:
             except Exception as error:
                 self._server.clerk.report(logging.ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
-            if self.answers_next():
-                self._answer_waiting(leading=True)
+            if self.leader_answers():
+                until = time.monotonic() + _TURN
+                while self._answer_next(leading=True) and time.monotonic() < until:
+                    pass
             elif self.waiting:
                 with self._lock:
                     self._share()
 
-    def _answer_waiting(self, leading: bool) -> None:
-        """Answer what waits: the leader for one turn and as long as it leads, another thread until nothing waits."""
-        until = time.monotonic() + _TURN if leading else _NEVER
-        connection = self._next(None, leading, until)
-        while connection is not None:
-            self._server._answer(connection)
-            connection = self._next(connection, leading, until)
-
-    def _next(self, answered: _Connection | None, leading: bool, until: float) -> _Connection | None:
-        """Give back what was answered, and return the next to answer, if there is one for this thread."""
+    def _answer_next(self, leading: bool) -> bool:
+        """Answer one of the requests that wait; False if there is none for this thread, or its role has changed."""
         with self._lock:
-            now = time.monotonic()
-            led = leading and self.leads()
-            if answered is not None:
-                self._move(answered, _NOWHERE)
-                self.answered.append(answered)
-                if led:
-                    self._since = _NEVER
-                else:
-                    self._server._wake()
-            # Answers that the leader has not looked at yet take memory that nobody has counted.
-            full = self._taken[_ANSWERS] >= self._limit or len(self.answered) >= _MOST_ANSWERED and not led
-            if full or self.ended or led != leading or now >= until or not self.waiting:
-                return None
-            if led:
-                self._since = now
-                self._rounds += 1
+            room = self._taken[_ANSWERS] < self._limits[_ANSWERS]
+            if self.ended or not (self.waiting and room and (leading or len(self.answered) < _MOST_ANSWERED)):
+                return False
+            connection = self.waiting.popleft()
+            connection.place = _ANSWERS
+            self._taken[_ANSWERS] += 1
+            if leading:
+                self._beat += 1
                 if self._watch_sleeps:
                     self._watch_sleeps = False
                     self._alarm.notify()
-            connection = self.waiting.popleft()
-            self._move(connection, _ANSWERS)
-            return connection
+        self._server._answer(connection)
+        with self._lock:
+            self._taken[connection.place] -= 1
+            self.answered[connection] = None
+            if leading and self.leads():
+                self._beat += 1
+                return True
+        self._server._wake()
+        return not leading
 
     def _watch(self) -> None:
         """Depose the leader when one answer takes it too long; sleep while nothing is answered."""
+        seen = 0
         with self._lock:
-            rounds = -1
             while not self.ended:
-                now = time.monotonic()
-                if now - self._since >= _PATIENCE:
-                    self._careful_until = now + _CAUTION
+                if self._beat == seen and seen % 2:
+                    self._careful_until = time.monotonic() + _CAUTION
                     self._depose()
-                    self._share()
-                self._watch_sleeps = self._since == _NEVER and self._rounds == rounds
-                rounds = self._rounds
-                self._alarm.wait(None if self._watch_sleeps else min(now, self._since) + _PATIENCE - now)
+                self._watch_sleeps = self._beat == seen
+                seen = self._beat
+                self._alarm.wait(None if self._watch_sleeps else _PATIENCE / 2)
         self.threads.discard(threading.current_thread())
 
 
 # ---- the server ------------------------------------------------------------------------------------------------------
 #
-# How does one thread serve thousands of clients? In rounds: it receives all that is ready, parses all of it, answers
-# all of it, and sends all of it, because each of these is faster if it is repeated. A round gives each kind of work a
-# limited time, the oldest first, and goes on with the rest in the next round: nobody starves anybody.
+# How does one thread serve thousands of clients? In rounds: it receives and parses all that is ready, answers all of
+# it, and sends all of it, because each of these is faster if it is repeated. A round gives each kind of work a limited
+# time, the oldest first, and goes on with the rest in the next round: nobody starves anybody.
 #
-# Remember `Server._round`, and the table of stages above the class _Connection: `_steps` names the method for a stage
-# whose socket is ready, and `_time_out` is its column for deadlines. Methods are in the order of a request's life. A
-# first reading may skip what follows the class.
+# Remember `Server._round`, and the table of stages above the class _Connection: `_steps` is its column for sockets that
+# are ready, and `_time_out` its column for deadlines. Methods are in the order of a request's life. A first reading may
+# skip what follows the class.
 
 _BACKLOG = 1024  # with socketserver's 5 a burst is dropped, and each connection waits a second to try again
 _TICK = 0.5  # seconds between two looks at the deadlines; less when a limit is shorter
@@ -5547,10 +5519,7 @@ class Server:
             raise TypeError(f"Server(): {mistake}")
         _check_text("host", host, "; for a port write port=8000")
         _check_number("port", port, whole=True)
-        _check_number("threads", threads, whole=True)
-        if not 0 <= port <= 65535:
-            raise OverflowError("a port is a number from 0 to 65535")
-        if threads < 1:
+        if _check_number("threads", threads, whole=True) < 1:
             raise ValueError("threads is 1 or more, or nobody would answer")
         self.app = app
         self.host = host
@@ -5568,39 +5537,15 @@ class Server:
         self._most = _most_connections()
         # Where few connections can be open, those that have a thread leave some to everything else.
         others = min(self.max_waiting, max(self._most - 2 * threads - _THREADLESS, self._most // 2))
-        self._crew = _Crew(self, threads, int(others))
-        # The connections of each stage in the order in which they entered it, and those for which it has work to do.
-        stages = (_SHAKING, _IDLE, _HEAD, _BODY, _ANSWERING, _SENDING, _LINGERING)
-        self._stages: dict[str, dict[_Connection, None]] = {stage: {} for stage in stages}
-        self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in stages}
-        self._received: dict[_Connection, None] = {}  # bytes of a head have arrived and were not parsed
-        self._leaving: dict[_Connection, None] = {}  # their answers are to be sent
-        self._unchecked: dict[_Connection, None] = {}  # their deadlines are to be looked at
-        self._knocked = False  # there may be connections to accept
-        self._warned = -_NEVER  # when it was said that no more can be accepted
-        self._collected = 0  # bytes of bodies in memory
-        self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
-        self._sharers: dict[int, int] = {}  # how many connections share each of those
-        self._unsent_size = 0  # bytes of those
-        self._unsent_lock = threading.Lock()  # guards the last three
-        timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
-        self._tick = min(_TICK, min(timeouts) / 4)
-        self._now = self._checked = time.monotonic()
-        self._woken = False
-        self._signals: set[int] = set()
-        self._stopped_at = 0.0  # when it was told to stop
-        self._told = True  # what it waits for then; False if somebody at a terminal is to be told
-        self._finished = threading.Event()
+        self.crew = _Crew(self, threads, int(others))
+        self._prepare_state()
         with contextlib.ExitStack() as opened:
             self._listener = opened.enter_context(_listen(host, port) if socket is None else _check_listener(socket))
             self._prepare_sockets(opened, own=socket is None)
-            self._selector = opened.enter_context(selectors.DefaultSelector())
-            self._selector.register(self._listener, _READ)
-            self._selector.register(self._bell, _READ)
             # wsgi.errors where there is no stderr, as in a program without a console.
             errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
             self._held = opened.pop_all()  # what is to be closed at the end
-        self._template: _Environ = {
+        self.template: _Environ = {
             "SCRIPT_NAME": "",
             "SERVER_NAME": self.host or "localhost",
             "SERVER_PORT": str(self.port),
@@ -5615,11 +5560,31 @@ class Server:
             "wsgi.file_wrapper": FileWrapper,
         }
 
+    def _prepare_state(self) -> None:
+        # The leader's: all connections, the one behind that has moved some bytes last; and those with work to do.
+        self._connections: dict[_Connection, None] = {}
+        self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
+        self._late: dict[_Connection, None] = {}  # their time is up
+        self._last_head: tuple[bytes, _Head] = b"", _Head("", "", True, {})
+        self._collected = 0  # bytes of bodies in memory
+        timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
+        self._tick = min(_TICK, min(timeouts) / 4)
+        self._now = self._checked = time.monotonic()  # of the present round, and of the last look at the deadlines
+        self._warned = -_NEVER  # when it was said that no more can be accepted
+        self._stopped_at = 0.0  # when it began to stop
+        # Of all threads:
+        self._woken = False  # the bell rings
+        self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
+        self._unsent_size = 0  # bytes of those
+        self._unsent_lock = threading.Lock()  # guards the last two
+        self._signals: set[int] = set()
+        self._told = True  # what it waits for when it stops; False if somebody at a terminal is to be told
+        self._finished = threading.Event()
+
     def _prepare_sockets(self, opened: contextlib.ExitStack, own: bool) -> None:
         self._bell, self._ringer = map(opened.enter_context, socket.socketpair())
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
-        self._listener.setblocking(False)
+        for sock in (self._bell, self._ringer, self._listener):
+            sock.setblocking(False)
         address = self._listener.getsockname()
         on_path = not isinstance(address, tuple)
         if not own:
@@ -5631,6 +5596,9 @@ class Server:
             if hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 # A slow reader shows early that it goes on reading, and a fast one never waits for us.
                 self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+        self._selector = opened.enter_context(selectors.DefaultSelector())
+        self._selector.register(self._listener, _READ)
+        self._selector.register(self._bell, _READ)
 
     @property
     def url(self) -> str:
@@ -5640,15 +5608,16 @@ class Server:
         return self._url_of({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host))
 
     def _url_of(self, host: str) -> str:
-        return f"{self._template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def _addresses(self) -> str:
         """Return `url`, and what others in the network open if they can."""
         if self.host not in ("", "0.0.0.0", "::"):
             return self.url
         address = _own_address(self.host)
-        others = "any other address of this machine" if address is None else self._url_of(address)
-        return f"{self.url} and, for the network, {others}"
+        return f"{self.url} and, for the network, " + (
+            self._url_of(address) if address else "any other address of this machine"
+        )
 
     def __enter__(self) -> Server:
         self.start()
@@ -5662,7 +5631,7 @@ class Server:
         _servers.add(self)
         try:
             self.clerk.thread.start()
-            self._crew.start()
+            self.crew.start()
         except BaseException:
             self._close()
             raise
@@ -5688,12 +5657,12 @@ class Server:
         """
         self.stopping = True
         self._wake()
-        if not self._crew.threads:
+        if not self.crew.threads:
             if not self._finished.is_set():
                 self._close()
-        elif threading.current_thread() not in self._crew.threads:
+        elif threading.current_thread() not in self.crew.threads:
             self._finished.wait()
-            self._crew.join(timeout=0.1 if self._stages[_ANSWERING] else 1)
+            self.crew.join()
             self.clerk.thread.join(_LAST_WORDS)
 
     def _on_signal(self, number: int, frame: object) -> None:
@@ -5710,96 +5679,75 @@ class Server:
     def _wake(self) -> None:
         """Make the leader look at what was answered, or at `stopping`."""
         if self._finished.is_set():
-            self._close_rest()
+            self._close_answered()
         elif not self._woken:
             self._woken = True
             with contextlib.suppress(OSError):  # the server has just ended
                 self._ringer.send(b"!")
 
-    def _take_place(self, connection: _Connection, place: int, leave: bool) -> None:
-        """Take one of the places that waiting threads have; HttpException 503 if there is none."""
-        if not self._crew.take_place(connection, place, leave):
-            what = "open streams" if place == _STREAMS else "uploads at a time"
-            raise HttpException(503, f"too many {what}", headers={"Retry-After": "10"})
-
     def _wait(self, run: _Run, place: int, patience: _Patience) -> None:
         """Wait for the client of an answer under way; TimeoutError if it is too slow, HttpException 503."""
         connection, started = run.connection, time.monotonic()
-        self._take_place(connection, place, leave=True)
-        connection.deadline = started + patience.left
+        self.crew.take_place(connection, place, leave=True)
         if place == _STREAMS:
             self._hold(connection, run.block)
         with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
             selector.register(connection.socket, connection.awaited)
             ready = selector.select(max(patience.left, 0.001))
-        self._let_go(connection)
+        self._hold(connection, b"")
         patience.left -= time.monotonic() - started
         if not ready:
             connection.lost = True
             raise TimeoutError("the client was too slow")
 
     def _hold(self, connection: _Connection, block: bytes) -> None:
-        """Count a block in memory that a client takes slowly; disconnect the slowest reader if it is too much."""
+        """Count a block in memory that a client takes slowly, until it is b""; beyond max_unsent cut the slowest."""
         with self._unsent_lock:
-            self._uncount(connection)
-            self._unsent[connection] = block  # behind all that have taken some of theirs longer ago
-            sharers = self._sharers[id(block)] = self._sharers.get(id(block), 0) + 1
-            self._unsent_size += len(block) if sharers == 1 else 0
+            self._unsent_size += len(block) - len(self._unsent.pop(connection, b""))
+            if block:
+                self._unsent[connection] = block  # behind all that have taken some of theirs longer ago
             while self._unsent_size > self.max_unsent:
+                # A block that several clients take at the same time is in memory only once.
+                if sum(map(len, {id(each): each for each in self._unsent.values()}.values())) <= self.max_unsent:
+                    break
                 slowest = next(iter(self._unsent))
-                slowest.shut_down(cut=True)
-                self._uncount(slowest)
+                self._unsent_size -= len(self._unsent.pop(slowest))
+                slowest.cut()
+                slowest.shut_down()
 
-    def _let_go(self, connection: _Connection) -> None:
-        """Count a block no longer."""
-        if connection in self._unsent:
-            with self._unsent_lock:
-                self._uncount(connection)
-
-    def _uncount(self, connection: _Connection) -> None:
-        block = self._unsent.pop(connection, None)
-        if block is not None:
-            self._sharers[id(block)] -= 1
-            if not self._sharers[id(block)]:
-                del self._sharers[id(block)]
-                self._unsent_size -= len(block)
-
-    # What the leader does. Nobody else touches the selector, the stages, and the connections in them.
+    # What the leader does. Nobody else touches the selector, and the connections that are not ANSWERING.
 
     def _round(self) -> None:
-        """Send all that was answered, wait for something to happen, receive all that is ready, and parse it."""
-        while self._crew.answered:
-            self._leaving[self._crew.answered.popleft()] = None
-        self._take_steps(Server._send, self._leaving)
+        """Send all that was answered, wait for something to happen, and take a step with each that is ready."""
+        self._take_steps(Server._send, self.crew.answered, _ANSWERING)
         if self.stopping and self._may_end():
             self._close()
             return
-        for key, _ in self._selector.select(self._timeout()):
+        happened, knocked = self._selector.select(self._timeout()), False
+        self._now = time.monotonic()
+        for key, _ in happened:
             connection = key.data
             if connection is not None:
                 self._ready[connection.stage][connection] = None
             elif key.fileobj is self._listener:
-                self._knocked = True
+                knocked = True
             else:
                 self._bell.recv(_RECEIVE)
                 self._woken = False
-        self._now = time.monotonic()
-        if self._knocked:
+        if knocked:
             self._accept()
         for stage, ready in self._ready.items():
-            if stage == _BODY:
-                self._take_steps(Server._parse, self._received)
-            self._take_steps(self._steps[stage], ready, stage)
+            if ready:
+                self._take_steps(self._steps[stage], ready, stage)
         if self._now - self._checked >= self._tick:
             self._begin_check()
-        self._take_steps(Server._check_time, self._unchecked)
+        self._take_steps(Server._time_out, self._late)
 
     def _timeout(self) -> float:
         """Return for how long there is nothing else to do."""
-        pending = any((self._received, self._leaving, self._unchecked, self._knocked, *self._ready.values()))
-        if pending or self._crew.answers_next():
+        if self.crew.answered or self._late or any(self._ready.values()) or self.crew.leader_answers():
             return 0
-        if self._crew.waiting:
+        if self.crew.waiting:
             return _PATIENCE  # for a place, or for another thread that takes it
         return min(self._tick, _GRACE / 4) if self.stopping else self._tick
 
@@ -5811,7 +5759,7 @@ class Server:
         for connection in list(work):
             del work[connection]
             try:
-                if not stage or connection.stage == stage:
+                if connection.stage == stage or not stage:
                     step(self, connection)
             except Exception as error:  # a fault of ours costs that connection, and not the server
                 self._report_fault(connection, error)
@@ -5820,15 +5768,16 @@ class Server:
                 break
 
     def _report_fault(self, connection: _Connection, error: Exception) -> None:
-        address, connection.lost = connection.address, True
-        self.clerk.report(logging.ERROR, "the server failed with the connection of %s", address, error=error)
+        connection.lost = True
+        message = "the server failed with the connection of %s"
+        self.clerk.report(logging.ERROR, message, connection.address, error=error)
 
     def _enter(self, connection: _Connection, stage: str, seconds: float = _NEVER) -> None:
-        """Let a connection enter a stage, where it may stay for so many seconds."""
-        del self._stages[connection.stage][connection]
+        """Let a connection enter a stage, or stay after some progress; it may stay there for so many seconds."""
         connection.stage = stage
-        self._stages[stage][connection] = None
         connection.deadline = self._now + seconds
+        del self._connections[connection]
+        self._connections[connection] = None
 
     def _select(self, connection: _Connection, events: int) -> None:
         """Look out for `events` on a connection."""
@@ -5848,34 +5797,32 @@ class Server:
         """Accept what is there for one turn, or one in the place of another, whose request is read before the next."""
         until, full = time.monotonic() + _TURN, False
         while time.monotonic() < until and not full:
-            full = sum(map(len, self._stages.values())) >= self._most
+            full = len(self._connections) >= self._most
             try:
                 sock, address = self._listener.accept()
                 if full and not self._make_room():
                     sock.close()
                     raise OSError("too many are open")
-            except (BlockingIOError, ConnectionError) as error:
-                self._knocked = isinstance(error, ConnectionError)  # of one that has left already
+            except (BlockingIOError, ConnectionError):  # there is none, or it has left already
                 return
             except OSError as error:
                 # Most likely out of descriptors. Without room, look again at the next check instead of spinning.
-                self._knocked = self._make_room()
-                if not self._knocked:
+                if not self._make_room():
                     self._selector.unregister(self._listener)
                     if self._now - self._warned >= _SILENCE:
                         self._warned = self._now
                         self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
                 return
             connection = _Connection(sock, address[0] if address else "", self._would_block)
-            self._stages[connection.stage][connection] = None
+            self._connections[connection] = None
             connection.deadline = self._now + self.idle_timeout
             self._take_steps(Server._welcome, {connection: None})
 
     def _make_room(self) -> bool:
-        """Close the connection that is needed least (RFC 9112 section 9.5); False if there is none."""
-        for stage in (_LINGERING, _IDLE, _SHAKING, _HEAD, _BODY, _SENDING):
-            for connection in self._stages[stage]:
-                self._drop(connection)  # it has been in its stage for the longest time
+        """Close the connection that has not moved for the longest time (RFC 9112 section 9.5); False without one."""
+        for connection in self._connections:
+            if connection.stage != _ANSWERING:
+                self._drop(connection)
                 return True
         return False
 
@@ -5883,7 +5830,7 @@ class Server:
         connection.socket.setblocking(False)
         if self._ssl_context is None:
             # The request is often there already, and then a connection for one request is never registered.
-            self._receive(connection)
+            self._read_head(connection)
             return
         with contextlib.suppress(OSError):
             connection.socket.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
@@ -5897,39 +5844,35 @@ class Server:
 
     # A request that arrives.
 
-    def _receive(self, connection: _Connection) -> None:
-        """Receive some of a request, or take a step of the handshake."""
-        if connection.body is not None and connection.body.paused:
-            self._decode(connection)
-            return
+    def _receive(self, connection: _Connection, size: int) -> bool:
+        """Receive some bytes, or take a step of the handshake; False if there are none to go on with."""
         data: bytes | None
         try:
-            size = 4 * _RECEIVE if connection.stage == _BODY else _RECEIVE
             data = connection.attempt(_READ, connection.socket.recv, size)
         except OSError as error:
             data = b""
             if connection.stage == _SHAKING and getattr(error, "reason", None) and not self.quiet:
                 # No certificate, a client that speaks plain HTTP or distrusts us: nothing else would tell.
                 self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, str(error))
+        if data:
+            connection.buffer += data
+            return True
         if data is None:
             self._select(connection, connection.awaited)
-        elif not data:
+        else:
             if connection.stage == _BODY or connection.buffer:
                 self.clerk.report(logging.INFO, "%s went away in the middle of a request", connection.address)
             self._drop(connection)
-        else:
-            connection.buffer = connection.buffer + data if connection.buffer else data
-            if connection.stage == _BODY:
-                self._decode(connection)
-                return
+        return False
+
+    def _read_head(self, connection: _Connection) -> None:
+        if self._receive(connection, _RECEIVE):
             if connection.stage == _SHAKING:
                 self._enter(connection, _IDLE, self.idle_timeout)
-            self._received[connection] = None
+            self._parse(connection)
 
     def _parse(self, connection: _Connection) -> None:
         """Understand the head of a request, if it is complete, and go on with its body."""
-        if connection.stage not in (_IDLE, _HEAD):
-            return  # it was closed meanwhile
         try:
             data = connection.buffer
             empty = _EMPTY_LINES.match(data)
@@ -5943,24 +5886,26 @@ class Server:
                         self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
                 return
-            connection.head = head = _parse_head(data[:end], self._template)
+            # Clients repeat themselves, and polling or health checks even the whole head.
+            if data[:end] != self._last_head[0]:
+                self._last_head = data[:end], _parse_head(data[:end])
+            connection.head = head = self._last_head[1]
             connection.buffer = data[end + 4 :]
         except HttpException as refusal:
             self._refuse(connection, refusal)
             return
         if head.length or head.chunked:
-            connection.body = _Body(head, self.body_timeout)
-        if connection.body is None or head.length > _COLLECTED:
-            self._hand_over(connection)
-            return
-        self._enter(connection, _BODY)
-        if connection.body.expected and not connection.buffer:
-            with contextlib.suppress(OSError):
-                connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
-        connection.body.expected = False
-        connection.body.paused = True
-        connection.deadline = self._now + self.body_timeout
-        self._ready[_BODY][connection] = None
+            connection.body = body = _Body(head, self.body_timeout)
+            if head.length <= _COLLECTED:
+                if body.expected and not connection.buffer:
+                    with contextlib.suppress(OSError):
+                        connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
+                body.expected = False
+                self._enter(connection, _BODY, self.body_timeout)
+                body.paused = True
+                self._ready[_BODY][connection] = None
+                return
+        self._hand_over(connection)
 
     def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
         """Have a request answered that is none."""
@@ -5972,17 +5917,20 @@ class Server:
         connection.refusal = copy.copy(refusal)  # without the frames that it came from
         self._hand_over(connection)
 
-    def _decode(self, connection: _Connection) -> None:
-        """Decode what has arrived of a body; hand the request over when it is complete, or too much for memory."""
+    def _read_body(self, connection: _Connection) -> None:
+        """Collect some of a body; hand the request over when it is complete, or too much for memory."""
         body = cast(_Body, connection.body)
-        body.patience.left = min(body.patience.left, connection.deadline - self._now)
+        if not (body.paused or self._receive(connection, 4 * _RECEIVE)):
+            return
+        body.patience.left = connection.deadline - self._now
         connection.buffer = body.feed(connection.buffer)
-        connection.deadline = self._now + body.patience.left
         self._collected += body.size - body.counted
         body.counted = body.size
         if body.complete or body.failure or body.size > _COLLECTED or self._collected > self.max_collected:
             self._hand_over(connection)
-        elif body.paused:
+            return
+        self._enter(connection, _BODY, body.patience.left)
+        if body.paused:
             self._ready[_BODY][connection] = None
         else:
             self._select(connection, _READ)
@@ -5991,8 +5939,8 @@ class Server:
         """Have a request answered, or have done what is to be done behind its answer."""
         if connection.body is not None and not connection.body.complete:
             self._select(connection, 0)  # its thread reads
-        self._enter(connection, _ANSWERING)
-        self._crew.waiting.append(connection)
+        connection.stage, connection.deadline = _ANSWERING, _NEVER
+        self.crew.waiting.append(connection)
 
     # What the thread does that answers, be it the leader or not.
 
@@ -6006,6 +5954,8 @@ class Server:
                 connection.run.end()
         except Exception as error:
             self._report_fault(connection, error)
+        if not self.alive:
+            raise SystemExit  # a handler has forked, and this is the child
 
     # An answer that leaves.
 
@@ -6013,30 +5963,30 @@ class Server:
         """Send some of an answer, and go on with its connection when all of it was sent."""
         run, output, total = cast(_Run, connection.run), connection.output, 0
         try:
-            if connection.lost:
-                output = None
-            elif isinstance(output, bytes):
+            if output.__class__ is bytes and not connection.lost:
                 total = connection.attempt(_WRITE, connection.socket.send, output) or 0
                 run.sent += total
-                output = None if total == len(output) else _sending(connection, [output[total:]])
-                connection.output = output
-            elif output is not None and connection.stage == _ANSWERING:  # a large answer has to wait for its turn
-                self._wait_for_reader(connection, run, 0)
-                self._ready[_SENDING][connection] = None
-                return
-            for moved in output or ():
-                run.sent += moved
-                total += moved
-                if not moved or total >= _SLICE:
+                rest = output[total:]
+                connection.output = output = _sending(connection, [rest]) if rest else None
+            if output is not None and not connection.lost:
+                if connection.stage == _ANSWERING:  # it has to wait for its turn behind all small answers
                     self._wait_for_reader(connection, run, total)
+                    self._ready[_SENDING][connection] = None
                     return
+                for moved in cast("Iterator[int]", output):
+                    run.sent += moved
+                    total += moved
+                    if not moved or total >= _SLICE:
+                        self._wait_for_reader(connection, run, total)
+                        return
         except EOFError as error:
             self.clerk.report(logging.ERROR, "%s", error)
             connection.lost = True
         except OSError:
             connection.lost = True
         connection.output = None
-        self._let_go(connection)
+        if connection in self._unsent:
+            self._hold(connection, b"")
         if run.result is not None:
             self._select(connection, 0)
             self._hand_over(connection)  # to close what the application returned
@@ -6045,47 +5995,44 @@ class Server:
 
     def _wait_for_reader(self, connection: _Connection, run: _Run, moved: int) -> None:
         """Wait until the client takes more of its answer."""
-        if connection.stage == _ANSWERING:
+        begins = connection.stage == _ANSWERING
+        if not begins:
+            run.patience.left = connection.deadline - self._now
+        run.patience.moved(moved)
+        if begins or moved:
+            self._hold(connection, run.block)
             self._enter(connection, _SENDING, run.patience.left)
             connection.awaited = _WRITE
-            self._hold(connection, run.block)
-        elif moved:
-            self._hold(connection, run.block)
-        run.patience.left = connection.deadline - self._now
-        run.patience.moved(moved)
-        connection.deadline = self._now + run.patience.left
-        self._select(connection, _WRITE if moved else connection.awaited)
+        self._select(connection, connection.awaited)
 
     def _finish(self, connection: _Connection, run: _Run) -> None:
         """Find out what follows the end of an answer."""
         run.note_access()
         body, refused = connection.body, connection.refusal is not None
         complete = not refused and (body is None or body.complete)
-        stays = run.framing.keep_alive and not run.broken and complete
         if body is not None:
             self._collected -= body.counted
         connection.forget_request()
         if connection.lost:
             self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
-            self._drop(connection)
         elif run.cut:
             connection.cut()
-            self._drop(connection)
-        elif stays:
+        elif complete and not run.broken and run.framing.keep_alive:
             self._enter(connection, _IDLE, self.idle_timeout)
             if connection.buffer:
-                self._received[connection] = None
+                self._parse(connection)
             else:
                 self._select(connection, _READ)
+            return
         elif not complete or connection.buffer or connection.has_input():
             # What still comes is thrown away, without a thread and for a while: longer if it may be a slow upload.
             self._enter(connection, _LINGERING, self.body_timeout * (1 if refused else _LINGER))
             connection.end_output()
             self._select(connection, _READ)
-        else:
-            if connection.secure:
-                connection.end_output()
-            self._drop(connection)
+            return
+        elif connection.secure:
+            connection.end_output()
+        self._drop(connection)
 
     def _throw_away(self, connection: _Connection) -> None:
         with contextlib.suppress(OSError):
@@ -6098,44 +6045,38 @@ class Server:
         if connection.stage == _CLOSED:
             return
         self._select(connection, 0)
-        self._let_go(connection)
-        if connection.run is not None:
+        self._hold(connection, b"")
+        if connection.run is not None and connection.run.result is not None:
             connection.lost = True
-            if connection.run.result is not None:
-                self._hand_over(connection)
-                return
-            connection.run.note_access()
+            self._hand_over(connection)
+            return
         if connection.body is not None:
             self._collected -= connection.body.counted
-        del self._stages[connection.stage][connection]
-        connection.stage = _CLOSED
-        connection.forget_request()
-        connection.socket.close()
+        del self._connections[connection]
+        self._close_for_good(connection)
 
     # What follows from the stage of a connection, when its socket is ready and when its time is up.
 
     _steps: ClassVar[dict[str, Callable[[Server, _Connection], None]]] = {
-        _SHAKING: _receive,
-        _IDLE: _receive,
-        _HEAD: _receive,
-        _BODY: _receive,
+        _SHAKING: _read_head,
+        _IDLE: _read_head,
+        _HEAD: _read_head,
+        _BODY: _read_body,
         _ANSWERING: lambda self, connection: self._select(connection, 0),  # a client that sends more must wait
         _SENDING: _send,
         _LINGERING: _throw_away,
     }
 
     def _begin_check(self) -> None:
-        """Have all deadlines looked at, and listen again if it was given up."""
+        """Find the connections whose time is up, and listen again if it was given up."""
         self._checked = self._now
-        for stage, connections in self._stages.items():
-            if stage != _ANSWERING:
-                self._unchecked.update(connections)
+        self._late.update((each, None) for each in self._connections if each.deadline <= self._now)
         if not self.stopping and self._listener not in self._selector.get_map():
             self._selector.register(self._listener, _READ)
 
-    def _check_time(self, connection: _Connection) -> None:
-        if self._now < connection.deadline or connection.stage in (_ANSWERING, _CLOSED):
-            return
+    def _time_out(self, connection: _Connection) -> None:
+        if self._now < connection.deadline:
+            return  # it has moved meanwhile
         if connection.stage == _SENDING:
             connection.lost = True
             connection.cut()  # the system would go on trying
@@ -6154,21 +6095,18 @@ class Server:
     def _may_end(self) -> bool:
         """Stop accepting, and say whether what runs has ended or had its time."""
         if not self._stopped_at:
-            self._stopped_at = self._now
-            self._knocked = False
+            self._stopped_at = time.monotonic()
             if self._listener in self._selector.get_map():
                 self._selector.unregister(self._listener)
             self._listener.close()
-        waited = self._now - self._stopped_at
-        for stage in (_SHAKING, _IDLE, _HEAD, _BODY, *([_LINGERING] if waited > 1 else [])):
-            for connection in list(self._stages[stage]):
-                self._drop(connection)
-        running = []
-        for connection in itertools.chain(*self._stages.values()):
+        waited, running = time.monotonic() - self._stopped_at, []
+        for connection in list(self._connections):
             if connection.run is not None and connection.run.events:
                 connection.shut_down()
-            else:
+            elif connection.stage in (_ANSWERING, _SENDING) or (connection.stage == _LINGERING and waited <= 1):
                 running.append(connection)
+            else:
+                self._drop(connection)
         if waited > 1 and running and not self._told:
             self._told = True
             heads = [head for each in running if (head := each.head) is not None]
@@ -6176,35 +6114,36 @@ class Server:
             names += f" and {len(heads) - 5} more" if len(heads) > 5 else ""
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
-        return waited >= (self.stop_timeout if running else _GRACE) or not any(self._stages.values())
+        return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
 
     def _close(self) -> None:
         """Let go of everything. A thread that still answers finds its connection shut down."""
-        self._crew.end()
-        for connection in list(itertools.chain(*self._stages.values())):
-            if connection.stage != _ANSWERING:
+        self.crew.end()
+        self._close_answered()
+        for connection in list(self._connections):
+            if connection.stage != _ANSWERING or connection in self.crew.waiting:
                 self._close_for_good(connection)
-                continue
-            connection.shut_down()
-            run = connection.run
-            if run is not None and connection.place == _STREAMS:
-                # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
-                with contextlib.suppress(BaseException):
-                    run.result.close()
-                run.note_access()
+            elif connection.stage != _CLOSED:
+                connection.shut_down()
+                if connection.run is not None and connection.place == _STREAMS:
+                    # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
+                    with contextlib.suppress(BaseException):
+                        connection.run.result.close()
+                    connection.run.note_access()
         self._held.close()
         _servers.discard(self)
         self._finished.set()
-        self._close_rest()
+        self._close_answered()
         self.clerk.end()
 
-    def _close_rest(self) -> None:
-        """Close what waits after the end, or is given back then."""
-        with contextlib.suppress(IndexError):
+    def _close_answered(self) -> None:
+        """Close what was given back after the last round, or after the end."""
+        with contextlib.suppress(KeyError):
             while True:
-                self._close_for_good((self._crew.waiting or self._crew.answered).popleft())
+                self._close_for_good(self.crew.answered.popitem()[0])
 
     def _close_for_good(self, connection: _Connection) -> None:
+        connection.stage, connection.deadline = _CLOSED, _NEVER
         if connection.run is not None:
             connection.run.end()
             connection.run.note_access()
@@ -6214,9 +6153,7 @@ class Server:
     def _forget(self) -> None:
         """End in a child process, and let go of the sockets: as long as it had them, no client would see an end."""
         self.alive = False
-        self.clerk = _Clerk()
-        self._crew.forget()
-        for connection in itertools.chain(*self._stages.values()):
+        for connection in self._connections:
             connection.socket.close()
         self._held.close()
         self._finished.set()
@@ -6227,9 +6164,8 @@ _servers: set[Server] = set()  # those of this process that run
 
 def _forget_servers() -> None:
     """Have the servers end in a child process: their threads are not there, and their sockets are the parent's."""
-    for server in _servers:
-        server._forget()
-    _servers.clear()
+    while _servers:
+        _servers.pop()._forget()
 
 
 if hasattr(os, "register_at_fork"):
@@ -6242,7 +6178,7 @@ def _check_number(name: str, value: float, whole: bool = False) -> float:
         raise TypeError(f"{name} is a number, not {_value(value)}")
     if whole and not isinstance(value, int):
         raise TypeError(f"{name} is a whole number, not {value}")
-    if not (value >= 0 or name == "port"):  # nor a NaN, which is passed at no time
+    if not value >= 0:  # nor a NaN, which is passed at no time
         raise ValueError(f"{name} is a number from 0 up, not {value}")
     return value
 
@@ -6288,8 +6224,8 @@ def _most_connections() -> float:
     return _NEVER if limit < 0 else limit - min(_SPARE, limit // 4)
 
 
-def _own_address(host: str) -> str | None:
-    """Return the address of this machine that others in the network see, None if that is not to be found out.
+def _own_address(host: str) -> str:
+    """Return the address of this machine that others in the network see, "" if that is not to be found out.
 
     A datagram socket knows it once it is connected, which sends nothing: here to an address that is nobody's (RFC 5737,
     RFC 3849).
@@ -6297,9 +6233,8 @@ def _own_address(host: str) -> str | None:
     family, nobody = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((nobody, 9))
-        address: str = probe.getsockname()[0]
-        return None if address.startswith("127.") or address in ("0.0.0.0", "::", "::1") else address
-    return None
+        return str(probe.getsockname()[0])
+    return ""
 
 
 def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
