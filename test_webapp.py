@@ -7807,7 +7807,7 @@ def test_mistake_in_a_handler_is_told_in_the_terminal_alone(handler, error, word
 
 # What a client may send wrongly, and the words of the reason. Nobody need configure more than the level of the logger.
 SENT = [
-    (lambda c: c.request.json["name"], {"json": {}}, "Missing member 'name'"),
+    (lambda c: c.request.json["name"], {"json": {}}, "Missing input 'name'"),
     (lambda c: c.request.json, {"body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON"),
     (lambda c: c.request.form["name"], {"json": {"name": 1}}, "field 'name': the body is application/json, so no form"),
     (lambda c: c.request.form["name"], {"body": b"name=a"}, "'name': there is no body with a Content-Type, so no form"),

@@ -208,20 +208,17 @@ def _explain(error: Exception, what: str) -> None:
 #     _http_date(0)                                    "Thu, 01 Jan 1970 00:00:00 GMT"
 #
 # Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for a value that would
-# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1, and RFC 6265bis section 4.1 for cookies,
-# which a first reading may skip.
+# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1. A first reading may skip cookies.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
-# PEP 3333 admits latin-1 without controls, so no tab either.
-_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
+_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")  # PEP 3333: latin-1 without controls, so no tab either
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 # A Host field: the name or address of a host, and perhaps a port (RFC 3986 section 3.2).
 _is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
-# Proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
-_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
+_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For: an address, perhaps a port; or a made-up name
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
@@ -260,26 +257,12 @@ def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str,
 # No two branches of these expressions begin alike, so a search is linear.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
-# A piece of a list between commas.
-_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)
-# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string.
-_PARAMETER = re.compile(rf';\s*([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
+_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)  # of a list, between commas
+# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string, and over
+# a quoted weight (q="1"), which is none.
+_PARAMETER = re.compile(rf';\s*(?![qQ]\s*=\s*")([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
-
-
-def _parameters(value: str, *, strict: bool = True) -> list[tuple[str, str, bool]]:
-    r"""Return each parameter of a header value: its name in small letters, its text, and whether that was quoted.
-
-    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
-    because browsers do not escape the backslashes of a path (`C:\dir\file`).
-    """
-    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
-    return [
-        (name.lower(), "".join(escape.split(quoted)) or plain.strip(), not plain)
-        for name, quoted, plain in _PARAMETER.findall(value)
-        if name
-    ]
 
 
 def _media_type(value: str) -> str:
@@ -288,19 +271,23 @@ def _media_type(value: str) -> str:
 
 
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
-    """Split a header value into its main part and its parameters; the first of two parameters of one name wins."""
-    return _media_type(value), {name: text for name, text, _ in reversed(_parameters(value, strict=strict))}
+    r"""Split a header value into its main part and its parameters; the first of two parameters of one name wins.
+
+    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
+    because browsers do not escape the backslashes of a path (`C:\dir\file`).
+    """
+    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
+    found = reversed(_PARAMETER.findall(value))
+    options = {name.lower(): "".join(escape.split(quoted)) or plain.strip() for name, quoted, plain in found if name}
+    return _media_type(value), options
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
     """Yield range, parameters and weight of each readable element of an Accept header (RFC 9110 section 12.5.1)."""
-    for element in _ELEMENT.findall(value):
-        media_range, parameters = _media_type(element), _parameters(element)
+    for media_range, parameters in map(_parse_options, _ELEMENT.findall(value)):
         if _MEDIA_RANGE.fullmatch(media_range):
-            # A weight is no quoted string; one that cannot be read counts as absent.
-            sent = next(("" if quoted else text for name, text, quoted in parameters if name == "q"), "")
-            wanted = {name: text for name, text, _ in reversed(parameters) if name != "q"}
-            yield media_range, wanted, float(sent) if _QVALUE.fullmatch(sent) else 1.0
+            weight = parameters.pop("q", "")
+            yield media_range, parameters, float(weight) if _QVALUE.fullmatch(weight) else 1.0
 
 
 @functools.lru_cache(maxsize=32)
@@ -311,30 +298,20 @@ def _names_json(accept: str) -> bool:
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
-    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches.
-
-    Of two ranges that are equally specific the higher weight counts.
-    """
+    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches."""
     name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
     for media_range, wanted, weight in ranges:
         if media_range in matches and wanted.items() <= parameters.items():
-            best = max(best, (matches[media_range], len(wanted), weight))
+            best = max(best, (matches[media_range], len(wanted), weight))  # of equals the higher weight
     return best[2]
-
-
-# An IMF-fixdate has a year of four digits, so it can tell these times.
-_FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
 
 
 @functools.lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
-    """Write a time stamp as an IMF-fixdate, the one form that RFC 9110 section 5.6.7 lets us send.
-
-    A time before the year 1 or after 9999 becomes the nearest second within them.
-    """
-    whole = int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1)
+    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7), at the most the ends of the years 1 and 9999."""
+    whole = int(min(max(seconds, -62_135_596_800), 253_402_300_799) // 1)
     then = datetime(1970, 1, 1) + timedelta(seconds=whole)  # time.gmtime ends in 2038 on some systems
     weekday, month, day, clock, year = then.ctime().split()  # English in every locale, unlike strftime's names
     return f"{weekday}, {day:0>2} {month} {year} {clock} GMT"
@@ -351,12 +328,9 @@ def _parse_http_date(value: str) -> float | None:
         return None
 
 
-# Browsers silently cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7), so they are refused.
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
-_LONGEST_COOKIE = 4096  # bytes of name and value
-_LONGEST_ATTRIBUTE = 1024
 _SECURE_NAMES = ("__secure-", "__host-", "__http-")  # a cookie with such a name is kept only if it is Secure
-_DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
+_DOMAIN = re.compile(r"(?:\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*)?")
 
 
 def _write_cookie(
@@ -372,27 +346,31 @@ def _write_cookie(
     partitioned: bool = False,
 ) -> str:
     """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"a cookie's name is a token, not {name!r}")
-    if samesite not in (None, "Strict", "Lax", "None"):
-        raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
-    if not secure and (samesite == "None" or partitioned):
-        raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
-    _check_prefix(name, secure=secure, httponly=httponly, path=path, domain=domain)
-    path = _cookie_text(path or "")
-    if path and (path[0] != "/" or len(path) > _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
-    if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
+        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
+    pair = f"{name}={value}".encode().decode("latin-1")  # the bytes of UTF-8, each as a character (PEP 3333)
+    path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
+    behind_proxy = "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
+    # RFC 6265bis sections 4.1.3, 5.6 and 5.7: browsers silently cut, drop or misread other cookies.
+    for kept, rule in (
+        (_TOKEN.fullmatch(name), "its name is a token"),
+        (not _NOT_IN_COOKIE.search(pair + path), f"percent-encode ; and control characters, as in {value!r:.80}"),
+        (len(pair) <= 4097, "name and value have up to 4,096 bytes"),
+        (samesite in (None, "Strict", "Lax", "None"), f"samesite is Strict, Lax or None, not {samesite!r}"),
+        (secure or samesite != "None", "samesite='None' needs secure=True, or https"),
+        (secure or not partitioned, "partitioned needs secure=True, or https"),
+        (secure or not prefix.startswith(_SECURE_NAMES), f"its name needs secure=True, or https; {behind_proxy}"),
+        (httponly or not prefix.startswith(("__http-", "__host-http-")), "its name needs httponly=True"),
+        (path + domain == "/" or not prefix.startswith("__host-"), "its name needs path='/' and no domain"),
+        (path[:1] in ("", "/") and len(path) <= 1024, f"path begins with / and has up to 1,024 bytes: {path!r:.80}"),
+        (_DOMAIN.fullmatch(domain) and len(domain) <= 1024, f"domain is an ASCII name, without a port: {domain!r:.80}"),
+    ):
+        if not kept:
+            raise ValueError(f"cookie {name!r:.80}: {rule}")
     try:
         max_age = None if max_age is None else int(max_age)
     except (ArithmeticError, TypeError, ValueError) as error:
         raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
-    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
-    pair = f"{name}={_cookie_text(value)}"
-    if len(pair) > _LONGEST_COOKIE + 1:
-        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
     attributes = (
         pair,
         max_age is not None and f"Max-Age={max_age}",
@@ -407,35 +385,10 @@ def _write_cookie(
     return "; ".join(attribute for attribute in attributes if attribute)
 
 
-def _cookie_text(text: str) -> str:
-    """Return text as a header value may hold it: the bytes of its UTF-8, each as a character (PEP 3333)."""
-    if _NOT_IN_COOKIE.search(text):
-        raise ValueError(f"a cookie cannot hold ; or control characters: {text!r}; percent-encode them")
-    return text.encode().decode("latin-1")
-
-
-def _check_prefix(
-    name: str, *, secure: bool, httponly: bool = True, path: str = "/", domain: str | None = None
-) -> None:
-    """Raise ValueError for a cookie that does not keep the promise of its name (RFC 6265bis section 4.1.3)."""
-    if not secure and name.lower().startswith(_SECURE_NAMES):
-        raise ValueError(
-            f"cookie {name!r}: its name needs secure=True, or https; "
-            "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
-        )
-    if name.lower().startswith("__host-") and (path != "/" or domain):
-        raise ValueError(f"cookie {name!r}: its name needs path='/' and no domain")
-    if not httponly and name.lower().startswith(("__http-", "__host-http-")):
-        raise ValueError(f"cookie {name!r}: its name needs httponly=True")
-
-
 def _time_stamp(moment: float | datetime) -> float:
-    """Return the time stamp of `expires`; a datetime that names no zone is local time.
-
-    ValueError for a number of seconds from now: browsers would delete the cookie, because they read 1970.
-    """
+    """Return the time stamp of `expires`; a datetime that names no zone is local time."""
     if isinstance(moment, (int, float)):
-        if 0 < moment < 946_684_800:  # the year 2000
+        if 0 < moment < 946_684_800:  # the year 2000; browsers would read 1970, and delete the cookie
             raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
         return moment
     if not hasattr(moment, "timestamp"):
@@ -459,17 +412,15 @@ def _cookie_key(name: str, domain: str | None, path: str) -> str:
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
 #
-# Phrases are those of RFC 9110 (section 15), or of IANA's registry for the codes of other documents. http.HTTPStatus
-# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning. A code
-# that nobody registered has the name of its class.
+# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA's registry, except for four that RFC 9110 changed
+# and Python changed later. 418 is reserved without a meaning.
 
-_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}  # of codes that nobody registered
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
 _PHRASES.update((int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418)
 _PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
 _PHRASES[422] = "Unprocessable Content"
-# Also the body of the default error response in its text form.
-_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
+_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}  # also the default text body
 
 
 def _check_status(status: object) -> int:
@@ -483,11 +434,11 @@ class HttpException(Exception):
     """Answer the request with a status: raised by applications and by this file, answered by the error path.
 
     `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body never shows it.
-    `headers` (name to value) go onto the response before the first error hook runs. A status or header that no response
-    may have is a ValueError, here and now.
+    `headers` (name to value) go onto the response before the first error hook runs. ValueError for a status or header
+    that no response may have.
     """
 
-    # Defaults on the class, so that a subclass that forgets super().__init__() still has an answer.
+    # A subclass that forgets super().__init__() has an answer, too.
     status_code: int = 500
     message: str = ""
     headers: Mapping[str, str] = {}
@@ -504,10 +455,7 @@ class HttpException(Exception):
 
     @property
     def phrase(self) -> str:
-        """The reason phrase of the status (RFC 9110 section 15), on every version of Python: 413 is Content Too Large.
-
-        For a status that nobody registered, it is the name of its class, as in the default answer.
-        """
+        """The reason phrase of the status (RFC 9110 section 15); the name of its class if nobody registered it."""
         return _PHRASES[self.status_code]
 
     def __repr__(self) -> str:
@@ -526,8 +474,7 @@ class NotFoundException(HttpException):
 class MethodNotAllowedException(HttpException):
     """Answer 405 with an Allow header (RFC 9110 section 15.5.6): the path exists, but not for this method.
 
-    `allow` is an iterable of methods, or a str such as "GET, HEAD"; they are kept, sorted, in the attribute of that
-    name, a tuple. ValueError for what no Allow header may hold.
+    `allow` is an iterable of methods, or a str such as "GET, HEAD"; the attribute `allow` is a sorted tuple.
     """
 
     status_code = 405
@@ -559,14 +506,13 @@ class CodeException(Exception):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies: a missing value is a 400. Nothing here knows of WSGI: the parsers take text
-# or a function that reads. For any input they raise nothing but HttpException with a 4xx (503 if the disk is full),
-# and they need linear time. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first
-# reading may skip the charsets.
+# `Fields` also serves headers and cookies: a missing value is a 400. The parsers take text or a function that reads. For
+# any input they raise nothing but HttpException with a 4xx (503 if the disk is full), and they need linear time. Read
+# beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first reading may skip the charsets.
 
 
 class _BadField(HttpException, ValueError):
-    """Raised by `Fields.parse`: a 400 unless the application catches the ValueError. `field` is its name."""
+    """A field cannot be converted: a 400 unless the application catches the ValueError. `field` is its name."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(400, message)
@@ -574,9 +520,7 @@ class _BadField(HttpException, ValueError):
 
 
 class _MissingField(_BadField, KeyError):
-    """Raised by `Fields`: a 400 unless the application catches the KeyError, or the ValueError."""
-
-    __str__ = HttpException.__str__  # KeyError would show the message in quotes
+    """A field is missing: a 400 unless the application catches the KeyError or ValueError."""
 
 
 class Fields(Mapping[str, _T]):
@@ -585,21 +529,16 @@ class Fields(Mapping[str, _T]):
     A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
     each name once, in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
     HttpException of status 400: if the application does not catch it, the client learns that its request is incomplete.
-    `parse` converts the first value, and answers 400 to a value that cannot be converted.
 
     Messages call a value by its `noun`, and end with the `reason` why a value is missing if there is one.
     """
 
-    __slots__ = (
-        "_noun",  # "field", "header", "cookie"
-        "_reason",  # why there are no values; "" if nothing more can be said
-        "_values",  # all values of each name, in order; a subclass may leave it empty and override `_find`
-    )
+    __slots__ = ("_noun", "_reason", "_values")
 
     def __init__(self, pairs: Iterable[tuple[str, _T]] = (), *, noun: str = "field", reason: str = "") -> None:
         self._noun = noun
         self._reason = reason
-        self._values: dict[str, list[_T]] = {}
+        self._values: dict[str, list[_T]] = {}  # empty in a subclass that overrides `_find`
         for name, value in pairs:
             self._values.setdefault(name, []).append(value)
 
@@ -613,13 +552,7 @@ class Fields(Mapping[str, _T]):
             raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
         return values[0]
 
-    @overload
-    def get(self, name: str) -> _T | None: ...
-
-    @overload
-    def get(self, name: str, default: _T | _Default) -> _T | _Default: ...
-
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: Any = None) -> _T | Any:
         """Return the first value of `name`, or `default`."""
         values = self._find(name)
         return values[0] if values else default
@@ -628,30 +561,21 @@ class Fields(Mapping[str, _T]):
         """Return all values of `name` in order, `[]` if there is none."""
         return list(self._find(name))
 
-    @overload
-    def parse(self, name: str, convert: Callable[[_T], _Converted]) -> _Converted: ...
-
-    @overload
-    def parse(self, name: str, convert: Callable[[_T], _Converted], default: _Default) -> _Converted | _Default: ...
-
-    def parse(self, name: str, convert: Callable[[_T], Any], default: Any = ...) -> Any:
+    def parse(
+        self, name: str, convert: Callable[[_T], _Converted], default: _Default = cast(Any, ...)
+    ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        `convert` raises ValueError for a value that it does not take; its words end the message of the 400. An
-        ArithmeticError (Decimal, Fraction) or a LookupError (an Enum's or dict's `__getitem__`) means the same. A
-        missing field is `default`. So is an empty field, which browsers send for each input, unless `convert` takes "".
-        Without default, and for any other value that cannot be converted, this raises a ValueError that is also an
-        HttpException of status 400; its attribute `field` is `name`. If the field is missing, it is a KeyError too.
+        `convert` raises ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) for a
+        value that it does not take. That is a 400, whose message ends with the words of `convert`: a ValueError that is
+        also an HttpException. Its attribute `field` is `name`. A missing field is `default`, or without one a 400 that
+        is a KeyError too. So is an empty field, which browsers send for each input, unless `convert` takes "".
         TypeError for `bool`, which takes any text.
         """
-        # Before any look at what was sent: a mistake of the author is the same for every request.
-        if not callable(convert):
-            raise TypeError(f"parse({_value(name)}, {_value(convert)}): a name, then a function that converts, as int")
-        if convert is bool:
-            raise TypeError(
-                f"parse({_value(name)}, bool): bool takes any text, and bool('false') is True; "
-                "name the texts that are taken: {'true': True, 'false': False}.__getitem__"
-            )
+        if not callable(convert) or convert is bool:  # whatever was sent
+            hint = "bool('false') is True; name the texts that are taken: {'true': True, 'false': False}.__getitem__"
+            hint = hint if convert is bool else "a name, then a function that converts, as int"
+            raise TypeError(f"parse({_value(name)}, {_value(convert)}): {hint}")
         if default is not ... and name not in self:
             return default
         value = self[name]
@@ -663,9 +587,7 @@ class Fields(Mapping[str, _T]):
             if default is not ... and value == "":
                 return default
             words = str(error)[:200]
-            if not words or isinstance(error, LookupError) or not isinstance(convert, (_FUNCTION, MethodType)):
-                # A class or built-in function does not tell which value it refuses; a KeyError tells nothing else.
-                words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
+            words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
             raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
     def __iter__(self) -> Iterator[str]:
@@ -704,14 +626,10 @@ class _Headers(Fields[str]):
 class _Given(dict[str, Any]):
     """A dict of what a client sent: `given[name]` of a missing member is a 400, as it is for `Fields`."""
 
-    __slots__ = ("_noun",)
-
-    def __init__(self, members: Mapping[str, Any], noun: str) -> None:
-        super().__init__(members)
-        self._noun = noun
+    __slots__ = ()
 
     def __missing__(self, name: str) -> Any:
-        raise _MissingField(name, f"Missing {self._noun} {name!r}")
+        raise _MissingField(name, f"Missing input {name!r}")
 
 
 _NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multipart/form-data'")
@@ -731,19 +649,18 @@ def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
     if "%" not in text:
         return text
-    # Not urllib.parse.unquote_to_bytes, which takes too much memory and time for a form of nothing but percent signs.
+    # urllib.parse.unquote_to_bytes takes too much memory and time for a form of nothing but percent signs.
     pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
     pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
     return "".join(pieces)
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
-    """Parse application/x-www-form-urlencoded as the URL standard does, but answer 400 to what is not UTF-8.
+    """Parse application/x-www-form-urlencoded as the URL standard does; HttpException 400 for text that is not UTF-8.
 
-    `text` holds one byte per character (latin-1), as WSGI gives the query string. More than `max_fields` fields raise
-    HttpException with `status`.
+    `text` has one byte per character (latin-1), as WSGI gives it. `status` is for more than `max_fields` fields.
     """
-    pieces = [piece for piece in text.replace("+", " ").split("&") if piece]
+    pieces = list(filter(None, text.replace("+", " ").split("&")))
     if len(pieces) > max_fields:
         raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
     fields: Fields[str] = Fields()
@@ -776,46 +693,34 @@ def _decode(data: bytes, charset: str = "utf-8") -> str:
         raise HttpException(400, "Text in the request does not fit its charset") from None
 
 
-class UploadedFile:
-    """One uploaded file (RFC 7578).
+class UploadedFile(NamedTuple):
+    """One uploaded file (RFC 7578). Its name and type are claims of the client, and may be false.
 
-    A file input that was left empty arrives too, with `filename` `""` and `size` 0. Name and type are claims of the
-    client, and may be false.
+    `filename` is without directories and control characters. It may be empty or `..`; a file input that was left empty
+    arrives with `filename` `""` and `size` 0. `content_type` is the media type alone, in small letters, `""` if the
+    client gave none. `file` is binary, seekable and at its start: a BytesIO, or a temporary file past 256 KiB.
     """
 
-    __slots__ = {
-        "filename": "Its name on the client, without directories and control characters; may be empty or `..`.",
-        "content_type": "The media type alone, in small letters; empty if the client gave none.",
-        "file": "Binary, seekable, at its start: a BytesIO, or a temporary file past 256 KiB.",
-        "size": "In bytes.",
-    }
-
-    def __init__(self, filename: str, content_type: str, file: BinaryIO, size: int) -> None:
-        self.filename = filename
-        self.content_type = content_type
-        self.file = file
-        self.size = size
+    filename: str
+    content_type: str
+    file: BinaryIO
+    size: int
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole file to `path`, replacing what is there; raise OSError as `open` does.
-
-        The position of `file` stays where it is.
-        """
+        """Write the whole file to `path`, replacing what is there; `file` keeps its position. OSError as by `open`."""
         position = self.file.tell()
         with open(path, "wb") as target:
             self.file.seek(0)
-            try:
-                while piece := self.file.read(_READ_SIZE):
-                    target.write(piece)
-            finally:
-                self.file.seek(position)
+            while piece := self.file.read(_READ_SIZE):
+                target.write(piece)
+        self.file.seek(position)
 
 
 _SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
 _MAX_PART_HEADER = 8 * 2**10  # as much as servers grant a single header field; real headers of parts take 200 bytes
 _MEAN_PART_HEADER = 2**10  # for each part that may come, because a thousand headers of 8 KiB would take seconds
 _MAX_LOOKALIKES = 2**16  # each one costs time, and nobody chooses a boundary that a file repeats so often
-_READ_SIZE = 512 * 2**10
+_READ_SIZE = 2**20
 
 
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
@@ -838,13 +743,12 @@ def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tu
 
 def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
     """Return all pieces as one; HttpException 413 if they have more than `limit` bytes."""
-    joined = []
+    joined = io.BytesIO()  # a list of tiny pieces would take many times their size
     for piece in pieces:
-        limit -= len(piece)
-        if limit < 0:
+        joined.write(piece)
+        if joined.tell() > limit:
             raise HttpException(413, too_long)
-        joined.append(piece)
-    return b"".join(joined)
+    return joined.getvalue()
 
 
 _BOUNDARY = re.compile(rb"[ -~]{1,70}")  # RFC 2046, 5.1.1 allows fewer characters, but not all clients care
@@ -862,24 +766,15 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 class _PartReader:
     """Cut a body into parts: a preamble, then headers and contents in turn. Each ends at a mark."""
 
-    __slots__ = (
-        "at_end",  # whether the last delimiter was passed
-        "buffer",  # bytes that were read last
-        "delimiter",  # the mark at which the preamble and each content end
-        "lookalikes",  # the number of further delimiters that may turn out to be part of a content
-        "position",  # where in the buffer the next header or content begins
-        "read",  # gives the next bytes of the body
-    )
-
     def __init__(self, read: Callable[[int], bytes], boundary: bytes) -> None:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
-        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
-        self.lookalikes = _MAX_LOOKALIKES
-        self.buffer = b"\r\n"  # the first delimiter may lack its own
-        self.position = 0
-        self.at_end = False
+        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END  # behind the preamble and each content
+        self.buffer = b"\r\n"  # what was read last; the first delimiter may lack its own line end
+        self.position = 0  # where in the buffer the next header or content begins
+        self.lookalikes = _MAX_LOOKALIKES  # further delimiters that may turn out to be part of a content
+        self.at_end = False  # whether the last delimiter was passed
 
     def before(self, mark: _Mark) -> Iterator[bytes]:
         """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
@@ -964,8 +859,7 @@ def _parse_multipart(
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
     try:
         with contextlib.ExitStack() as temporary_files:
-            preamble = [bool(piece.strip()) for piece in parts.before(parts.delimiter)]
-            if parts.at_end and any(preamble):
+            if sum(len(piece.strip()) for piece in parts.before(parts.delimiter)) and parts.at_end:
                 # Not an empty form: a first delimiter was mistyped, and a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
@@ -1060,7 +954,7 @@ def _parse_json(body: bytes, max_values: int) -> Any:
         raise HttpException(400, f"the body is not JSON: {error}") from error
     if brackets > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
         raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
-    return _Given(value, "member") if type(value) is dict else value
+    return _Given(value) if type(value) is dict else value
 
 
 def _as_json_value(value: Any) -> Any:
@@ -1802,7 +1696,7 @@ class Request:
 
     def _all_input(self, *, skip_broken: bool = False) -> dict[str, Any]:
         """Return what `body_all` does; with `skip_broken` without the parts that cannot be read."""
-        found: dict[str, Any] = _Given({}, "input")
+        found: dict[str, Any] = _Given()
         for part in ("query", "form", "json"):
             with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
                 if part == "json" and not self._is_json():
@@ -2155,7 +2049,7 @@ class _Session:
         self._name = name
         self._max_age = max_age
         self._secure = request.scheme == "https"
-        _check_prefix(name, secure=self._secure)  # also for a page that only reads: the author learns it at once
+        _write_cookie(name, "", self._secure)  # also for a page that only reads: the author learns it at once
         self._loaded = self._verified(request.cookies.get(name, "").encode())
         self.values: dict[str, Any] = json.loads(self._loaded)
 
