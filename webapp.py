@@ -91,8 +91,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
-from types import GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast, overload
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast
 from wsgiref.handlers import SimpleHandler
 from wsgiref.util import FileWrapper
 
@@ -506,9 +506,9 @@ class CodeException(Exception):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies: a missing value is a 400. The parsers take text or a function that reads. For
-# any input they raise nothing but HttpException with a 4xx (503 if the disk is full), and they need linear time. Read
-# beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first reading may skip the charsets.
+# `Fields` also serves headers and cookies: a missing value is a 400. The parsers take text or a function that reads.
+# For any input they raise nothing but HttpException with a 4xx (503 if the disk is full), and they need linear time.
+# Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first reading may skip charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -523,14 +523,15 @@ class _MissingField(_BadField, KeyError):
     """A field is missing: a 400 unless the application catches the KeyError or ValueError."""
 
 
+_NO_DEFAULT: Any = ...
+
+
 class Fields(Mapping[str, _T]):
     """Values that a client sent by name, read-only: fields of a query or form, header fields, cookies.
 
     A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
     each name once, in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
-    HttpException of status 400: if the application does not catch it, the client learns that its request is incomplete.
-
-    Messages call a value by its `noun`, and end with the `reason` why a value is missing if there is one.
+    HttpException of status 400. Messages call a value by its `noun`, and may end with a `reason` why it is missing.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
@@ -562,21 +563,20 @@ class Fields(Mapping[str, _T]):
         return list(self._find(name))
 
     def parse(
-        self, name: str, convert: Callable[[_T], _Converted], default: _Default = cast(Any, ...)
+        self, name: str, convert: Callable[[_T], _Converted], default: _Default = _NO_DEFAULT
     ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
         `convert` raises ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) for a
-        value that it does not take. That is a 400, whose message ends with the words of `convert`: a ValueError that is
-        also an HttpException. Its attribute `field` is `name`. A missing field is `default`, or without one a 400 that
-        is a KeyError too. So is an empty field, which browsers send for each input, unless `convert` takes "".
-        TypeError for `bool`, which takes any text.
+        value that it does not take. This becomes a 400 that is a ValueError too, has the name in `field`, and ends with
+        the words of `convert`. A missing field is `default`, or without one a 400 that is a KeyError too. So is an
+        empty field, which browsers send for each input, unless `convert` takes "". TypeError for `bool`.
         """
-        if not callable(convert) or convert is bool:  # whatever was sent
-            hint = "bool('false') is True; name the texts that are taken: {'true': True, 'false': False}.__getitem__"
-            hint = hint if convert is bool else "a name, then a function that converts, as int"
-            raise TypeError(f"parse({_value(name)}, {_value(convert)}): {hint}")
-        if default is not ... and name not in self:
+        if convert is bool:
+            raise TypeError("bool('false') is True; give {'true': True, 'false': False}.__getitem__")
+        if not callable(convert):
+            raise TypeError(f"parse({_value(name)}, {_value(convert)}): a name, then a function that converts, as int")
+        if default is not _NO_DEFAULT and name not in self:
             return default
         value = self[name]
         try:
@@ -584,7 +584,7 @@ class Fields(Mapping[str, _T]):
         except HttpException:
             raise
         except (ValueError, ArithmeticError, LookupError) as error:
-            if default is not ... and value == "":
+            if default is not _NO_DEFAULT and value == "":
                 return default
             words = str(error)[:200]
             words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
@@ -675,8 +675,8 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     return fields
 
 
-# A body or a part of a form (RFC 7578, 4.5) may be in these charsets of the web, which Python decodes in linear time.
-# An open look-up would let clients import modules and reach codecs of quadratic time.
+# Charsets of the web, for a body or a field of a form. An open look-up would let clients import modules and reach
+# codecs of quadratic time.
 _CHARSETS = frozenset(
     "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
     "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r "
@@ -686,9 +686,8 @@ _CHARSETS = frozenset(
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
     """Decode text of a client, as UTF-8 if the charset is not one of ours; HttpException 400 if that is impossible."""
-    charset = charset.lower()
     try:
-        return data.decode(charset if charset in _CHARSETS else "utf-8")
+        return data.decode(charset if charset.lower() in _CHARSETS else "utf-8")
     except UnicodeDecodeError:
         raise HttpException(400, "Text in the request does not fit its charset") from None
 
@@ -717,7 +716,7 @@ class UploadedFile(NamedTuple):
 
 
 _SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
-_MAX_PART_HEADER = 8 * 2**10  # as much as servers grant a single header field; real headers of parts take 200 bytes
+_MAX_PART_HEADER = 8 * 2**10  # real ones take 200 bytes
 _MEAN_PART_HEADER = 2**10  # for each part that may come, because a thousand headers of 8 KiB would take seconds
 _MAX_LOOKALIKES = 2**16  # each one costs time, and nobody chooses a boundary that a file repeats so often
 _READ_SIZE = 2**20
@@ -757,8 +756,7 @@ _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
 # Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
-# A NUL may stand in a file name only, where it is removed.
-_PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
+_PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -778,13 +776,11 @@ class _PartReader:
 
     def before(self, mark: _Mark) -> Iterator[bytes]:
         """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
-        longest = len(mark[0]) + 72
         while not (found := self.find(*mark)):
             # The end of the buffer may be the beginning of a mark.
-            start, end = self.position, max(self.position, len(self.buffer) - longest)
-            yield self.buffer[start:end]
-            more = self.read(_READ_SIZE)
-            if not more:
+            end = max(self.position, len(self.buffer) - len(mark[0]) - 72)
+            yield self.buffer[self.position : end]
+            if not (more := self.read(_READ_SIZE)):
                 raise HttpException(400, "multipart/form-data without its last delimiter")
             kept = max(end - 2, 0)
             self.buffer, self.position = self.buffer[kept:] + more, end - kept
@@ -807,11 +803,7 @@ class _PartReader:
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
-    """Return a part's name, its file name or None, its media type and charset, `""` where none is given.
-
-    A header is in UTF-8, whatever the values of the form are in: a filter in front of the application, which knows
-    nothing of `_charset_`, must not read other names than we do.
-    """
+    """Return a part's name, its file name or None, its media type and charset, `""` where none is given."""
     lines: dict[str, str] = {}
     for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
         field = _PART_FIELD.fullmatch(line)
@@ -829,16 +821,13 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    """Return a parameter of Content-Disposition as its client meant it, None if it is not there.
-
-    HTML writes quotes and line ends, and only those, as percent escapes. RFC 7578, 4.2 forbids the form of RFC 8187
-    (`filename*=UTF-8''%C3%A4`), but some clients send nothing else, or nothing readable beside it. Other charsets than
-    those of RFC 5987 would hide a name from a filter in front of the application.
-    """
+    """Return a parameter of Content-Disposition as its client meant it, None if it is not there."""
+    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send nothing else. Other charsets would
+    # hide a name from a filter in front of the application.
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
         return _decode(_unescape_percent(extended[2]).encode("latin-1", "replace"), extended[0])
-    text = disposition.get(parameter)
+    text = disposition.get(parameter)  # HTML escapes quotes and line ends, and nothing else
     return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
@@ -848,13 +837,11 @@ def _parse_multipart(
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
 
     `read(n)` gives up to `n` bytes, none only at the end. More than `max_fields` parts, more than `max_form_memory`
-    bytes in the fields that are no files, or too long part headers raise 413, anything malformed 400.
-    Content-Transfer-Encoding is ignored (RFC 7578, 4.7).
+    bytes in names and values of fields, or too long headers of parts raise 413, anything malformed 400.
     """
     parts = _PartReader(read, boundary)
     fields: list[tuple[str, str]] = []
     files: list[tuple[str, UploadedFile]] = []
-    form_charset = "utf-8"
     too_long = f"is too long for the {max_form_memory:,} bytes of all fields (max_form_memory)"
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
     try:
@@ -875,9 +862,7 @@ def _parse_multipart(
                     continue
                 data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
                 form_memory -= len(name) + len(data)
-                fields.append((name, _decode(data, charset or form_charset)))
-                if name == "_charset_":  # RFC 7578, 4.6
-                    form_charset = fields[-1][1]
+                fields.append((name, _decode(data, charset)))
             while read(_READ_SIZE):
                 pass  # the epilogue means nothing, but it counts for the limits that `read` watches
             temporary_files.pop_all()  # closed only if the body turned out to be broken
@@ -902,20 +887,18 @@ def _parse_multipart(
 _MAX_JSON_VALUES = 2**17
 _BYTES_PER_VALUE = 8
 _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
-_MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
-
-
-def _parse_int(digits: str) -> int:
-    if len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
-        raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
-    return int(digits)
+_MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, because int() takes quadratic time
 
 
 def _parse_float(text: str) -> float:
-    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and what a float cannot hold."""
+    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and a number that is too large."""
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text[:40]} is not a finite number")
+        raise ValueError(f"{text[:40]} is no number, or too large")
     return value
+
+
+def _parse_int(digits: str) -> float:
+    return int(digits) if len(digits.lstrip("-")) <= _MAX_JSON_DIGITS else _parse_float(digits)
 
 
 # A short document cannot hold a long integer, so nothing is called for each integer in it.
@@ -927,20 +910,19 @@ _DECODER, _LONG_DECODER = (
 _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
-def _deeper_than(document: object, limit: int) -> bool:
-    """Tell whether arrays and objects stand in one another more than `limit` deep."""
-    containers: list[Any] = [[document]]  # those of one depth; this one stands around the document
-    for _ in range(limit + 1):
-        children = (child for item in containers for child in (item.values() if type(item) is dict else item))
-        containers = [child for child in children if type(child) in (dict, list)]
-    return bool(containers)
+def _depth(document: Any) -> int:
+    """Return how many arrays and objects stand in one another, at the most; RecursionError if they are very many."""
+    if type(document) is dict:
+        document = document.values()
+    elif type(document) is not list:
+        return 0
+    return 1 + max(map(_depth, document), default=0)
 
 
 def _parse_json(body: bytes, max_values: int) -> Any:
     """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259).
 
-    HttpException 413 if it has more than `max_values`, counted before any of them is made. A document that is an object
-    is a dict, but a missing member of it is a 400, as it is for `Fields`.
+    HttpException 413 if it has more than `max_values`, counted before any of them is made. An object is a `_Given`.
     """
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
@@ -950,10 +932,10 @@ def _parse_json(body: bytes, max_values: int) -> Any:
             if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
                 raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
+        if brackets > _MAX_JSON_DEPTH and _depth(value) > _MAX_JSON_DEPTH:
+            raise ValueError(f"it nests more than {_MAX_JSON_DEPTH} deep")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
-    if brackets > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
-        raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
     return _Given(value) if type(value) is dict else value
 
 
@@ -1004,22 +986,15 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    outer: list[object] = []
-    # A document may hold itself.
-    while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
-        outer.append(document)
-        try:
-            plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
-            members = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
-        except Exception:
-            break
-        for key, member in members:
+    with contextlib.suppress(Exception):
+        plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
+        for key, member in plain.items() if isinstance(plain, dict) else enumerate(plain):
             try:
                 write(member)
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
-                name, document = f"{name}[{_printable(shown):.80}]", member
-                break
+                name = f"{name}[{_printable(shown):.80}]"
+                return name if len(name) > 200 else _unwritable(member, write, name)  # a document may hold itself
     return name
 
 
@@ -1030,27 +1005,24 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
-# Known to be HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The
-# escape is right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside
-# it: the manual of markupsafe. A first reading may skip the methods of str and the template strings.
+# HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The escape is
+# right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside it: the
+# manual of markupsafe. A first reading may skip the methods of str and the template strings.
 
 
 class Markup(str):
     """Text that is HTML already: `Response.html` does not escape it, and a handler that returns it answers HTML.
 
-    Safe to build with, as markupsafe's: what `+` (on either side), `%`, `format`, `join` and the other methods of str
-    put into it is escaped, unless it is HTML itself (a Markup, any object with `__html__`, on Python 3.14 a template
-    string), and their result is Markup. `str(markup)` is plain text again. An f-string and `"...".join` are out of its
-    reach: they give a plain str, which is escaped later.
+    It works as markupsafe's: `+` (on either side), `%`, `format`, `join` and the other methods of str escape what they
+    put into it, unless that is HTML itself, and give Markup. `str(markup)` is plain text again. An f-string and
+    `"...".join` give a plain str, which is escaped later.
     """
 
     __slots__ = ()
 
-    def __new__(cls, text: Any = "", encoding: str | None = None, errors: str = "strict") -> Markup:
+    def __new__(cls, text: Any = "") -> Markup:
         """Mark `text` as HTML without escaping it; what is HTML itself becomes what it stands for."""
-        if type(text) is not str and _is_html(text):
-            text = _as_html(text)
-        return super().__new__(cls, text) if encoding is None else super().__new__(cls, text, encoding, errors)
+        return super().__new__(cls, _as_html(text) if _is_html(text) else text)
 
     @classmethod
     def escape(cls, value: object) -> Markup:
@@ -1059,12 +1031,6 @@ class Markup(str):
 
     def __html__(self) -> Markup:
         return self
-
-    def __html_format__(self, format_spec: str) -> Markup:
-        # Before an alignment stands what fills up, and it may come from elsewhere: {text:{fill}>9}
-        if format_spec[1:2] in ("<", ">", "^", "=") and format_spec[0] in "<>&'\"":
-            raise ValueError(f"a Markup cannot be filled up with {format_spec[0]!r}")
-        return type(self)(format(str(self), format_spec))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({super().__repr__()})"
@@ -1084,7 +1050,7 @@ class Markup(str):
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
-        """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
+        """Format as str.format does, each field escaped, unless its `__html_format__(format_spec)` gives Markup."""
         return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
@@ -1094,17 +1060,6 @@ class Markup(str):
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
         return type(self)(super().join(map(self.escape, items)))
-
-    def unescape(self) -> str:
-        """Return plain text: character references become what they stand for, tags stay."""
-        return html.unescape(str(self))
-
-    def striptags(self) -> str:
-        """Return plain text without tags and comments, each run of white space as one space."""
-        return Markup(" ".join(_TAG.sub(r"\1", str(self)).split())).unescape()
-
-
-_TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
 
 
 def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -1125,25 +1080,23 @@ for _method in (
 class _PercentValue:
     """A value for `Markup % value`, escaped where it becomes text. Without `__index__`: `%c` would make `<` of 60."""
 
-    __slots__ = ("_value",)
-
     def __init__(self, value: Any) -> None:
-        self._value = value
+        self.value = value
 
     def __getitem__(self, key: Any) -> _PercentValue:
-        return _PercentValue(self._value[key])
+        return _PercentValue(self.value[key])
 
     def __str__(self) -> str:
-        return str(Markup.escape(self._value))
+        return Markup.escape(self.value)
 
     def __repr__(self) -> str:
-        return str(Markup.escape(repr(self._value)))
+        return Markup.escape(repr(self.value))
 
     def __int__(self) -> int:
-        return int(self._value)
+        return int(self.value)
 
     def __float__(self) -> float:
-        return float(self._value)
+        return float(self.value)
 
 
 def _is_html(value: object) -> bool:
@@ -1165,12 +1118,6 @@ def _as_html(value: Any) -> str:
 _BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
-class _MissingValue(KeyError, IndexError):
-    """A template names a value that nobody gave."""
-
-    __str__ = Exception.__str__  # KeyError would show the message in quotes
-
-
 class _HtmlFormatter(string.Formatter):
     """Formats one template as str.format does, and makes HTML of each field. A failure says which field it was."""
 
@@ -1184,7 +1131,7 @@ class _HtmlFormatter(string.Formatter):
             given = [*map(str, range(len(args))), *kwargs]
             if type(error) in (IndexError, KeyError) and name not in given:
                 known = ", ".join(given) or "nothing"
-                raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+                raise type(error)(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
             _explain(error, f"the value for {{{self.field}}}" if self.field else _BRACES)
             raise
 
@@ -1229,23 +1176,16 @@ _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|t
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page: the template with its fields filled in, or the template itself if there are no values.
-
-    ValueError for the name of a file, and for values of which the template uses none.
-    """
+    """Return a page. ValueError for the name of a file, and for values of which the template uses none."""
     if _FILE_NAME.fullmatch(template):
-        raise ValueError(
-            f"html() takes the text of a page, not the name of a file: html(Path({template!r}).read_text(), ...)"
-        )
+        raise ValueError(f"html() takes the text of a page, not the name of a file: Path({template!r}).read_text()")
     if not values:
         return template
     formatter = _HtmlFormatter()
     page = formatter.vformat(template, (), values)
     if not formatter.field:
-        raise ValueError(
-            f"html() would ignore its values ({', '.join(values)}): the template has no field such as "
-            f"{{{next(iter(values))}}}, and {{{{ stands for a single brace"
-        )
+        name, names = next(iter(values)), ", ".join(values)
+        raise ValueError(f"html() would ignore its values ({names}): the template has no field such as {{{name}}}")
     return page
 
 
