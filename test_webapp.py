@@ -1448,33 +1448,19 @@ def test_file_has_the_type_of_its_part_and_fields_keep_their_order():
     assert found[1] == [("f", "x", "text/plain", b"text", 4), ("g", "", OCTETS, b"", 0)]
 
 
-def test_text_has_the_charset_of_its_part_else_of_its_form():
-    latin = field("name=b", "ü", "Content-Type: text/plain; charset=ISO-8859-1\r\n").encode("latin-1")
-    head = form(field("name=a", "ü")).replace(b"--frontier--\r\n", b"--frontier\r\n" + latin + b"\r\n")
-    tail = form(field("name=_charset_", "windows-1251"), field("name=c", "да")).decode().encode("windows-1251")
-    fields = [("a", "ü"), ("b", "ü"), ("_charset_", "windows-1251"), ("c", "да")]
-    assert parse(head + tail) == (fields, [])
+# A charset, and the codec by which a text that claims it is read. Others than those of the web are not looked up.
+CODECS = {"ISO-8859-1": "latin-1", "utf-16": "utf-16", "gb18030": "gb18030", "iso-2022-jp": "iso-2022-jp"}
+CODECS.update(dict.fromkeys(["utf-7", "hex", "x", ""], "utf-8"))
 
 
-@pytest.mark.parametrize("charset", "utf-16 utf-16le utf-32 utf-7 iso-2022-jp gb18030 hex shift_jis x".split())
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-32", "iso-2022-jp", "latin-1"])
-@pytest.mark.parametrize("name", ["имя", "\xfc", "+AGE-", "\x1b$B!!", "\0a\0b", "~{<:Ky~}"])
-def test_charset_of_a_form_or_part_decides_on_no_header(charset, encoding, name):
+@pytest.mark.parametrize("charset, codec", CODECS.items())
+def test_charset_of_a_part_decides_on_its_text_and_on_no_name(charset, codec):
     """Else a filter in front of the application would read other names of fields and files than we do."""
-
-    def names_read(of_form, of_part):
-        text = f"Content-Disposition: form-data; name=%s\r\nContent-Type: text/plain{of_part}\r\n\r\n"
-        parts = [text % name, text % f'{name}; filename="{name}"']
-        parts = [f"Content-Disposition: form-data; name=_charset_\r\n\r\n{of_form}".encode()] + [
-            part.encode(encoding, "replace") for part in parts
-        ]
-        found = parse(b"".join(b"--frontier\r\n" + part + b"\r\n" for part in parts) + b"--frontier--")
-        return found if found == 400 else ([name for name, _ in found[0]], [file[:2] for file in found[1]])
-
-    plainly = names_read("utf-8", "")
-    assert names_read(charset, "") == names_read("utf-8", f"; charset={charset}") == plainly
-    if encoding == "utf-8":
-        assert plainly == (["_charset_", name], [(name, name.replace("\0", "").replace("\x1b", ""))])
+    for name in ("имя", "+AGE-", "\x1b$B!!", "~{<:Ky~}", "a\0b"):
+        typed = f"Content-Type: a/b; charset={charset}\r\n"
+        body = form(field(f'name="{name}"', "text", typed), field(f'name="{name}"; filename="{name}"', "", typed))
+        fields, files = parse(body.replace(b"text", "×".encode(codec)))
+        assert (fields, files[0][:2]) == ([(name, "×")], (name, re.sub("[\0\x1b]", "", name)))
 
 
 FORM = form(field("name=a", "1"), field("name=f; filename=x", "23"))
@@ -1502,7 +1488,7 @@ BROKEN = [
     FORM.replace(b"\r\n", b"\r"), form("Content-Disposition: form-data\r\n\r\nx"),
     form("Content-Type: text/plain\r\n\r\nx"), form('Content-Disposition: form-data; filename="x"\r\n\r\nx'),
     *(form(field("name=a", more=more)) for more in ("no colon\r\n", ": no name\r\n", "Space : x\r\n", "Ümlaut: x\r\n")),
-    *(form(field("name=a", more=more)) for more in ("X: a\rb\r\n", "X: a\0b\r\n", "X: a\nContent-Type: x/y\r\n")),
+    *(form(field("name=a", more=more)) for more in ("X: a\rb\r\n", "X: a\nContent-Type: x/y\r\n")),
     form(" folded: first\r\n" + field("name=a")), form(field("name=a; filename*=utf-8''%FF")),
     form(field("name=ü")).decode().encode("latin-1"), form(field("name=a", "ü")).decode().encode("latin-1"),
     form(field("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp\r\n")),
@@ -1625,25 +1611,21 @@ BODIES = st.lists(SHREDS | st.binary(max_size=3), max_size=30).map(b"".join)
 MUTATED = st.tuples(st.integers(0, len(FORM)), st.integers(0, 10), BODIES).map(
     lambda cut: FORM[: cut[0]] + cut[2] + FORM[cut[0] + cut[1] :]
 )
-BLANK_LINE = b" " * (2**17 - 2) + b"\r\n"  # means nothing, and is as long as the part that the parser looks at
 
 
-@given(BODIES | MUTATED, st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 200))
-def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes, place):
+@given(BODIES | MUTATED, st.lists(st.integers(1, 40), min_size=1, max_size=5))
+def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes):
     whole = parse(body)
     assert whole in (400, 413) or isinstance(whole, tuple)
     assert parse(body, sizes) == whole
-    assert parse(BLANK_LINE[place:] + body) == whole
 
 
 def test_form_split_at_any_place_is_the_same_form():
     almost = "\r\n--\r\n--fr\r\n--frontiers\r\n--frontier-\r\n--frontier \tx\r\n\r\n\r"
-    body = form(
-        field("name=a", almost), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r"), field("name=d")
-    )
-    whole = ([("a", almost), ("b", ""), ("d", "x")], [("c", "x", "", b"\r", 1)])
-    for place in range(len(body)):
-        assert parse(BLANK_LINE[place:] + body) == whole, place
+    parts = field("name=a", almost), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r"), field("name=d")
+    body, whole = form(*parts), ([("a", almost), ("b", ""), ("d", "x")], [("c", "x", "", b"\r", 1)])
+    for place in range(1, len(body)):
+        assert parse(body, [place, len(body)]) == whole, place
 
 
 # ---- JSON: what is read ----------------------------------------------------------------------------------------------
@@ -1865,7 +1847,7 @@ M = Markup
 # Cases of markupsafe's manual and of its tests, and what version 3.0.4 of it answers to more of the kind.
 BUILT = {
     'M("Hello, <em>World</em>!")': "Hello, <em>World</em>!", "M(42)": "42", "M()": "", "M(None)": "None",
-    "M(Image())": "<img>", 'M(b"<b>", "utf-8")': "<b>", 'M.escape(M("<b>"))': "<b>", "M.escape(Image())": "<img>",
+    "M(Image())": "<img>", 'M.escape(M("<b>"))': "<b>", "M.escape(Image())": "<img>",
     "M.escape(None)": "None", 'M.escape(Shout("<"))': "&lt;",
     "M.escape(\"こんにちは&><'\\\"こんばんは\")": "こんにちは&amp;&gt;&lt;&#39;&#34;こんばんは",
     'M("<i>") + Image()': "<i><img>", 'Image() + M("<i>")': "<img><i>", '2 * M("<i>")': "<i><i>",
@@ -1892,10 +1874,6 @@ BUILT = {
 
 # Plain text, so that it is escaped later: an f-string cannot be caught; its text is safe, if not the intended one.
 PLAIN_TEXT = {
-    'M("Main &raquo; <em>About</em>").unescape()': "Main » <em>About</em>", 'M("&foo&#x3b;").unescape()': "&foo;",
-    'M("Main &raquo;\\t<em>About</em>").striptags()': "Main » About",
-    'M("<!-- a --><em>Foo &amp; Bar <!-- <em> -->\\n </em><!-- b\\n--><meta d=\'\\n\'>").striptags()': "Foo & Bar",
-    'M("a <b> c <!-- d <e>").striptags()': "a c <!-- d <e>", 'M("&lt;<b>").striptags()': "<",
     'str(M("<b>"))': "<b>", 'f"{M(\'<b>\')}"': "<b>", '"".join([M("<b>"), M("<i>")])': "<b><i>",
     'repr(M("<em>\'"))': """Markup("<em>'")""",
 }  # fmt: skip
@@ -1904,7 +1882,7 @@ REFUSED = {
     'M("<em></em>") % "foo"': TypeError, 'M("<em></em>") % ("foo", 42)': TypeError,
     'M("%c") % 60': TypeError,  # it would be a <
     'M("%x") % 255': TypeError, 'M("a") + 5': TypeError, '5 + M("a")': TypeError, 'M("a").ljust(3, "<")': TypeError,
-    'M("{:{fill}>9}").format(M("script"), fill="<")': ValueError, 'M("{:<<9}").format(M("script"))': ValueError,
+    'M("{:>9}").format(M("<b>"))': ValueError, 'M("{:{fill}>9}").format(M("script"), fill="<")': ValueError,
     'M("{:x}").format(Image())': ValueError, 'M("{:x}").format(User(1, ""))': ValueError,
     'M("{}").format()': IndexError, 'M("{x}").format(y=1)': KeyError,
 }  # fmt: skip
@@ -1961,7 +1939,7 @@ PAGE = {
 FILLED = """
 <p>{bad}</p>                            | <p>&lt;script&gt;&#34;&#39;&amp;</p>
 {m} {m!s}                               | <b>&amp;</b> &lt;b&gt;&amp;amp;&lt;/b&gt;
-{m!r} {m:>14}                           | Markup(&#39;&lt;b&gt;&amp;amp;&lt;/b&gt;&#39;)   <b>&amp;</b>
+{m!r}                                   | Markup(&#39;&lt;b&gt;&amp;amp;&lt;/b&gt;&#39;)
 {price:.2f} {n:>4}                      | 1.00    7
 {letter:<<3}                            | a&lt;&lt;
 {x:{width}}.                            | &lt;  .
@@ -1985,7 +1963,7 @@ UNFILLED = [
     # template, the error, and the words that its author reads
     ("<style>body { color-scheme: light dark }</style>{x}", KeyError, "no value for { color-scheme}, only for x"),
     (":root{--gap:1rem}", KeyError, "no value for {--gap}, only for x"),
-    ("{0}", KeyError, "no value for {0}, only for x"), ("{}", KeyError, "no value for {0}, only for x"),
+    ("{0}", IndexError, "no value for {0}, only for x"), ("{}", IndexError, "no value for {0}, only for x"),
     ("{x:{width}}", KeyError, "no value for {width}, only for x"),
     ("@media print { a { color: red } }", ValueError, BRACES), ("{", ValueError, BRACES),
     ("{x:d}", ValueError, "the value for {x}: Unknown format code 'd'"),
@@ -2004,7 +1982,7 @@ def test_template_that_cannot_be_filled_says_which_field_and_why(template, error
         with pytest.raises(error) as caught:
             fill()
         assert words in str(caught.value)
-        assert error is not KeyError or BRACES in str(caught.value)
+        assert not words.startswith("no value") or BRACES in str(caught.value)
 
 
 WORDS = "html() takes the text of a page, not the name of a file"
@@ -2049,7 +2027,7 @@ t"{name!s} {name!r}"                            | &lt;b&gt;&#34;&#39;&amp; &#39;
 t"{'<é'!a}"                                     | &#39;&lt;\xe9&#39;
 t"{1 / 8:.2f} {7:{fill}>{width}} {name:.3}"     | 0.12 ***7 &lt;b&gt;
 t"<a>" t"" t"{1}"                               | <a>1
-t"{M('<br>')}{Image()}{M('<b>'):>5}{M('<i>')!s}" | <br><img>  <b>&lt;i&gt;
+t"{M('<br>')}{Image()}{M('<i>')!s}"             | <br><img>&lt;i&gt;
 t"{User(3, name[0]):link}"                      | <a href="/user/3"><span class="user">&lt;</span></a>
 t"<ul>{[t'<li>{x}' for x in (1, name[0])]}</ul>" | <ul><li>1<li>&lt;</ul>
 t"{(t'<i>{x}' for x in name[:2])}"              | <i>&lt;<i>b
@@ -7738,7 +7716,7 @@ def test_mistake_in_a_handler_is_told_in_the_terminal_alone(handler, error, word
 
 # What a client may send wrongly, and the words of the reason. Nobody need configure more than the level of the logger.
 SENT = [
-    (lambda c: c.request.json["name"], {"json": {}}, "Missing member 'name'"),
+    (lambda c: c.request.json["name"], {"json": {}}, "Missing input 'name'"),
     (lambda c: c.request.json, {"body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON"),
     (lambda c: c.request.form["name"], {"json": {"name": 1}}, "field 'name': the body is application/json, so no form"),
     (lambda c: c.request.form["name"], {"body": b"name=a"}, "'name': there is no body with a Content-Type, so no form"),

@@ -91,8 +91,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
-from types import GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast, overload
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast
 from wsgiref.handlers import SimpleHandler
 from wsgiref.util import FileWrapper
 
@@ -207,20 +207,17 @@ def _explain(error: Exception, what: str) -> None:
 #     _http_date(0)                                    "Thu, 01 Jan 1970 00:00:00 GMT"
 #
 # Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for a value that would
-# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1, and RFC 6265bis section 4.1 for cookies,
-# which a first reading may skip.
+# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1. A first reading may skip cookies.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
-# PEP 3333 admits latin-1 without controls, so no tab either.
-_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
+_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")  # PEP 3333: latin-1 without controls, so no tab either
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 # A Host field: the name or address of a host, and perhaps a port (RFC 3986 section 3.2).
 _is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
-# Proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
-_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
+_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For: an address, perhaps a port; or a made-up name
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
@@ -259,26 +256,12 @@ def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str,
 # No two branches of these expressions begin alike, so a search is linear.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
-# A piece of a list between commas.
-_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)
-# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string.
-_PARAMETER = re.compile(rf';\s*([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
+_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)  # of a list, between commas
+# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string, and over
+# a quoted weight (q="1"), which is none.
+_PARAMETER = re.compile(rf';\s*(?![qQ]\s*=\s*")([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
-
-
-def _parameters(value: str, *, strict: bool = True) -> list[tuple[str, str, bool]]:
-    r"""Return each parameter of a header value: its name in small letters, its text, and whether that was quoted.
-
-    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
-    because browsers do not escape the backslashes of a path (`C:\dir\file`).
-    """
-    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
-    return [
-        (name.lower(), "".join(escape.split(quoted)) or plain.strip(), not plain)
-        for name, quoted, plain in _PARAMETER.findall(value)
-        if name
-    ]
 
 
 def _media_type(value: str) -> str:
@@ -287,19 +270,23 @@ def _media_type(value: str) -> str:
 
 
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
-    """Split a header value into its main part and its parameters; the first of two parameters of one name wins."""
-    return _media_type(value), {name: text for name, text, _ in reversed(_parameters(value, strict=strict))}
+    r"""Split a header value into its main part and its parameters; the first of two parameters of one name wins.
+
+    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
+    because browsers do not escape the backslashes of a path (`C:\dir\file`).
+    """
+    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
+    found = reversed(_PARAMETER.findall(value))
+    options = {name.lower(): "".join(escape.split(quoted)) or plain.strip() for name, quoted, plain in found if name}
+    return _media_type(value), options
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
     """Yield range, parameters and weight of each readable element of an Accept header (RFC 9110 section 12.5.1)."""
-    for element in _ELEMENT.findall(value):
-        media_range, parameters = _media_type(element), _parameters(element)
+    for media_range, parameters in map(_parse_options, _ELEMENT.findall(value)):
         if _MEDIA_RANGE.fullmatch(media_range):
-            # A weight is no quoted string; one that cannot be read counts as absent.
-            sent = next(("" if quoted else text for name, text, quoted in parameters if name == "q"), "")
-            wanted = {name: text for name, text, _ in reversed(parameters) if name != "q"}
-            yield media_range, wanted, float(sent) if _QVALUE.fullmatch(sent) else 1.0
+            weight = parameters.pop("q", "")
+            yield media_range, parameters, float(weight) if _QVALUE.fullmatch(weight) else 1.0
 
 
 @functools.lru_cache(maxsize=32)
@@ -310,30 +297,20 @@ def _names_json(accept: str) -> bool:
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
-    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches.
-
-    Of two ranges that are equally specific the higher weight counts.
-    """
+    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches."""
     name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
     for media_range, wanted, weight in ranges:
         if media_range in matches and wanted.items() <= parameters.items():
-            best = max(best, (matches[media_range], len(wanted), weight))
+            best = max(best, (matches[media_range], len(wanted), weight))  # of equals the higher weight
     return best[2]
-
-
-# An IMF-fixdate has a year of four digits, so it can tell these times.
-_FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
 
 
 @functools.lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
-    """Write a time stamp as an IMF-fixdate, the one form that RFC 9110 section 5.6.7 lets us send.
-
-    A time before the year 1 or after 9999 becomes the nearest second within them.
-    """
-    whole = int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1)
+    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7), at the most the ends of the years 1 and 9999."""
+    whole = int(min(max(seconds, -62_135_596_800), 253_402_300_799) // 1)
     then = datetime(1970, 1, 1) + timedelta(seconds=whole)  # time.gmtime ends in 2038 on some systems
     weekday, month, day, clock, year = then.ctime().split()  # English in every locale, unlike strftime's names
     return f"{weekday}, {day:0>2} {month} {year} {clock} GMT"
@@ -350,12 +327,9 @@ def _parse_http_date(value: str) -> float | None:
         return None
 
 
-# Browsers silently cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7), so they are refused.
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
-_LONGEST_COOKIE = 4096  # bytes of name and value
-_LONGEST_ATTRIBUTE = 1024
 _SECURE_NAMES = ("__secure-", "__host-", "__http-")  # a cookie with such a name is kept only if it is Secure
-_DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
+_DOMAIN = re.compile(r"(?:\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*)?")
 
 
 def _write_cookie(
@@ -371,27 +345,31 @@ def _write_cookie(
     partitioned: bool = False,
 ) -> str:
     """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"a cookie's name is a token, not {name!r}")
-    if samesite not in (None, "Strict", "Lax", "None"):
-        raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
-    if not secure and (samesite == "None" or partitioned):
-        raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
-    _check_prefix(name, secure=secure, httponly=httponly, path=path, domain=domain)
-    path = _cookie_text(path or "")
-    if path and (path[0] != "/" or len(path) > _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
-    if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
+        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
+    pair = f"{name}={value}".encode().decode("latin-1")  # the bytes of UTF-8, each as a character (PEP 3333)
+    path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
+    behind_proxy = "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
+    # RFC 6265bis sections 4.1.3, 5.6 and 5.7: browsers silently cut, drop or misread other cookies.
+    for kept, rule in (
+        (_TOKEN.fullmatch(name), "its name is a token"),
+        (not _NOT_IN_COOKIE.search(pair + path), f"percent-encode ; and control characters, as in {value!r:.80}"),
+        (len(pair) <= 4097, "name and value have up to 4,096 bytes"),
+        (samesite in (None, "Strict", "Lax", "None"), f"samesite is Strict, Lax or None, not {samesite!r}"),
+        (secure or samesite != "None", "samesite='None' needs secure=True, or https"),
+        (secure or not partitioned, "partitioned needs secure=True, or https"),
+        (secure or not prefix.startswith(_SECURE_NAMES), f"its name needs secure=True, or https; {behind_proxy}"),
+        (httponly or not prefix.startswith(("__http-", "__host-http-")), "its name needs httponly=True"),
+        (path + domain == "/" or not prefix.startswith("__host-"), "its name needs path='/' and no domain"),
+        (path[:1] in ("", "/") and len(path) <= 1024, f"path begins with / and has up to 1,024 bytes: {path!r:.80}"),
+        (_DOMAIN.fullmatch(domain) and len(domain) <= 1024, f"domain is an ASCII name, without a port: {domain!r:.80}"),
+    ):
+        if not kept:
+            raise ValueError(f"cookie {name!r:.80}: {rule}")
     try:
         max_age = None if max_age is None else int(max_age)
     except (ArithmeticError, TypeError, ValueError) as error:
         raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
-    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
-    pair = f"{name}={_cookie_text(value)}"
-    if len(pair) > _LONGEST_COOKIE + 1:
-        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
     attributes = (
         pair,
         max_age is not None and f"Max-Age={max_age}",
@@ -406,35 +384,10 @@ def _write_cookie(
     return "; ".join(attribute for attribute in attributes if attribute)
 
 
-def _cookie_text(text: str) -> str:
-    """Return text as a header value may hold it: the bytes of its UTF-8, each as a character (PEP 3333)."""
-    if _NOT_IN_COOKIE.search(text):
-        raise ValueError(f"a cookie cannot hold ; or control characters: {text!r}; percent-encode them")
-    return text.encode().decode("latin-1")
-
-
-def _check_prefix(
-    name: str, *, secure: bool, httponly: bool = True, path: str = "/", domain: str | None = None
-) -> None:
-    """Raise ValueError for a cookie that does not keep the promise of its name (RFC 6265bis section 4.1.3)."""
-    if not secure and name.lower().startswith(_SECURE_NAMES):
-        raise ValueError(
-            f"cookie {name!r}: its name needs secure=True, or https; "
-            "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
-        )
-    if name.lower().startswith("__host-") and (path != "/" or domain):
-        raise ValueError(f"cookie {name!r}: its name needs path='/' and no domain")
-    if not httponly and name.lower().startswith(("__http-", "__host-http-")):
-        raise ValueError(f"cookie {name!r}: its name needs httponly=True")
-
-
 def _time_stamp(moment: float | datetime) -> float:
-    """Return the time stamp of `expires`; a datetime that names no zone is local time.
-
-    ValueError for a number of seconds from now: browsers would delete the cookie, because they read 1970.
-    """
+    """Return the time stamp of `expires`; a datetime that names no zone is local time."""
     if isinstance(moment, (int, float)):
-        if 0 < moment < 946_684_800:  # the year 2000
+        if 0 < moment < 946_684_800:  # the year 2000; browsers would read 1970, and delete the cookie
             raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
         return moment
     if not hasattr(moment, "timestamp"):
@@ -458,17 +411,15 @@ def _cookie_key(name: str, domain: str | None, path: str) -> str:
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
 #
-# Phrases are those of RFC 9110 (section 15), or of IANA's registry for the codes of other documents. http.HTTPStatus
-# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning. A code
-# that nobody registered has the name of its class.
+# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA's registry, except for four that RFC 9110 changed
+# and Python changed later. 418 is reserved without a meaning.
 
-_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}  # of codes that nobody registered
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
 _PHRASES.update((int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418)
 _PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
 _PHRASES[422] = "Unprocessable Content"
-# Also the body of the default error response in its text form.
-_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
+_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}  # also the default text body
 
 
 def _check_status(status: object) -> int:
@@ -482,11 +433,11 @@ class HttpException(Exception):
     """Answer the request with a status: raised by applications and by this file, answered by the error path.
 
     `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body never shows it.
-    `headers` (name to value) go onto the response before the first error hook runs. A status or header that no response
-    may have is a ValueError, here and now.
+    `headers` (name to value) go onto the response before the first error hook runs. ValueError for a status or header
+    that no response may have.
     """
 
-    # Defaults on the class, so that a subclass that forgets super().__init__() still has an answer.
+    # A subclass that forgets super().__init__() has an answer, too.
     status_code: int = 500
     message: str = ""
     headers: Mapping[str, str] = {}
@@ -503,10 +454,7 @@ class HttpException(Exception):
 
     @property
     def phrase(self) -> str:
-        """The reason phrase of the status (RFC 9110 section 15), on every version of Python: 413 is Content Too Large.
-
-        For a status that nobody registered, it is the name of its class, as in the default answer.
-        """
+        """The reason phrase of the status (RFC 9110 section 15); the name of its class if nobody registered it."""
         return _PHRASES[self.status_code]
 
     def __repr__(self) -> str:
@@ -525,8 +473,7 @@ class NotFoundException(HttpException):
 class MethodNotAllowedException(HttpException):
     """Answer 405 with an Allow header (RFC 9110 section 15.5.6): the path exists, but not for this method.
 
-    `allow` is an iterable of methods, or a str such as "GET, HEAD"; they are kept, sorted, in the attribute of that
-    name, a tuple. ValueError for what no Allow header may hold.
+    `allow` is an iterable of methods, or a str such as "GET, HEAD"; the attribute `allow` is a sorted tuple.
     """
 
     status_code = 405
@@ -558,14 +505,13 @@ class CodeException(Exception):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies: a missing value is a 400. Nothing here knows of WSGI: the parsers take text
-# or a function that reads. For any input they raise nothing but HttpException with a 4xx (503 if the disk is full),
-# and they need linear time. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first
-# reading may skip the charsets.
+# `Fields` also serves headers and cookies: a missing value is a 400. The parsers take text or a function that reads.
+# For any input they raise nothing but HttpException with a 4xx (503 if the disk is full), and they need linear time.
+# Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first reading may skip charsets.
 
 
 class _BadField(HttpException, ValueError):
-    """Raised by `Fields.parse`: a 400 unless the application catches the ValueError. `field` is its name."""
+    """A field cannot be converted: a 400 unless the application catches the ValueError. `field` is its name."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(400, message)
@@ -573,9 +519,10 @@ class _BadField(HttpException, ValueError):
 
 
 class _MissingField(_BadField, KeyError):
-    """Raised by `Fields`: a 400 unless the application catches the KeyError, or the ValueError."""
+    """A field is missing: a 400 unless the application catches the KeyError or ValueError."""
 
-    __str__ = HttpException.__str__  # KeyError would show the message in quotes
+
+_NO_DEFAULT: Any = ...
 
 
 class Fields(Mapping[str, _T]):
@@ -583,22 +530,15 @@ class Fields(Mapping[str, _T]):
 
     A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
     each name once, in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
-    HttpException of status 400: if the application does not catch it, the client learns that its request is incomplete.
-    `parse` converts the first value, and answers 400 to a value that cannot be converted.
-
-    Messages call a value by its `noun`, and end with the `reason` why a value is missing if there is one.
+    HttpException of status 400. Messages call a value by its `noun`, and may end with a `reason` why it is missing.
     """
 
-    __slots__ = (
-        "_noun",  # "field", "header", "cookie"
-        "_reason",  # why there are no values; "" if nothing more can be said
-        "_values",  # all values of each name, in order; a subclass may leave it empty and override `_find`
-    )
+    __slots__ = ("_noun", "_reason", "_values")
 
     def __init__(self, pairs: Iterable[tuple[str, _T]] = (), *, noun: str = "field", reason: str = "") -> None:
         self._noun = noun
         self._reason = reason
-        self._values: dict[str, list[_T]] = {}
+        self._values: dict[str, list[_T]] = {}  # empty in a subclass that overrides `_find`
         for name, value in pairs:
             self._values.setdefault(name, []).append(value)
 
@@ -612,13 +552,7 @@ class Fields(Mapping[str, _T]):
             raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
         return values[0]
 
-    @overload
-    def get(self, name: str) -> _T | None: ...
-
-    @overload
-    def get(self, name: str, default: _T | _Default) -> _T | _Default: ...
-
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: Any = None) -> _T | Any:
         """Return the first value of `name`, or `default`."""
         values = self._find(name)
         return values[0] if values else default
@@ -627,31 +561,21 @@ class Fields(Mapping[str, _T]):
         """Return all values of `name` in order, `[]` if there is none."""
         return list(self._find(name))
 
-    @overload
-    def parse(self, name: str, convert: Callable[[_T], _Converted]) -> _Converted: ...
-
-    @overload
-    def parse(self, name: str, convert: Callable[[_T], _Converted], default: _Default) -> _Converted | _Default: ...
-
-    def parse(self, name: str, convert: Callable[[_T], Any], default: Any = ...) -> Any:
+    def parse(
+        self, name: str, convert: Callable[[_T], _Converted], default: _Default = _NO_DEFAULT
+    ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        `convert` raises ValueError for a value that it does not take; its words end the message of the 400. An
-        ArithmeticError (Decimal, Fraction) or a LookupError (an Enum's or dict's `__getitem__`) means the same. A
-        missing field is `default`. So is an empty field, which browsers send for each input, unless `convert` takes "".
-        Without default, and for any other value that cannot be converted, this raises a ValueError that is also an
-        HttpException of status 400; its attribute `field` is `name`. If the field is missing, it is a KeyError too.
-        TypeError for `bool`, which takes any text.
+        `convert` raises ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) for a
+        value that it does not take. This becomes a 400 that is a ValueError too, has the name in `field`, and ends with
+        the words of `convert`. A missing field is `default`, or without one a 400 that is a KeyError too. So is an
+        empty field, which browsers send for each input, unless `convert` takes "". TypeError for `bool`.
         """
-        # Before any look at what was sent: a mistake of the author is the same for every request.
+        if convert is bool:
+            raise TypeError("bool('false') is True; give {'true': True, 'false': False}.__getitem__")
         if not callable(convert):
             raise TypeError(f"parse({_value(name)}, {_value(convert)}): a name, then a function that converts, as int")
-        if convert is bool:
-            raise TypeError(
-                f"parse({_value(name)}, bool): bool takes any text, and bool('false') is True; "
-                "name the texts that are taken: {'true': True, 'false': False}.__getitem__"
-            )
-        if default is not ... and name not in self:
+        if default is not _NO_DEFAULT and name not in self:
             return default
         value = self[name]
         try:
@@ -659,12 +583,10 @@ class Fields(Mapping[str, _T]):
         except HttpException:
             raise
         except (ValueError, ArithmeticError, LookupError) as error:
-            if default is not ... and value == "":
+            if default is not _NO_DEFAULT and value == "":
                 return default
             words = str(error)[:200]
-            if not words or isinstance(error, LookupError) or not isinstance(convert, (_FUNCTION, MethodType)):
-                # A class or built-in function does not tell which value it refuses; a KeyError tells nothing else.
-                words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
+            words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
             raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
     def __iter__(self) -> Iterator[str]:
@@ -703,14 +625,10 @@ class _Headers(Fields[str]):
 class _Given(dict[str, Any]):
     """A dict of what a client sent: `given[name]` of a missing member is a 400, as it is for `Fields`."""
 
-    __slots__ = ("_noun",)
-
-    def __init__(self, members: Mapping[str, Any], noun: str) -> None:
-        super().__init__(members)
-        self._noun = noun
+    __slots__ = ()
 
     def __missing__(self, name: str) -> Any:
-        raise _MissingField(name, f"Missing {self._noun} {name!r}")
+        raise _MissingField(name, f"Missing input {name!r}")
 
 
 _NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multipart/form-data'")
@@ -730,19 +648,18 @@ def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
     if "%" not in text:
         return text
-    # Not urllib.parse.unquote_to_bytes, which takes too much memory and time for a form of nothing but percent signs.
+    # urllib.parse.unquote_to_bytes takes too much memory and time for a form of nothing but percent signs.
     pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
     pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
     return "".join(pieces)
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
-    """Parse application/x-www-form-urlencoded as the URL standard does, but answer 400 to what is not UTF-8.
+    """Parse application/x-www-form-urlencoded as the URL standard does; HttpException 400 for text that is not UTF-8.
 
-    `text` holds one byte per character (latin-1), as WSGI gives the query string. More than `max_fields` fields raise
-    HttpException with `status`.
+    `text` has one byte per character (latin-1), as WSGI gives it. `status` is for more than `max_fields` fields.
     """
-    pieces = [piece for piece in text.replace("+", " ").split("&") if piece]
+    pieces = list(filter(None, text.replace("+", " ").split("&")))
     if len(pieces) > max_fields:
         raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
     fields: Fields[str] = Fields()
@@ -757,8 +674,8 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     return fields
 
 
-# A body or a part of a form (RFC 7578, 4.5) may be in these charsets of the web, which Python decodes in linear time.
-# An open look-up would let clients import modules and reach codecs of quadratic time.
+# Charsets of the web, for a body or a field of a form. An open look-up would let clients import modules and reach
+# codecs of quadratic time.
 _CHARSETS = frozenset(
     "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
     "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r "
@@ -768,53 +685,40 @@ _CHARSETS = frozenset(
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
     """Decode text of a client, as UTF-8 if the charset is not one of ours; HttpException 400 if that is impossible."""
-    charset = charset.lower()
     try:
-        return data.decode(charset if charset in _CHARSETS else "utf-8")
+        return data.decode(charset if charset.lower() in _CHARSETS else "utf-8")
     except UnicodeDecodeError:
         raise HttpException(400, "Text in the request does not fit its charset") from None
 
 
-class UploadedFile:
-    """One uploaded file (RFC 7578).
+class UploadedFile(NamedTuple):
+    """One uploaded file (RFC 7578). Its name and type are claims of the client, and may be false.
 
-    A file input that was left empty arrives too, with `filename` `""` and `size` 0. Name and type are claims of the
-    client, and may be false.
+    `filename` is without directories and control characters. It may be empty or `..`; a file input that was left empty
+    arrives with `filename` `""` and `size` 0. `content_type` is the media type alone, in small letters, `""` if the
+    client gave none. `file` is binary, seekable and at its start: a BytesIO, or a temporary file past 256 KiB.
     """
 
-    __slots__ = {
-        "filename": "Its name on the client, without directories and control characters; may be empty or `..`.",
-        "content_type": "The media type alone, in small letters; empty if the client gave none.",
-        "file": "Binary, seekable, at its start: a BytesIO, or a temporary file past 256 KiB.",
-        "size": "In bytes.",
-    }
-
-    def __init__(self, filename: str, content_type: str, file: BinaryIO, size: int) -> None:
-        self.filename = filename
-        self.content_type = content_type
-        self.file = file
-        self.size = size
+    filename: str
+    content_type: str
+    file: BinaryIO
+    size: int
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole file to `path`, replacing what is there; raise OSError as `open` does.
-
-        The position of `file` stays where it is.
-        """
+        """Write the whole file to `path`, replacing what is there; `file` keeps its position. OSError as by `open`."""
         position = self.file.tell()
         with open(path, "wb") as target:
             self.file.seek(0)
-            try:
-                while piece := self.file.read(_READ_SIZE):
-                    target.write(piece)
-            finally:
-                self.file.seek(position)
+            while piece := self.file.read(_READ_SIZE):
+                target.write(piece)
+        self.file.seek(position)
 
 
 _SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
-_MAX_PART_HEADER = 8 * 2**10  # as much as servers grant a single header field; real headers of parts take 200 bytes
+_MAX_PART_HEADER = 8 * 2**10  # real ones take 200 bytes
 _MEAN_PART_HEADER = 2**10  # for each part that may come, because a thousand headers of 8 KiB would take seconds
 _MAX_LOOKALIKES = 2**16  # each one costs time, and nobody chooses a boundary that a file repeats so often
-_READ_SIZE = 512 * 2**10
+_READ_SIZE = 2**20
 
 
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
@@ -837,13 +741,12 @@ def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tu
 
 def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
     """Return all pieces as one; HttpException 413 if they have more than `limit` bytes."""
-    joined = []
+    joined = io.BytesIO()  # a list of tiny pieces would take many times their size
     for piece in pieces:
-        limit -= len(piece)
-        if limit < 0:
+        joined.write(piece)
+        if joined.tell() > limit:
             raise HttpException(413, too_long)
-        joined.append(piece)
-    return b"".join(joined)
+    return joined.getvalue()
 
 
 _BOUNDARY = re.compile(rb"[ -~]{1,70}")  # RFC 2046, 5.1.1 allows fewer characters, but not all clients care
@@ -852,8 +755,7 @@ _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
 # Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
-# A NUL may stand in a file name only, where it is removed.
-_PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
+_PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -861,34 +763,23 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 class _PartReader:
     """Cut a body into parts: a preamble, then headers and contents in turn. Each ends at a mark."""
 
-    __slots__ = (
-        "at_end",  # whether the last delimiter was passed
-        "buffer",  # bytes that were read last
-        "delimiter",  # the mark at which the preamble and each content end
-        "lookalikes",  # the number of further delimiters that may turn out to be part of a content
-        "position",  # where in the buffer the next header or content begins
-        "read",  # gives the next bytes of the body
-    )
-
     def __init__(self, read: Callable[[int], bytes], boundary: bytes) -> None:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
-        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
-        self.lookalikes = _MAX_LOOKALIKES
-        self.buffer = b"\r\n"  # the first delimiter may lack its own
-        self.position = 0
-        self.at_end = False
+        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END  # behind the preamble and each content
+        self.buffer = b"\r\n"  # what was read last; the first delimiter may lack its own line end
+        self.position = 0  # where in the buffer the next header or content begins
+        self.lookalikes = _MAX_LOOKALIKES  # further delimiters that may turn out to be part of a content
+        self.at_end = False  # whether the last delimiter was passed
 
     def before(self, mark: _Mark) -> Iterator[bytes]:
         """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
-        longest = len(mark[0]) + 72
         while not (found := self.find(*mark)):
             # The end of the buffer may be the beginning of a mark.
-            start, end = self.position, max(self.position, len(self.buffer) - longest)
-            yield self.buffer[start:end]
-            more = self.read(_READ_SIZE)
-            if not more:
+            end = max(self.position, len(self.buffer) - len(mark[0]) - 72)
+            yield self.buffer[self.position : end]
+            if not (more := self.read(_READ_SIZE)):
                 raise HttpException(400, "multipart/form-data without its last delimiter")
             kept = max(end - 2, 0)
             self.buffer, self.position = self.buffer[kept:] + more, end - kept
@@ -911,11 +802,7 @@ class _PartReader:
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
-    """Return a part's name, its file name or None, its media type and charset, `""` where none is given.
-
-    A header is in UTF-8, whatever the values of the form are in: a filter in front of the application, which knows
-    nothing of `_charset_`, must not read other names than we do.
-    """
+    """Return a part's name, its file name or None, its media type and charset, `""` where none is given."""
     lines: dict[str, str] = {}
     for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
         field = _PART_FIELD.fullmatch(line)
@@ -933,16 +820,13 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    """Return a parameter of Content-Disposition as its client meant it, None if it is not there.
-
-    HTML writes quotes and line ends, and only those, as percent escapes. RFC 7578, 4.2 forbids the form of RFC 8187
-    (`filename*=UTF-8''%C3%A4`), but some clients send nothing else, or nothing readable beside it. Other charsets than
-    those of RFC 5987 would hide a name from a filter in front of the application.
-    """
+    """Return a parameter of Content-Disposition as its client meant it, None if it is not there."""
+    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send nothing else. Other charsets would
+    # hide a name from a filter in front of the application.
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
         return _decode(_unescape_percent(extended[2]).encode("latin-1", "replace"), extended[0])
-    text = disposition.get(parameter)
+    text = disposition.get(parameter)  # HTML escapes quotes and line ends, and nothing else
     return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
@@ -952,19 +836,16 @@ def _parse_multipart(
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
 
     `read(n)` gives up to `n` bytes, none only at the end. More than `max_fields` parts, more than `max_form_memory`
-    bytes in the fields that are no files, or too long part headers raise 413, anything malformed 400.
-    Content-Transfer-Encoding is ignored (RFC 7578, 4.7).
+    bytes in names and values of fields, or too long headers of parts raise 413, anything malformed 400.
     """
     parts = _PartReader(read, boundary)
     fields: list[tuple[str, str]] = []
     files: list[tuple[str, UploadedFile]] = []
-    form_charset = "utf-8"
     too_long = f"is too long for the {max_form_memory:,} bytes of all fields (max_form_memory)"
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
     try:
         with contextlib.ExitStack() as temporary_files:
-            preamble = [bool(piece.strip()) for piece in parts.before(parts.delimiter)]
-            if parts.at_end and any(preamble):
+            if sum(len(piece.strip()) for piece in parts.before(parts.delimiter)) and parts.at_end:
                 # Not an empty form: a first delimiter was mistyped, and a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
@@ -980,9 +861,7 @@ def _parse_multipart(
                     continue
                 data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
                 form_memory -= len(name) + len(data)
-                fields.append((name, _decode(data, charset or form_charset)))
-                if name == "_charset_":  # RFC 7578, 4.6
-                    form_charset = fields[-1][1]
+                fields.append((name, _decode(data, charset)))
             while read(_READ_SIZE):
                 pass  # the epilogue means nothing, but it counts for the limits that `read` watches
             temporary_files.pop_all()  # closed only if the body turned out to be broken
@@ -1007,20 +886,18 @@ def _parse_multipart(
 _MAX_JSON_VALUES = 2**17
 _BYTES_PER_VALUE = 8
 _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
-_MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
-
-
-def _parse_int(digits: str) -> int:
-    if len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
-        raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
-    return int(digits)
+_MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, because int() takes quadratic time
 
 
 def _parse_float(text: str) -> float:
-    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and what a float cannot hold."""
+    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and a number that is too large."""
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text[:40]} is not a finite number")
+        raise ValueError(f"{text[:40]} is no number, or too large")
     return value
+
+
+def _parse_int(digits: str) -> float:
+    return int(digits) if len(digits.lstrip("-")) <= _MAX_JSON_DIGITS else _parse_float(digits)
 
 
 # A short document cannot hold a long integer, so nothing is called for each integer in it.
@@ -1032,20 +909,19 @@ _DECODER, _LONG_DECODER = (
 _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
-def _deeper_than(document: object, limit: int) -> bool:
-    """Tell whether arrays and objects stand in one another more than `limit` deep."""
-    containers: list[Any] = [[document]]  # those of one depth; this one stands around the document
-    for _ in range(limit + 1):
-        children = (child for item in containers for child in (item.values() if type(item) is dict else item))
-        containers = [child for child in children if type(child) in (dict, list)]
-    return bool(containers)
+def _depth(document: Any) -> int:
+    """Return how many arrays and objects stand in one another, at the most; RecursionError if they are very many."""
+    if type(document) is dict:
+        document = document.values()
+    elif type(document) is not list:
+        return 0
+    return 1 + max(map(_depth, document), default=0)
 
 
 def _parse_json(body: bytes, max_values: int) -> Any:
     """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259).
 
-    HttpException 413 if it has more than `max_values`, counted before any of them is made. A document that is an object
-    is a dict, but a missing member of it is a 400, as it is for `Fields`.
+    HttpException 413 if it has more than `max_values`, counted before any of them is made. An object is a `_Given`.
     """
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
@@ -1055,11 +931,11 @@ def _parse_json(body: bytes, max_values: int) -> Any:
             if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
                 raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
+        if brackets > _MAX_JSON_DEPTH and _depth(value) > _MAX_JSON_DEPTH:
+            raise ValueError(f"it nests more than {_MAX_JSON_DEPTH} deep")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
-    if brackets > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
-        raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
-    return _Given(value, "member") if type(value) is dict else value
+    return _Given(value) if type(value) is dict else value
 
 
 def _as_json_value(value: Any) -> Any:
@@ -1109,22 +985,15 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    outer: list[object] = []
-    # A document may hold itself.
-    while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
-        outer.append(document)
-        try:
-            plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
-            members = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
-        except Exception:
-            break
-        for key, member in members:
+    with contextlib.suppress(Exception):
+        plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
+        for key, member in plain.items() if isinstance(plain, dict) else enumerate(plain):
             try:
                 write(member)
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
-                name, document = f"{name}[{_printable(shown):.80}]", member
-                break
+                name = f"{name}[{_printable(shown):.80}]"
+                return name if len(name) > 200 else _unwritable(member, write, name)  # a document may hold itself
     return name
 
 
@@ -1135,27 +1004,24 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
-# Known to be HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The
-# escape is right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside
-# it: the manual of markupsafe. A first reading may skip the methods of str and the template strings.
+# HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The escape is
+# right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside it: the
+# manual of markupsafe. A first reading may skip the methods of str and the template strings.
 
 
 class Markup(str):
     """Text that is HTML already: `Response.html` does not escape it, and a handler that returns it answers HTML.
 
-    Safe to build with, as markupsafe's: what `+` (on either side), `%`, `format`, `join` and the other methods of str
-    put into it is escaped, unless it is HTML itself (a Markup, any object with `__html__`, on Python 3.14 a template
-    string), and their result is Markup. `str(markup)` is plain text again. An f-string and `"...".join` are out of its
-    reach: they give a plain str, which is escaped later.
+    It works as markupsafe's: `+` (on either side), `%`, `format`, `join` and the other methods of str escape what they
+    put into it, unless that is HTML itself, and give Markup. `str(markup)` is plain text again. An f-string and
+    `"...".join` give a plain str, which is escaped later.
     """
 
     __slots__ = ()
 
-    def __new__(cls, text: Any = "", encoding: str | None = None, errors: str = "strict") -> Markup:
+    def __new__(cls, text: Any = "") -> Markup:
         """Mark `text` as HTML without escaping it; what is HTML itself becomes what it stands for."""
-        if type(text) is not str and _is_html(text):
-            text = _as_html(text)
-        return super().__new__(cls, text) if encoding is None else super().__new__(cls, text, encoding, errors)
+        return super().__new__(cls, _as_html(text) if _is_html(text) else text)
 
     @classmethod
     def escape(cls, value: object) -> Markup:
@@ -1164,12 +1030,6 @@ class Markup(str):
 
     def __html__(self) -> Markup:
         return self
-
-    def __html_format__(self, format_spec: str) -> Markup:
-        # Before an alignment stands what fills up, and it may come from elsewhere: {text:{fill}>9}
-        if format_spec[1:2] in ("<", ">", "^", "=") and format_spec[0] in "<>&'\"":
-            raise ValueError(f"a Markup cannot be filled up with {format_spec[0]!r}")
-        return type(self)(format(str(self), format_spec))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({super().__repr__()})"
@@ -1189,7 +1049,7 @@ class Markup(str):
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
-        """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
+        """Format as str.format does, each field escaped, unless its `__html_format__(format_spec)` gives Markup."""
         return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
@@ -1199,17 +1059,6 @@ class Markup(str):
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
         return type(self)(super().join(map(self.escape, items)))
-
-    def unescape(self) -> str:
-        """Return plain text: character references become what they stand for, tags stay."""
-        return html.unescape(str(self))
-
-    def striptags(self) -> str:
-        """Return plain text without tags and comments, each run of white space as one space."""
-        return Markup(" ".join(_TAG.sub(r"\1", str(self)).split())).unescape()
-
-
-_TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
 
 
 def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -1230,25 +1079,23 @@ for _method in (
 class _PercentValue:
     """A value for `Markup % value`, escaped where it becomes text. Without `__index__`: `%c` would make `<` of 60."""
 
-    __slots__ = ("_value",)
-
     def __init__(self, value: Any) -> None:
-        self._value = value
+        self.value = value
 
     def __getitem__(self, key: Any) -> _PercentValue:
-        return _PercentValue(self._value[key])
+        return _PercentValue(self.value[key])
 
     def __str__(self) -> str:
-        return str(Markup.escape(self._value))
+        return Markup.escape(self.value)
 
     def __repr__(self) -> str:
-        return str(Markup.escape(repr(self._value)))
+        return Markup.escape(repr(self.value))
 
     def __int__(self) -> int:
-        return int(self._value)
+        return int(self.value)
 
     def __float__(self) -> float:
-        return float(self._value)
+        return float(self.value)
 
 
 def _is_html(value: object) -> bool:
@@ -1270,12 +1117,6 @@ def _as_html(value: Any) -> str:
 _BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
-class _MissingValue(KeyError, IndexError):
-    """A template names a value that nobody gave."""
-
-    __str__ = Exception.__str__  # KeyError would show the message in quotes
-
-
 class _HtmlFormatter(string.Formatter):
     """Formats one template as str.format does, and makes HTML of each field. A failure says which field it was."""
 
@@ -1289,7 +1130,7 @@ class _HtmlFormatter(string.Formatter):
             given = [*map(str, range(len(args))), *kwargs]
             if type(error) in (IndexError, KeyError) and name not in given:
                 known = ", ".join(given) or "nothing"
-                raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+                raise type(error)(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
             _explain(error, f"the value for {{{self.field}}}" if self.field else _BRACES)
             raise
 
@@ -1334,23 +1175,16 @@ _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|t
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page: the template with its fields filled in, or the template itself if there are no values.
-
-    ValueError for the name of a file, and for values of which the template uses none.
-    """
+    """Return a page. ValueError for the name of a file, and for values of which the template uses none."""
     if _FILE_NAME.fullmatch(template):
-        raise ValueError(
-            f"html() takes the text of a page, not the name of a file: html(Path({template!r}).read_text(), ...)"
-        )
+        raise ValueError(f"html() takes the text of a page, not the name of a file: Path({template!r}).read_text()")
     if not values:
         return template
     formatter = _HtmlFormatter()
     page = formatter.vformat(template, (), values)
     if not formatter.field:
-        raise ValueError(
-            f"html() would ignore its values ({', '.join(values)}): the template has no field such as "
-            f"{{{next(iter(values))}}}, and {{{{ stands for a single brace"
-        )
+        name, names = next(iter(values)), ", ".join(values)
+        raise ValueError(f"html() would ignore its values ({names}): the template has no field such as {{{name}}}")
     return page
 
 
@@ -1801,7 +1635,7 @@ class Request:
 
     def _all_input(self, *, skip_broken: bool = False) -> dict[str, Any]:
         """Return what `body_all` does; with `skip_broken` without the parts that cannot be read."""
-        found: dict[str, Any] = _Given({}, "input")
+        found: dict[str, Any] = _Given()
         for part in ("query", "form", "json"):
             with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
                 if part == "json" and not self._is_json():
@@ -2154,7 +1988,7 @@ class _Session:
         self._name = name
         self._max_age = max_age
         self._secure = request.scheme == "https"
-        _check_prefix(name, secure=self._secure)  # also for a page that only reads: the author learns it at once
+        _write_cookie(name, "", self._secure)  # also for a page that only reads: the author learns it at once
         self._loaded = self._verified(request.cookies.get(name, "").encode())
         self.values: dict[str, Any] = json.loads(self._loaded)
 
