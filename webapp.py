@@ -1380,7 +1380,7 @@ def _as_path(segments: Iterable[str]) -> str:
 
 
 def _path_segments(environ: _Environ) -> list[str]:
-    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8."""
+    """Return the decoded segments of PATH_INFO without empty ones; raise UnicodeError if they are not UTF-8."""
     return list(map(_wsgi_text, _raw_path(environ)[1]))
 
 
@@ -1629,7 +1629,7 @@ class Request:
     def accept_json(self) -> bool:
         """Tell whether Accept names application/json or text/javascript with a weight above 0; `*/*` names neither.
 
-        This decides the form of the default error body. The response gets `Vary: Accept`.
+        So the default error body is JSON. The response gets `Vary: Accept`.
         """
         self._varies += ("Accept",)
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
@@ -1863,8 +1863,7 @@ def _encode_event(event: Any) -> bytes:
     return (written + "\n").encode("utf-8", "replace")
 
 
-# The web's usual files by extension. The standard library's table differs between its versions, and its global
-# functions ask the machine's registry, which differs more.
+# The web's usual files by extension, because the standard library's table differs between its versions.
 _CONTENT_TYPES = dict(
     pair.split("=")
     for pair in (
@@ -1882,7 +1881,7 @@ def _content_type(extension: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
     found = _CONTENT_TYPES.get(extension.lower())
     if found is None:
-        from mimetypes import MimeTypes
+        from mimetypes import MimeTypes  # the class asks no registry of the machine, unlike the functions
 
         found = MimeTypes().types_map[True].get(extension.lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
@@ -1946,12 +1945,12 @@ class _FileBody(io.FileIO):
 
 
 _UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writer of a FIFO
-# The status of an error about the name of a file (ENXIO: a socket), and of a machine that is busy.
+# Errors about the name of a file (ENXIO: a socket), and errors of a machine that is busy.
 _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# No names of files on Windows: those of devices, which may keep whoever opens them; names with a character that stands
-# for something else, such as the colon of a stream; names that lose their end.
+# No names of files on Windows: those of devices, which may block; names with a character that stands for something
+# else, such as the colon of a stream; names that lose their end.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
@@ -2139,8 +2138,8 @@ _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 class Response:
     """The answer to the client. Every method that builds returns the response, so that calls can be chained.
 
-    A later body replaces an earlier one, except that `json(name, value)` adds a member to the object built so far.
-    After `send`, a method that would change status or body raises RuntimeError.
+    A later body replaces an earlier one, except that `json(name, value)` adds a member. After `send`, a method that
+    would change status or body raises RuntimeError.
     """
 
     __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
@@ -2200,7 +2199,7 @@ class Response:
     def header(self, name: str, value: str) -> Response:
         """Set a header field, in place of those of that name. A Content-Length counts for a stream only.
 
-        ValueError unless `name` is a token that is not the server's to set, and `value` latin-1 without controls.
+        ValueError for a `name` that is no token or the server's to set, and a `value` that is not printable latin-1.
         """
         field = _check_header(name, value)
         return self._replace_header(field[0].lower(), field)
@@ -2267,14 +2266,11 @@ class Response:
         return self._build(text.encode("utf-8", "replace"), _TEXT)
 
     def html(self, template: str | Template, /, **values: Any) -> Response:
-        """Build an HTML body.
+        """Build an HTML body: with `values` as by str.format, each field escaped unless its value is a `Markup`.
 
-        With `values`, the template is formatted as by str.format, and each field is escaped, unless its value is a
-        `Markup`. A literal brace is written twice. Without `values` the template goes out as it is. A template string
-        of Python 3.14, t"<li>{name}", holds its values itself; an iterable of values is written one after the other.
-
-        Escaping is right for text and for quoted attributes. It is not enough inside <script> or <style>, in an
-        attribute without quotes, or for an href that may begin with "javascript:".
+        A literal brace is written twice. Without `values` the template goes out as it is. A template string of Python
+        3.14, t"<li>{name}", holds its values itself. Escaping is right for text and for quoted attributes. It is not
+        enough inside <script> or <style>, or for an href that may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -2313,10 +2309,7 @@ class Response:
         return self
 
     def redirect(self, location: str, status: int = 303) -> Response:
-        """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays.
-
-        ValueError unless `status` is one of 300 to 399 other than 304.
-        """
+        """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays."""
         _check_text("where redirect() leads", location, ": context.url(handler) gives the path of a handler")
         if not 300 <= _check_status(status) <= 399 or status == 304:
             raise ValueError(f"a redirect has a status of 300 to 399 other than 304, not {status!r}")
@@ -2326,8 +2319,8 @@ class Response:
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
         """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
 
-        The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
-        breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
+        The first is drawn when the response is sent, so its failure is answered like any other. A later failure breaks
+        the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
@@ -2341,8 +2334,7 @@ class Response:
         return self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
 
     def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
-        # Before anything can fail, because the caller does not close a stream that it has given away.
-        self._close_later(iterable)
+        self._close_later(iterable)  # before anything can fail, because the caller does not close it
         # The members, numbers or letters of a single event or chunk would be taken for many.
         one = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
         if one or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
@@ -2413,7 +2405,7 @@ class Response:
         self._state = _SENT
 
     def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
-        """Send the answer of a guard or executor that returned `value`, if it is one (see `Scope.before`); say so."""
+        """Send the answer of a guard or executor that returned `value`; False if it did not answer (`Scope.before`)."""
         if value is not None and value is not self:
             self._send(value, giver)
             return True
@@ -2454,7 +2446,6 @@ class Response:
     # hook is undone completely. Once the response is sent, only headers are undone.
 
     def _save(self) -> tuple[Any, ...]:
-        """Return all that is built, for `_restore`."""
         if self._state != _OPEN:
             return (self._headers,)
         session = self._session
@@ -2463,23 +2454,20 @@ class Response:
         return self._headers, self._status, self._body, self._content_type, self._form, session
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
-        if self._state == _OPEN:
-            self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
-        else:
-            self._headers = saved[0]
+        for name, value in zip(("_headers", "_status", "_body", "_content_type", "_form", "_session"), saved):
+            setattr(self, name, value)
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
-        """Go back to the header fields before a step, without body, form and changes of the session; set the status."""
         self._restore((headers, status, None, _TEXT, None, None))
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
-        status, phrase = self.status, _PHRASES[self.status]
+        status = self.status
         self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
         if self._request.accept_json():
-            self._build(f'{{"error": {{"status": {status}, "message": "{phrase}"}}}}'.encode(), _JSON)
+            self._build(f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON)
         else:
-            self._build(f"{status} {phrase}".encode(), _TEXT)
+            self._build(_STATUS_LINES[status].encode(), _TEXT)
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
@@ -2493,21 +2481,18 @@ class Response:
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
         self._state = _HANDED_OVER
-        status, body = self._status or 200, self._body
-        if status in _BODILESS or body is None:
-            body = b""
         if self._request._varies:
             self._note_variance()
-        headers: list[tuple[str, str]] = []
+        status = self._status or 200
+        body = b"" if self._body is None or status in _BODILESS else self._body
+        length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
+        headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
         replaced: tuple[str, ...] = ()
+        if length is not None:
+            headers.append(("Content-Length", str(length)))
+            replaced = ("content-length",)
         if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
-            replaced = ("content-type", "content-length")
-        else:
-            if "content-type" not in self._headers:
-                headers.append(("Content-Type", self._content_type))
-            if (length := len(body) if isinstance(body, bytes) else getattr(body, "size", None)) is not None:
-                headers.append(("Content-Length", str(length)))
-                replaced = ("content-length",)
+            headers, replaced = [], ("content-length", "content-type")
         for key, fields in self._headers.items():
             if key not in replaced:
                 headers += fields
