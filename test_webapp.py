@@ -4759,9 +4759,8 @@ def test_links_and_redirects_of_a_mounted_application_stay_on_their_host(site):
 def test_url_of_a_request_is_that_of_the_path_that_was_matched():
     inner, seen = WebApp(), []
     inner.get("/{rest:path}")(lambda context: seen.append(context.request.url) or "seen")
-    same = ["/m/a%2Fb", "/m/a%2Fb/", "/m//a%2Fb/c?d=%2f", "/m/a%2Fb%20%C3%BC%25%22A", "/m/a/b?c=%2F"]
-    other = {"//m//a%2Fb": "/m//a%2Fb", "/m/a%2fb": "/m/a%2Fb", "/m/a%2Fb%41": "/m/a%2FbA", "/m/%2F%2": "/m/%2F%252"}
-    for target, url in {**dict(zip(same, same)), **other}.items():
+    same = ["/m/a%2Fb", "/m/a%2fb/", "//m//a%2Fb/c?d=%2f", "/m/a%2Fb%20%C3%BC%25%22A%41", "/m/a/b?c=%2F"]
+    for target, url in {**dict(zip(same, same)), "/m/%2F%2\"": "/m/%2F%252%22"}.items():
         path, _, query = target.partition("?")
         for way in WAYS[:3]:
             client(mount(inner)).get("/", environ={**told(path, way), "QUERY_STRING": query})
@@ -5012,14 +5011,14 @@ def test_session_is_kept_in_a_cookie_between_requests_until_it_is_emptied(option
     assert browser.cookies == {}
 
 
-@pytest.mark.parametrize("path", ["/read", "/count", "/clear"])
-def test_session_whose_cookie_promises_https_is_kept_over_https_and_says_at_once_that_http_will_not_do(path):
+def test_session_whose_cookie_promises_https_is_kept_over_https_and_not_over_http():
     browser = counter(session_cookie="__Host-session", trusted_proxies=1)
     line = browser.get("/count", headers={"X-Forwarded-Proto": "https"}).headers["Set-Cookie"]
     assert line.startswith("__Host-session=") and {"Secure", "Path=/", "HttpOnly"} <= set(line.split("; "))
     assert browser.get("https://localhost/read").json == {"n": 1}
-    with pytest.raises(ValueError, match="__Host-session.*https"):
-        browser.get(path)
+    for path in ("/count", "/clear"):
+        with pytest.raises(ValueError, match="__Host-session.*https"):
+            browser.get(path, headers={"Cookie": f"__Host-session={browser.cookies['__Host-session']}"})
     assert "Max-Age=0" in browser.get("https://localhost/clear").headers["Set-Cookie"]
 
 
@@ -5077,15 +5076,12 @@ def test_session_expires_by_the_clock_of_the_server(monkeypatch):
         assert read_with(browser, cookie) == expected
 
 
-@pytest.mark.parametrize("size", [3000, 4000, 90_000])
-def test_session_too_large_for_a_cookie_is_a_failure_that_names_the_handler(size):
-    def save(context):
-        context.session["x"] = "x" * size
-
+@pytest.mark.parametrize("size", [3100, 90_000])
+def test_session_too_large_for_a_cookie_is_a_failure_that_names_the_cookie(size):
     with Log() as log:
-        response = answer(save, options={"secret_key": KEY})
+        response = answer(lambda context: context.session.update(x="x" * size), options={"secret_key": KEY})
     assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
-    assert re.search(rf"save \(.*{HERE}\).*keep large things elsewhere", str(log.records[-1].exc_info[1]))
+    assert "'session': more than 4,096 bytes: keep large things elsewhere" in str(log.records[-1].exc_info[1])
 
 
 LOST = [
@@ -7784,12 +7780,12 @@ def test_a_limit_is_where_the_answer_changes(most, status, reads, request_of):
         assert answer(does(reads), "POST", **request_of(size)).status == expected
 
 
-def test_session_cookies_have_up_to_4093_bytes():
+def test_session_cookies_have_up_to_4096_bytes():
     app = WebApp(secret_key=KEY)
     app.get("/{size:int}")(lambda context, size: context.session.update(x="x" * size))
-    responses = [client(app).get(f"/{size}") for size in range(2800, 3100, 3)]
-    lengths = [len(response.headers["Set-Cookie"]) for response in responses if response.status == 204]
-    assert 4093 - 8 < max(lengths) <= 4093 and responses[-1].status == 500
+    responses = [client(app).get(f"/{size}") for size in range(2900, 3100, 3)]
+    lengths = [response.headers["Set-Cookie"].index("; ") - 1 for response in responses if response.status == 204]
+    assert 4096 - 8 < max(lengths) <= 4096 and responses[-1].status == 500
 
 
 SERVER_LIMITS = [

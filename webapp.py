@@ -399,11 +399,6 @@ def _time_stamp(moment: float | datetime) -> float:
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
-def _cookie_key(name: str, domain: str | None, path: str) -> str:
-    # A key for each cookie makes a later one replace it; the space keeps it apart from the names of header fields.
-    return f"set-cookie {name};{domain};{path}"
-
-
 # ---- statuses and exceptions -----------------------------------------------------------------------------------------
 #
 # What can go wrong, and how does HTTP call it? An exception says which status answers a request. It holds no answer.
@@ -1195,15 +1190,13 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 #     environ     {"REQUEST_METHOD": "POST", "PATH_INFO": "/items", "QUERY_STRING": "page=2", "wsgi.input": ..., ...}
 #     request     .method "POST"   .path "/items"   .query["page"] "2"   .json {"title": "Tea"}
 #
-# `Request` is a view of the WSGI environment. An attribute is computed when it is first read, and kept. An attribute
-# that cannot be read raises HttpException with a 4xx, the same one each time. `_path_segments` splits the path for the
-# router. `_BodyInput` reads the body. Header fields of a proxy count only if the application said how many proxies
-# there are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5. A first reading may skip
-# `_raw_path`.
+# An attribute of `Request` is computed when it is first read, and kept. One that cannot be read raises HttpException
+# with a 4xx, the same one each time. `_BodyInput` reads the body. Header fields of a proxy count only if the
+# application said how many proxies there are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5.
+# A first reading may skip `_raw_path`.
 
 _PIECE = 65536  # bytes that are read or sent at a time
-# Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC 3986, 2 and 3.3). In
-# a URI a % stays only in front of two hex digits.
+# Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC 3986, 2 and 3.3).
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
@@ -1220,42 +1213,34 @@ def _as_path(segments: Iterable[str]) -> str:
 
 
 def _path_segments(environ: _Environ) -> list[str]:
-    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8."""
-    raw = _raw_path(environ)
-    if raw is None:
-        return _named_segments(_wsgi_text(environ.get("PATH_INFO", "")))
-    return [_wsgi_text(_unescape_percent(segment)) for segment in _named_segments(raw)]
+    """Return the decoded segments of PATH_INFO without empty ones; raise UnicodeError if they are not UTF-8."""
+    return list(map(_wsgi_text, _raw_path(environ)[1]))
 
 
-def _raw_path(environ: _Environ) -> str | None:
-    """Return the part of the raw target that became PATH_INFO, with each %2F that is no separator.
+def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
+    """Return the path of the raw target, and the segments of PATH_INFO, in which a %2F of the target is no separator.
 
-    None if it has no %2F, if the server does not tell the target, and if the target belongs to another path. Empty
+    The path is "" if it has no %2F, if the server does not tell it, and if it belongs to another request. Empty
     segments need not agree, because some servers drop them.
     """
+    path, above = _named_segments(environ.get("PATH_INFO", "")), _named_segments(environ.get("SCRIPT_NAME", ""))
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
     if "%2" not in raw:
-        return None
+        return "", path
     if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
         raw = "/" + raw.partition("//")[2].partition("/")[2]
     names = [_unescape_percent(segment) for segment in _named_segments(raw)]
-    above = _named_segments(environ.get("SCRIPT_NAME", ""))
     below = names[len(above) :]
     # Servers decode the whole path, or leave %2F as it is (cheroot).
     readings = (_named_segments("/".join(below)), [name.replace("/", "%2F") for name in below])
-    if names[: len(above)] != above or _named_segments(environ.get("PATH_INFO", "")) not in readings:
-        return None
-    for _ in above:
-        _, slash, tail = raw.lstrip("/").partition("/")
-        raw = slash + tail
-    return raw
+    return (raw, below) if names[: len(above)] == above and path in readings else ("", path)
 
 
 class _once(Generic[_T]):
     """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
 
-    A body can be read only once, so a second look at a broken body must get the same failure. Python's cached_property
-    keeps no failure. Before Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
+    A second look at a broken body must get the same failure, and Python's cached_property keeps no failure. Before
+    Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -1302,8 +1287,6 @@ class _RequestHeaders(Fields[str]):
 class _BodyInput:
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
-    __slots__ = ("_left", "_read", "_sized")
-
     def __init__(self, source: Any, length: int | None, limit: int) -> None:
         # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
         self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
@@ -1312,8 +1295,8 @@ class _BodyInput:
 
     def read(self, size: int = _PIECE) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
-        if self._sized:
-            size = min(size, self._left)
+        if self._sized and self._left < size:
+            size = self._left
         if not size:
             return b""
         try:
@@ -1351,10 +1334,9 @@ class _Observer:
 
     It is the only key that this file adds to an environ. Any server may leave it out.
 
-        explain(reason)          why the answer has its status: one printable line for an access log, never for a client
-        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type; an
-                                 HttpException refuses it
-        unanswered(error)        no error hook has answered `error`; False if the observer has heard of it before
+        explain(reason)       why the answer has its status: one printable line for an access log, never for a client
+        begin_stream(type)    the first chunk of a body of that Content-Type will be drawn; HttpException refuses it
+        unanswered(error)     no error hook has answered `error`; False if the observer has heard of it before
     """
 
     def explain(self, reason: str) -> None: ...
@@ -1369,15 +1351,13 @@ _NO_OBSERVER = _Observer()
 
 
 def _observer(environ: _Environ) -> _Observer:
-    """Return the observer of a request; one that does nothing if the server has none."""
     return cast(_Observer, environ.get("webapp.server", _NO_OBSERVER))
 
 
 class Request:
     """The request of a client. Its attributes are computed when they are first read; do not assign to them.
 
-    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. The docstring of each other
-    attribute says what it raises. Made by the dispatcher.
+    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. Made by the dispatcher.
     """
 
     _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
@@ -1389,9 +1369,6 @@ class Request:
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
         self._closing: list[Callable[[], object]] = []  # called when the response is closed, the last one first
-
-    def _close_with(self, callback: Callable[[], object]) -> None:
-        self._closing.append(callback)
 
     # Its target.
 
@@ -1413,10 +1390,7 @@ class Request:
 
     @_once
     def host(self) -> str:
-        """Host name and port as the client sent them, or as a trusted proxy says; else the server's own.
-
-        Text that cannot be a host counts as not sent, because not every server checks it.
-        """
+        """Host name and port as the client or a trusted proxy sent them, if they can be a host; else the server's."""
         name, port = self.environ["SERVER_NAME"], self.environ["SERVER_PORT"]
         name = f"[{name}]" if ":" in name else name
         own = str(name) if port == {"http": "80", "https": "443"}.get(self.scheme) else f"{name}:{port}"
@@ -1426,12 +1400,11 @@ class Request:
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        raw, path = _raw_path(self.environ), self.environ.get("PATH_INFO", "")
-        below = path.split("/") if raw is None else map(_unescape_percent, raw.split("/"))
-        names = (_quote(name, _PATH_SAFE[1:], "latin-1", "replace") for name in below)  # a slash in one is %2F
-        path = _quote(self.environ.get("SCRIPT_NAME", ""), _PATH_SAFE, "latin-1", "replace") + "/".join(names)
+        path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ)[0])
+        if not path:
+            path = (self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "") or "/").replace("%", "%25")
         query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
-        return f"{self.scheme}://{self.host}{path or '/'}{query}"
+        return f"{self.scheme}://{self.host}{_quote(path, '%' + _PATH_SAFE, 'latin-1', 'replace')}{query}"
 
     @_once
     def remote_address(self) -> str:
@@ -1440,8 +1413,7 @@ class Request:
         return forwarded if _ADDRESS.fullmatch(forwarded) else str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
-        """Return the value that the outermost trusted proxy wrote into X-Forwarded-`what`; "" without one."""
-        # Each proxy appends an entry. Only the last `trusted_proxies` entries come from proxies; others may be forged.
+        """Return the entry of the outermost trusted proxy in X-Forwarded-`what`; those before it may be forged."""
         trusted = self._app._trusted_proxies
         sent = self.environ.get("HTTP_X_FORWARDED_" + what, "") if trusted else ""
         return sent.split(",")[-trusted:][0].strip(" \t") if sent else ""
@@ -1450,19 +1422,13 @@ class Request:
 
     @_once
     def headers(self) -> Fields[str]:
-        """Header fields, by name in any case. A server has joined repeated ones with commas.
-
-        `headers[name]` without such a field is a 400, as it is for a form.
-        """
+        """Header fields, by name in any case; a missing one is a 400. A server has joined repeated ones with commas."""
         return _RequestHeaders(self.environ)
 
     @property
     def content_type(self) -> str:
         """The media type of the body, without parameters and in small letters; "" if none was sent."""
         return _media_type(self.environ.get("CONTENT_TYPE") or "")
-
-    def _content_parameter(self, name: str, default: str) -> str:
-        return _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get(name, default)
 
     @_once
     def content_length(self) -> int | None:
@@ -1476,8 +1442,8 @@ class Request:
     def cookies(self) -> Fields[str]:
         """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
 
-        A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
-        latin-1. `cookies[name]` without such a cookie is a 400, as it is for a form. The response gets `Vary: Cookie`.
+        A pair of quotes around a value is removed. Values are UTF-8, else latin-1. A missing cookie is a 400. The
+        response gets `Vary: Cookie`.
         """
         self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
@@ -1496,7 +1462,7 @@ class Request:
     def accept_json(self) -> bool:
         """Tell whether Accept names application/json or text/javascript with a weight above 0; `*/*` names neither.
 
-        This decides the form of the default error body. The response gets `Vary: Accept`.
+        So the default error body is JSON. The response gets `Vary: Accept`.
         """
         self._varies += ("Accept",)
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
@@ -1504,8 +1470,7 @@ class Request:
     def accepts(self, *media_types: str) -> str | None:
         """Return which of `media_types` the client likes best, None if it takes none of them (RFC 9110 section 12.5.1).
 
-        The most specific range decides on a type's weight; among equals the first offered wins; no Accept header takes
-        anything. The response gets `Vary: Accept`.
+        Among equals the first offered wins; no Accept header takes anything. The response gets `Vary: Accept`.
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
@@ -1524,10 +1489,9 @@ class Request:
 
     @_once
     def body(self) -> bytes:
-        """All bytes of the body. HttpException 413 past `max_body_size`, 400 if it ends early or has a broken length.
+        """All bytes of the body. RuntimeError if it was already read as a multipart form, or through `stream`.
 
-        HttpException 408 if the client stalls. RuntimeError if the body was already read as a multipart form, or
-        through `stream`.
+        HttpException 413 past `max_body_size`, 400 if the body ends early or has a broken length, 408 if it stalls.
         """
         source = self._input("body", self._app._max_body_size)
         whole = io.BytesIO()  # a list of tiny pieces would take many times their size
@@ -1537,10 +1501,7 @@ class Request:
 
     @_once
     def stream(self) -> io.BufferedIOBase:
-        """Body as a binary file, for a handler that reads by itself; no limit but Content-Length.
-
-        Reading raises HttpException 400 if the body ends early. RuntimeError if a multipart form was read before.
-        """
+        """Body as a binary file without a limit of size; raises what `body` raises, also while it is read."""
         return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
 
     def _input(self, reader: str, limit: int) -> Any:
@@ -1561,7 +1522,7 @@ class Request:
     @_once
     def text(self) -> str:
         """Body as text, by the charset of its Content-Type (UTF-8 by default). 415: unknown charset; 400: not in it."""
-        charset = self._content_parameter("charset", "utf-8").lower()
+        charset = _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get("charset", "utf-8").lower()
         if charset not in _CHARSETS:
             raise HttpException(415, f"unknown charset: {charset[:80]!r}")
         return _decode(self.body, charset)
@@ -1570,8 +1531,8 @@ class Request:
     def json(self) -> Any:
         """JSON document in the body (RFC 8259). HttpException 415 if the type is not JSON, 400 if the body is not.
 
-        A document that is an object is a dict, but `document[name]` without such a member is a 400 as it is for a form:
-        a KeyError that is also an HttpException. In an object further inside it is Python's KeyError.
+        A document that is an object is a dict, but a missing member of it is a 400, as it is for a form. In an object
+        further inside it is Python's KeyError.
 
         JSON types are application/json, text/json and `+json`. Besides malformed documents 400 refuses NaN and
         Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything but UTF-8. 413: more than
@@ -1593,7 +1554,7 @@ class Request:
 
     @property
     def form(self) -> Fields[str]:
-        """The fields of a urlencoded or multipart form, without its files; empty for a body of another type.
+        """The fields of a urlencoded or multipart form, but for its files; none for a body of another type.
 
         HttpException 400 if it is broken or not UTF-8, 413 past `max_form_memory`, `max_fields` or `max_body_size`.
         """
@@ -1614,38 +1575,33 @@ class Request:
             reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
             nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
             return nothing, nothing
-        boundary = self._content_parameter("boundary", "").encode("latin-1", "replace")
+        boundary = _parse_options(self.environ["CONTENT_TYPE"])[1].get("boundary", "").encode("latin-1", "replace")
         if not boundary:
             raise HttpException(400, "a multipart form without a boundary")
-        read = self._input("form", app._max_body_size).read
-        limits = {"max_fields": app._max_fields, "max_form_memory": app._max_form_memory}
-        fields, files = _parse_multipart(read, boundary, **limits)
+        read, memory = self._input("form", app._max_body_size).read, app._max_form_memory
+        fields, files = _parse_multipart(read, boundary, max_fields=app._max_fields, max_form_memory=memory)
         for _, upload in files:
-            self._close_with(upload.file.close)
+            self._closing.append(upload.file.close)
         return Fields(fields), Fields(files)
 
     def body_all(self) -> dict[str, Any]:
         """Return all input as one dict: query, then form, then the members of a JSON object; a later one wins.
 
         A repeated field is a list, any other its value. Files and path parameters are not in it, and a JSON document
-        that is no object has no members. Raises what `query`, `form` and `json` raise; `body_all()[name]` without such
-        input is a 400, as it is for a form.
+        that is no object has no members. Raises what `query`, `form` and `json` raise; missing input is a 400.
         """
         return self._all_input()
 
-    def _all_input(self, *, skip_broken: bool = False) -> dict[str, Any]:
-        """Return what `body_all` does; with `skip_broken` without the parts that cannot be read."""
+    def _all_input(self, *suppressed: type[Exception]) -> dict[str, Any]:
+        """Return what `body_all` does, without the parts that raise one of `suppressed`."""
         found: dict[str, Any] = _Given()
-        for part in ("query", "form", "json"):
-            with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
-                if part == "json" and not self._is_json():
-                    continue
+        for part in ("query", "json" if self._is_json() else "form"):
+            with contextlib.suppress(*suppressed):
                 given = getattr(self, part)
-                if isinstance(given, dict):
-                    found.update(given)
-                elif isinstance(given, Fields):
+                if isinstance(given, Fields):
                     lists = ((name, given.getall(name)) for name in given)
-                    found.update((name, values if len(values) > 1 else values[0]) for name, values in lists)
+                    given = {name: values if len(values) > 1 else values[0] for name, values in lists}
+                found.update(given if isinstance(given, dict) else ())
         return found
 
 
@@ -1657,10 +1613,10 @@ class Request:
 #     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
 # `begin` runs when the response is sent, and does everything that can fail: it encodes the document, draws the first
-# chunk of the stream, chooses the range of the file. So the error path still answers a failure. It returns the body
-# as the server gets it, header fields, and a status, None if the body asks for none. It is told the status that the
-# application has set, and the function that gave the body, for messages. Names to remember: `_Document`, `_Stream`,
-# `_FileBody`. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip the names of files.
+# chunk of the stream, chooses the range of the file. So the error path still answers a failure. It gets the status that
+# the application has set, and the function that gave the body, for messages. It returns the body as the server gets it,
+# header fields, and a status or None. Names to remember: `_Document`, `_Stream`, `_FileBody`. Read beside it: RFC 9110
+# sections 8.8, 13 and 14. A first reading may skip the names of files.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -1680,7 +1636,6 @@ class _Document:
         self.form = form
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Encode the document; raise what `_encode_json` raises."""
         document = self.document
         if self.form and isinstance(document, dict):
             document = {**self.form, **document}
@@ -1699,9 +1654,8 @@ class _Stream:
         self._content_type = content_type
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Draw the first chunk. A stream begins once: RuntimeError for a second time, because chunks would be lost."""
         chunks, self._chunks = self._chunks, None
-        if chunks is None:
+        if chunks is None:  # the chunks that were drawn are lost
             raise RuntimeError("the stream has begun already, and failed or was not sent: build another body")
         _observer(request.environ).begin_stream(self._content_type)
         try:
@@ -1722,7 +1676,8 @@ def _encode_chunk(chunk: Any) -> bytes:
 
 
 _LINE_END = re.compile(r"\r\n|\r|\n")  # an event stream has fewer line ends than str.splitlines
-_EVENT_FIELDS = ("comment", "id", "event", "retry", "data")
+# The fields of an event in the order they are sent. A browser ignores an id with a NUL and a retry that is no number.
+_EVENT_FIELDS = {"comment": "(?s).*", "id": "[^\0\r\n]*", "event": "[^\0\r\n]*", "retry": "[0-9]+", "data": "(?s).*"}
 
 
 def _encode_event(event: Any) -> bytes:
@@ -1734,25 +1689,14 @@ def _encode_event(event: Any) -> bytes:
     for name in filter(fields.__contains__, _EVENT_FIELDS):
         value = fields[name]
         text = value if isinstance(value, str) else _encode_json(value).decode()
-        lines = _LINE_END.split(text)
-        if name in ("id", "event") and (len(lines) > 1 or "\0" in text):
-            raise ValueError(f"the {name} of an event is one line without NUL, not {text!r:.80}")
-        if name == "retry" and not (text.isascii() and text.isdigit()):
-            raise ValueError(f"the retry of an event is a whole number of milliseconds, not {text!r:.80}")
+        if not re.fullmatch(_EVENT_FIELDS[name], text):
+            raise ValueError(f"the {name} of an event is one line without NUL, a retry only digits, not {text!r:.80}")
         prefix = "" if name == "comment" else name
-        written += "".join(f"{prefix}: {line}\n" for line in lines)
+        written += "".join(f"{prefix}: {line}\n" for line in _LINE_END.split(text))
     return (written + "\n").encode("utf-8", "replace")
 
 
-def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
-    """Return the body of an error response that no hook built, and its type: the status and its phrase, no more."""
-    if as_json:
-        return f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON
-    return _STATUS_LINES[status].encode(), _TEXT
-
-
-# The web's usual files by extension. The standard library's table differs between its versions, and its global
-# functions ask the machine's registry, which differs more.
+# The web's usual files by extension, because the standard library's table differs between its versions.
 _CONTENT_TYPES = dict(
     pair.split("=")
     for pair in (
@@ -1770,7 +1714,7 @@ def _content_type(extension: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
     found = _CONTENT_TYPES.get(extension.lower())
     if found is None:
-        from mimetypes import MimeTypes
+        from mimetypes import MimeTypes  # the class asks no registry of the machine, unlike the functions
 
         found = MimeTypes().types_map[True].get(extension.lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
@@ -1781,6 +1725,7 @@ class _FileBody(io.FileIO):
 
     filename: str | None = None  # of a download
     on_close: Callable[[], None] | None = None  # called once
+    whole = True  # not only a range of it
 
     def __init__(self, path: str) -> None:
         super().__init__(path, opener=lambda path, flags: os.open(path, flags | _UNBLOCKED))
@@ -1793,11 +1738,6 @@ class _FileBody(io.FileIO):
             raise
         self.path = path
         self.size = self._unread = self.info.st_size  # bytes that are sent, and those of them that are still to be read
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of the file is sent."""
-        return self.size == self.info.st_size
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
         """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
@@ -1813,6 +1753,7 @@ class _FileBody(io.FileIO):
                 start, end = wanted
                 self.seek(start)
                 self.size = self._unread = end - start
+                self.whole = False
                 fields["Content-Range"] = f"bytes {start}-{end - 1}/{info.st_size}"
                 status = 206
         return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
@@ -1837,13 +1778,12 @@ class _FileBody(io.FileIO):
 
 
 _UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writer of a FIFO
-# Errors about the name of a file, and errors of a machine that is busy.
-_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
-_NOT_THERE.add(errno.ENXIO)  # of a socket
-_BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+# Errors about the name of a file (ENXIO: a socket), and errors of a machine that is busy.
+_NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
+_BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# No names of files on Windows: those of devices, which may keep whoever opens them; names with a character that stands
-# for something else, such as the colon of a stream; names that lose their end.
+# No names of files on Windows: those of devices, which may block; names with a character that stands for something
+# else, such as the colon of a stream; names that lose their end.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
@@ -1857,11 +1797,9 @@ def _open_file(path: str) -> _FileBody:
             raise NotFoundException(f"no name of a file: {path!r}")
         return _FileBody(path)
     except (OSError, ValueError) as error:
-        code = getattr(error, "errno", errno.EINVAL)  # ValueError: a NUL, or no text of this locale
-        if code in _NOT_THERE:
-            raise NotFoundException(str(error)) from error
-        if code in _BUSY:
-            raise HttpException(503, str(error)) from error
+        code = errno.errorcode.get(getattr(error, "errno", errno.EINVAL))  # ValueError: a NUL, or not of this locale
+        if code in _NOT_THERE or code in _BUSY:
+            raise NotFoundException(str(error)) if code in _NOT_THERE else HttpException(503, str(error)) from error
         raise
 
 
@@ -1923,11 +1861,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
 # A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. A
-# session ends when its time is over; the server cannot take it back. The name to remember: `_Session`. Read beside it:
-# RFC 2104. A first reading may skip `_signing_keys`.
-
-_MAX_COOKIE = 4093  # bytes of the whole Set-Cookie value: the smallest limit among browsers
-_MAKE_SECRET = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
+# session ends when its time is over; the server cannot take it back. Read beside it: RFC 2104. A first reading may skip
+# `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
@@ -1938,20 +1873,21 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
     keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
     if not keys or not all(isinstance(key, bytes) for key in keys):
         raise ValueError("secret_key is a str or bytes, or a list of them")
+    advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
         if len(key.strip()) <= 5:  # with one signed cookie, somebody can try all of them in minutes
-            raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {_MAKE_SECRET}")
+            raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:  # nobody can try all keys of 128 bits
-            _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), _MAKE_SECRET)
+            _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
     # The signature of one cookie is worth nothing in another. The secret is the message of this hash and not its key
     # (RFC 5869 section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
-    return [_hmac(f"webapp session {cookie}".encode(), key) for key in keys]
+    return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
-def _hmac(key: bytes, message: bytes) -> bytes:
+def _digest(key: bytes, text: bytes) -> bytes:
     import hmac
 
-    return hmac.digest(key, message, "sha256")
+    return hmac.digest(key, text, "sha256")
 
 
 def _base64(data: bytes) -> bytes:
@@ -1981,14 +1917,11 @@ class _Session:
     """The session of one request: its values, and the cookie that they come from and go to."""
 
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
-        """Read the session of a request; RuntimeError without keys, ValueError for a name that needs https."""
         if not keys:
             raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
         self._keys = keys
-        self._name = name
-        self._max_age = max_age
-        self._secure = request.scheme == "https"
-        _write_cookie(name, "", self._secure)  # also for a page that only reads: the author learns it at once
+        self.name = name
+        self.max_age = max_age
         self._loaded = self._verified(request.cookies.get(name, "").encode())
         self.values: dict[str, Any] = json.loads(self._loaded)
 
@@ -1998,39 +1931,24 @@ class _Session:
 
         signed, _, signature = cookie.rpartition(b".")
         document, _, stamp = signed.rpartition(b".")
-        valid = [compare_digest(_base64(_hmac(key, signed)), signature) for key in self._keys]
-        if not any(valid) or time.time() - int(stamp) > self._max_age:  # a stamp that we have signed is a number
+        valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in self._keys]
+        if not any(valid) or time.time() - int(stamp) > self.max_age:  # a stamp that we have signed is a number
             return "{}"
         return base64.urlsafe_b64decode(document + b"==").decode()
 
-    def copy(self) -> _Session:
-        """Return a session with the values as they are now; it shares values that cannot be written."""
-        other = copy.copy(self)
-        with contextlib.suppress(Exception):  # sending reports it
-            other.values = _plain(self.values)
-        return other
+    def cookie(self, giver: object) -> str | None:
+        """Return the value of the cookie that keeps the session, "" for an empty one, None if nothing has changed.
 
-    def headers(self, giver: object) -> _HeaderPairs:
-        """Return the Set-Cookie field that keeps or deletes the session, nothing if the session has not changed.
-
-        TypeError or ValueError for a session that cannot be kept; the message names the member, and `giver`.
+        TypeError or ValueError for a value that JSON cannot hold; the message names the member, and `giver`.
         """
         try:
             text = _session_text(self.values)
         except Exception as error:
             _explain(error, _unwritable(self.values, _session_text, "session") + _of(giver))
             raise
-        if text == self._loaded:
-            return _NO_HEADERS
-        line = _write_cookie(self._name, "", secure=self._secure, max_age=self._max_age if self.values else 0)
-        if self.values:
-            signed = _base64(text.encode()) + b".%d" % time.time()
-            value = signed + b"." + _base64(_hmac(self._keys[0], signed))
-            line = line.replace("=", "=" + value.decode(), 1)  # no character of it needs a check
-        if len(line) > _MAX_COOKIE:
-            needs = f"needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere"
-            raise ValueError(f"the session{_of(giver)} {needs}")
-        return {_cookie_key(self._name, None, "/"): (("Set-Cookie", line),)}
+        signed = _base64(text.encode()) + b".%d" % time.time()
+        value = (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
+        return None if text == self._loaded else value
 
 
 # ---- the response ----------------------------------------------------------------------------------------------------
@@ -2053,8 +1971,8 @@ _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 class Response:
     """The answer to the client. Every method that builds returns the response, so that calls can be chained.
 
-    A later body replaces an earlier one, except that `json(name, value)` adds a member to the object built so far.
-    After `send`, a method that would change status or body raises RuntimeError.
+    A later body replaces an earlier one, except that `json(name, value)` adds a member. After `send`, a method that
+    would change status or body raises RuntimeError.
     """
 
     __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
@@ -2114,7 +2032,7 @@ class Response:
     def header(self, name: str, value: str) -> Response:
         """Set a header field, in place of those of that name. A Content-Length counts for a stream only.
 
-        ValueError unless `name` is a token that is not the server's to set, and `value` latin-1 without controls.
+        ValueError for a `name` that is no token or the server's to set, and a `value` that is not printable latin-1.
         """
         field = _check_header(name, value)
         return self._replace_header(field[0].lower(), field)
@@ -2149,18 +2067,17 @@ class Response:
         """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
-        `secure` follows the request's scheme unless given; `samesite` is a str or None for no such attribute.
-
-        ValueError for `;` and control characters, for a small `expires` that is meant as `max_age`, and for cookies
-        that browsers refuse: `samesite="None"` or `partitioned` without `secure`, more than 4,096 bytes, or a name
-        beginning with `__Secure-`, `__Host-`, `__Http-` or `__Host-Http-` without the attributes that it promises.
+        `secure` follows the request's scheme unless given; `samesite` is "Lax", "Strict", "None", or None to leave it
+        out. ValueError for `;`, control characters, and cookies that browsers refuse or would misread, such as one of
+        more than 4,096 bytes, or `__Host-name` over http.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
         if secure is None:
             secure = self._request.scheme == "https"
         line = _write_cookie(name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned)
-        return self._replace_header(_cookie_key(name, domain, path), ("Set-Cookie", line))
+        # A key for each cookie makes a later one replace it; the space keeps it apart from the names of header fields.
+        return self._replace_header(f"set-cookie {name};{domain};{path}", ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
         """Tell the browser to forget a cookie; `path` and `domain` must be those it was set with."""
@@ -2182,15 +2099,11 @@ class Response:
         return self._build(text.encode("utf-8", "replace"), _TEXT)
 
     def html(self, template: str | Template, /, **values: Any) -> Response:
-        """Build an HTML body.
+        """Build an HTML body: with `values` as by str.format, each field escaped unless its value is a `Markup`.
 
-        With `values`, the template is formatted as by str.format, and each field is escaped, unless its value is a
-        `Markup`. A literal brace is written twice. KeyError for a missing value. Without `values` the template goes
-        out as it is. A template string of Python 3.14, t"<li>{name}", holds its values itself; an iterable of values
-        is written one after the other.
-
-        Escaping is right for text and for quoted attributes. It is not enough inside <script> or <style>, in an
-        attribute without quotes, or for an href that may begin with "javascript:".
+        A literal brace is written twice. Without `values` the template goes out as it is. A template string of Python
+        3.14, t"<li>{name}", holds its values itself. Escaping is right for text and for quoted attributes. It is not
+        enough inside <script> or <style>, or for an href that may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -2209,9 +2122,9 @@ class Response:
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
 
-        Encoded when sent, in UTF-8, always valid JSON: NaN is an error, a lone surrogate is escaped. Dates become ISO
-        8601, UUID, Decimal and paths strings, dataclasses objects, sets and iterators arrays. An exception becomes
-        its type, its message and its whole stack trace, so pass one on purpose only.
+        Encoded when sent, always valid JSON: NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings,
+        dataclasses objects, sets and iterators arrays. An exception becomes its type, its message and its whole stack
+        trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
@@ -2229,10 +2142,7 @@ class Response:
         return self
 
     def redirect(self, location: str, status: int = 303) -> Response:
-        """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays.
-
-        ValueError unless `status` is one of 300 to 399 other than 304.
-        """
+        """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays."""
         _check_text("where redirect() leads", location, ": context.url(handler) gives the path of a handler")
         if not 300 <= _check_status(status) <= 399 or status == 304:
             raise ValueError(f"a redirect has a status of 300 to 399 other than 304, not {status!r}")
@@ -2242,8 +2152,8 @@ class Response:
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
         """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
 
-        The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
-        breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
+        The first is drawn when the response is sent, so its failure is answered like any other. A later failure breaks
+        the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
@@ -2257,11 +2167,10 @@ class Response:
         return self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
 
     def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
-        # Before anything can fail, because the caller does not close a stream that it has given away.
-        self._close_later(iterable)
+        self._close_later(iterable)  # before anything can fail, because the caller does not close it
         # The members, numbers or letters of a single event or chunk would be taken for many.
-        whole = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
-        if whole or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
+        one = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
+        if one or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
             call = ": call it" if callable(iterable) else ""
             raise TypeError(f"a stream is an iterable of its chunks or events, not {_value(iterable)}{call}")
         chunks = iter(iterable)
@@ -2273,16 +2182,16 @@ class Response:
     def _close_later(self, iterable: object) -> None:
         close = getattr(iterable, "close", None)
         if close is not None:
-            self._request._close_with(close)
+            self._request._closing.append(close)
 
     def file(
         self, path: str | os.PathLike[str], *, filename: str | None = None, content_type: str | None = None
     ) -> Response:
-        """Build a body from a file, with a strong ETag and Last-Modified; `filename` makes it a download (RFC 6266).
+        """Build a body from a file, with ETag and Last-Modified; `filename` makes it a download (RFC 6266).
 
-        Conditional requests are answered with 304, a single byte range with 206 or 416 (RFC 9110 sections 13 and 14),
-        while no other status is set. `content_type` is that of the file's extension unless given. NotFoundException if
-        there is no such file, PermissionError if it may not be read, HttpException 503 if the machine cannot open more.
+        While no other status is set, a conditional request may be answered with 304, and a single byte range with 206
+        or 416 (RFC 9110 sections 13 and 14). `content_type` is that of the file's extension unless given.
+        NotFoundException if there is no such file, HttpException 503 if the machine cannot open more.
         """
         self._refuse_if_sent()
         if filename is not None:
@@ -2292,17 +2201,17 @@ class Response:
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._close_later(file)
         file.filename = filename
-        content_type = content_type or _content_type(os.path.splitext(file.path)[1])
-        return self._build(file, _check_header("Content-Type", content_type)[1])
+        if content_type is not None:
+            return self._build(file, _check_header("Content-Type", content_type)[1])
+        return self._build(file, _content_type(os.path.splitext(file.path)[1]))
 
     # Sending.
 
     def send(self, body: Any = None) -> Response:
         """Finish the response: status and body are final then. A second send raises RuntimeError and changes nothing.
 
-        `body` may be what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an
-        iterator of chunks, or the response itself; anything else is a TypeError. A failure to encode, or of a stream's
-        first chunk, is raised here. Nothing built and no status set is a 204.
+        `body` is what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an iterator of
+        chunks; anything else is a TypeError. A failure to encode, or of a stream's first chunk, is raised here.
         """
         self._send(body, self.send)
         return self
@@ -2316,24 +2225,20 @@ class Response:
             self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
         elif value is not None and value is not self:
             self._put(value, giver)
-        body, status = self._body, self._status
-        if self._session is not None or not (body is None or isinstance(body, bytes)):
-            begun: _Begun = (body, _NO_HEADERS, status)
-            if hasattr(body, "begin"):
-                begun = body.begin(self._request, status, giver)
-            saved = {} if self._session is None else self._session.headers(giver)
-            # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
-            self._body, described, status = begun
-            if described or saved:
-                self._headers = {**self._headers, **described, **saved}
+        body, status, described = self._body, self._status, _NO_HEADERS
+        if body is not None and not isinstance(body, bytes):
+            body, described, status = body.begin(self._request, status, giver)
+        if self._session is not None and (value := self._session.cookie(giver)) is not None:
+            self.cookie(self._session.name, value, max_age=self._session.max_age if value else 0)
+        # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
+        if described:
+            self._headers = {**self._headers, **described}
+        self._body = body
         self._status = status or self._status or (204 if body is None else 200)
         self._state = _SENT
 
     def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
-        """Say whether on_request, a before hook or an executor has answered; send its answer if it has not done so.
-
-        `value` is its return value. See `Scope.before` for the rule.
-        """
+        """Send the answer of a guard or executor that returned `value`; False if it did not answer (`Scope.before`)."""
         if value is not None and value is not self:
             self._send(value, giver)
             return True
@@ -2344,15 +2249,14 @@ class Response:
 
     def _put(self, value: Any, giver: object) -> None:
         """Build the body that `value` stands for; `giver` is named if it stands for none."""
-        if isinstance(value, str):
-            self._body = value.encode("utf-8", "replace")
-            self._content_type = _HTML if hasattr(value, "__html__") else _TEXT
-        elif isinstance(value, (dict, list)):
+        if isinstance(value, (dict, list)):
             self._body, self._content_type = _Document(value, self._form), _JSON
-        elif isinstance(value, (bytes, bytearray, memoryview)):
-            self._body, self._content_type = bytes(value), "application/octet-stream"
         elif _is_html(value):
             self.html(value)
+        elif isinstance(value, str):
+            self.text(value)
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            self.body(bytes(value), "application/octet-stream")
         elif hasattr(value, "__next__"):
             self.stream(value)
         else:
@@ -2360,10 +2264,10 @@ class Response:
             hint = f"; or call it: {_name(value)}()" if callable(value) else ""
             if issubclass(kind, BaseException):
                 hint = f"; an exception is raised: raise {_name(kind)}(...)"
-            other = f"code(404) for a status, json(document) for any other document){hint}"
             raise TypeError(
-                f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, "
-                f"Markup or an iterator, or use context.response ({other}"
+                f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, Markup or "
+                "an iterator, or use context.response (code(404) for a status, json(document) for any other document)"
+                + hint
             )
 
     def _open_session(self) -> dict[str, Any]:
@@ -2375,55 +2279,56 @@ class Response:
     # hook is undone completely. Once the response is sent, only headers are undone.
 
     def _save(self) -> tuple[Any, ...]:
-        """Return all that is built, for `_restore`."""
+        if self._state != _OPEN:
+            return (self._headers,)
         session = self._session
-        if session is not None and self._state == _OPEN:
-            session = session.copy()
+        with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
+            session = copy.deepcopy(session)
         return self._headers, self._status, self._body, self._content_type, self._form, session
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
-        """Go back to the result of `_save`."""
-        if self._state == _OPEN:
-            self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
-        else:
-            self._headers = saved[0]
+        for name, value in zip(("_headers", "_status", "_body", "_content_type", "_form", "_session"), saved):
+            setattr(self, name, value)
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
-        """Go back to the header fields before a step, without body, form and changes of the session; set the status."""
         self._restore((headers, status, None, _TEXT, None, None))
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
+        status = self.status
         self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
-        self._build(*_default_body(self.status, self._request.accept_json()))
+        if self._request.accept_json():
+            self._build(f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON)
+        else:
+            self._build(_STATUS_LINES[status].encode(), _TEXT)
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
         names = list(dict.fromkeys(self._request._varies))
         if "vary" in self._headers:
-            said = [value for _, value in self._headers["vary"]]
-            known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
-            names = said + [name for name in names if not known & {name.lower(), "*"}]
+            said = ", ".join(value for _, value in self._headers["vary"])
+            known = {name.strip(" \t").lower() for name in said.split(",")}
+            names = [said] + [name for name in names if not known & {name.lower(), "*"}]
         self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
         self._state = _HANDED_OVER
-        status = self._status or 200
-        body: bytes | Iterator[bytes] | _FileBody = self._body
-        if status in _BODILESS or body is None:
-            body = b""
         if self._request._varies:
             self._note_variance()
+        status = self._status or 200
+        body = b"" if self._body is None or status in _BODILESS else self._body
+        length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
         headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
-        for fields in self._headers.values():
-            headers += fields
-        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
-            headers = _without(headers, "content-type", "content-length")
-        elif (length := len(body) if isinstance(body, bytes) else getattr(body, "size", None)) is not None:
-            if "content-length" in self._headers:
-                headers = _without(headers, "content-length")
+        replaced: tuple[str, ...] = ()
+        if length is not None:
             headers.append(("Content-Length", str(length)))
+            replaced = ("content-length",)
+        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
+            headers, replaced = [], ("content-length", "content-type")
+        for key, fields in self._headers.items():
+            if key not in replaced:
+                headers += fields
         start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
@@ -2562,7 +2467,7 @@ class ValidationExecutor(Executor):
         response itself.
         """
         if not context.response.sent:
-            given = context.request._all_input(skip_broken=True)
+            given = context.request._all_input(HttpException, RuntimeError)
             context.response.put_form({name: given[name] for name in given if name not in self.secret_fields})
             context.response.json("validation", self.errors).code(422)
         return None
@@ -2702,7 +2607,7 @@ class WebContext:
         A cookie that is missing, tampered with or older than `session_max_age` is an empty session. The session is
         saved when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
         `secret_key`; ValueError over http if `session_cookie` begins with `__Host-` or its like. A session that needs a
-        cookie of more than 4,093 bytes is a ValueError when it is sent. A value that would come back as something else
+        cookie of more than 4,096 bytes is a ValueError when it is sent. A value that would come back as something else
         (a date, a set, a key that is no str) is a TypeError; but a tuple comes back as a list.
         """
         return self.response._open_session()
@@ -2728,7 +2633,7 @@ class WebContext:
         """
         if not callable(callback):
             raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
-        self.request._close_with(callback)
+        self.request._closing.append(callback)
 
     def url(self, handler: object, /, **params: object) -> str:
         """Return the path of the route that `handler` answers, from SCRIPT_NAME on; further `params` become a query.
