@@ -1923,23 +1923,23 @@ def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
 _CONTENT_TYPES = dict(
     pair.split("=")
     for pair in (
-        ".avif=image/avif .css=text/css .csv=text/csv .gif=image/gif .gz=application/gzip .html=text/html "
-        ".ico=image/x-icon .jpeg=image/jpeg .jpg=image/jpeg .js=text/javascript .json=application/json "
-        ".md=text/markdown .mjs=text/javascript .mp4=video/mp4 .otf=font/otf .pdf=application/pdf .png=image/png "
-        ".svg=image/svg+xml .ttf=font/ttf .txt=text/plain .wasm=application/wasm .webm=video/webm "
-        ".webmanifest=application/manifest+json .webp=image/webp .woff=font/woff .woff2=font/woff2 "
-        ".xml=application/xml .zip=application/zip"
+        ".aac=audio/aac .avif=image/avif .bmp=image/bmp .css=text/css .csv=text/csv .doc=application/msword "
+        ".gif=image/gif .gz=application/gzip .heic=image/heic .htm=text/html .html=text/html .ico=image/x-icon "
+        ".jpeg=image/jpeg .jpg=image/jpeg .js=text/javascript .json=application/json .md=text/markdown "
+        ".mjs=text/javascript .mov=video/quicktime .mp3=audio/mpeg .mp4=video/mp4 .mpeg=video/mpeg .mpg=video/mpeg "
+        ".opus=audio/opus .otf=font/otf .pdf=application/pdf .png=image/png .ppt=application/vnd.ms-powerpoint "
+        ".py=text/x-python .svg=image/svg+xml .tar=application/x-tar .tif=image/tiff .tiff=image/tiff "
+        ".tsv=text/tab-separated-values .ttf=font/ttf .txt=text/plain .vcf=text/x-vcard .vtt=text/vtt "
+        ".wasm=application/wasm .wav=audio/x-wav .webm=video/webm .webmanifest=application/manifest+json "
+        ".webp=image/webp .woff=font/woff .woff2=font/woff2 .xls=application/vnd.ms-excel .xml=application/xml "
+        ".xsl=application/xml .zip=application/zip"
     ).split()
 )
 
 
 def _content_type(extension: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
-    found = _CONTENT_TYPES.get(extension.lower())
-    if found is None:
-        from mimetypes import MimeTypes
-
-        found = MimeTypes().types_map[True].get(extension.lower(), "application/octet-stream")
+    found = _CONTENT_TYPES.get(extension.lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
