@@ -7710,7 +7710,7 @@ DECLARED = [
     (lambda app: new_class(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
     (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
     (lambda app: app.path("/admin").__exit__(None), RuntimeError, "nothing was declared in the block '/admin': write "),
-    (lambda app: app.static("/static", "nowhere"), ValueError, f"'nowhere' is no directory in {os.getcwd()}"),
+    (lambda app: app.static("/static", "nowhere"), ValueError, f"there is no directory {os.path.realpath('nowhere')!r}"),
 ]
 
 WHOLE_NUMBERS = ["session_max_age", "max_body_size", "max_form_memory", "max_fields", "trusted_proxies"]

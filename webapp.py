@@ -2953,12 +2953,11 @@ class Route:
 
 
 class _Hooks:
-    """The hooks that run for a route, each kind in the order in which it runs."""
+    """The hooks of a scope and of the scopes around it, each kind in the order in which it runs."""
 
     __slots__ = ("after", "before", "error")
 
     def __init__(self, innermost: Scope | None = None) -> None:
-        """Collect the hooks of a scope and of the scopes around it."""
         scopes: list[Scope] = []
         while innermost is not None:
             scopes.append(innermost)
@@ -2973,9 +2972,9 @@ class _Hooks:
 _NO_HOOKS = _Hooks()
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
-_SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
+_PARAMETER = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
+_MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")  # parameters as other frameworks write them, too
 _INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
-_FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -2983,11 +2982,19 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     """Split a pattern into (kind, text) of its segments; raise ValueError for one that can match no path."""
-    segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
-    names = [text for kind, text in segments if kind != _LITERAL]
-    found = _NO_PATH.search(pattern)
+    segments: list[tuple[str, str]] = []
     mistake = ""
-    if found:
+    for text in _named_segments(pattern):
+        match = _PARAMETER.fullmatch(text)
+        if match and match[1].isidentifier():
+            segments.append((match[2] or _NAME, match[1]))
+        else:
+            segments.append((_LITERAL, text))
+            if _MISWRITTEN.search(text):
+                wanted = "{name:path}" if text[0] == "*" else "{name}"
+                mistake = f"a parameter is written {wanted}, not {text}; {{name:int}} and {{name:path}} exist too"
+    names = [text for kind, text in segments if kind != _LITERAL]
+    if found := _NO_PATH.search(pattern):
         mistake = f"a pattern is a path without {found[0]}, and the query is context.request.query"
     elif any(kind == _REST for kind, _ in segments[:-1]):
         mistake = "a path parameter must come last"
@@ -2998,63 +3005,39 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     return segments
 
 
-def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
-    match = _SEGMENT.fullmatch(text)
-    name, converter = match.groups() if match else ("", None)
-    if _FOREIGN_PARAMETER.fullmatch(text):
-        wanted = "{name:path}" if text[0] == "*" else "{name}"
-        mistake = f"a parameter is written {wanted}, not {text}"
-    elif not match and "{" not in text and "}" not in text:
-        return _LITERAL, text
-    elif not match:
-        mistake = f"the segment {text!r} is neither a literal nor {{name}}"
-    elif not name.isidentifier():
-        mistake = f"{name!r} is no name for a parameter"
-    elif converter not in (None, ":int", ":path"):
-        mistake = f"there is no converter {converter[1:]!r}, only int and path"
-    else:
-        return (_NAME if converter is None else converter[1:]), name
-    raise ValueError(f"{pattern!r}: {mistake} ({_place()})")
-
-
 class _Node:
     """A node in the tree of patterns: where a walk stands after some segments."""
 
     __slots__ = (
         "literals",  # segment to the node behind it
-        "integer",  # the node behind {name:int}
+        "int",  # the node behind {name:int}
         "name",  # the node behind {name}
-        "rest",  # the node behind {name:path}
+        "path",  # the node behind {name:path}
         "routes",  # method to route, for the patterns that end here; HEAD falls to the route of GET
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
-        self.integer: _Node | None = None
+        self.int: _Node | None = None
         self.name: _Node | None = None
-        self.rest: _Node | None = None
+        self.path: _Node | None = None
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
         """Return the node behind one more segment of a pattern, made if there is none."""
         if kind == _LITERAL:
             return self.literals.setdefault(text, _Node())
-        slot = {_INT: "integer", _NAME: "name", _REST: "rest"}[kind]
-        if getattr(self, slot) is None:
-            setattr(self, slot, _Node())
-        return cast(_Node, getattr(self, slot))
+        if getattr(self, kind) is None:
+            setattr(self, kind, _Node())
+        return cast(_Node, getattr(self, kind))
 
     def add(self, route: Route) -> None:
         """Let `route` end here; raise ValueError if another one of the same method does."""
         other = self.routes.get(route.method)
-        if other is not None and other.method == route.method:
+        if other is not None and other.method == route.method and not other._gives_way:
             if route._gives_way:
                 return
-            if not other._gives_way:
-                raise ValueError(
-                    f"{route.method} {route.pattern} ({route._place}) is the same route as "
-                    f"{other.method} {other.pattern} ({other._place})"
-                )
+            raise ValueError(f"{route!r} is the same route as {other!r}")
         self.routes[route.method] = route
         if route.method == "GET" and self.routes.get("HEAD", route).method == "GET":
             self.routes["HEAD"] = route
@@ -3065,21 +3048,19 @@ class _Router:
 
     def __init__(self) -> None:
         self._root = _Node()
-        # Both by PATH_INFO as a server gives it: UTF-8 in the disguise of latin-1.
-        self._literals: dict[str, _Node] = {}  # where a wholly literal path ends
-        self._parents: dict[str, _Node] = {}  # the node in front of a last parameter, if all before it is literal
+        # Literal patterns, and the literal beginnings of all others, by PATH_INFO as a server gives it (UTF-8 bytes as
+        # characters).
+        self._literals = {"": self._root}
 
-    def add(self, route: Route, segments: Sequence[tuple[str, str]]) -> None:
+    def add(self, route: Route, segments: Iterable[tuple[str, str]]) -> None:
         """Add a route; ValueError if there is one of the same method and shape."""
-        node = parent = self._root
+        node, path, is_literal = self._root, "", True
         for kind, text in segments:
-            parent, node = node, node.child(kind, text)
+            node, is_literal = node.child(kind, text), is_literal and kind == _LITERAL
+            if is_literal:
+                path += "/" + text.encode().decode("latin-1")
+                self._literals[path] = node
         node.add(route)
-        parameters = [kind for kind, _ in segments if kind != _LITERAL]
-        if not parameters:
-            self._literals[_disguised(segments) or "/"] = node
-        elif len(parameters) == 1 and segments[-1][0] in (_NAME, _REST):
-            self._parents[_disguised(segments[:-1])] = parent
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
         """Find the route of a path that is literal, or literal but for its last segment; None if that is too simple.
@@ -3090,10 +3071,12 @@ class _Router:
         if node is not None:
             return node.routes.get(method), ()
         head, _, tail = path.rpartition("/")
-        node = self._parents.get(head)
-        if node is None or node.integer is not None or not tail or not path.isascii():
+        node = self._literals.get(head)
+        if node is None or node.int is not None or not path.isascii():
             return None, ()
-        child = node.rest if node.name is None else node.name
+        if not tail:
+            return node.routes.get(method), ()
+        child = node.path if node.name is None else node.name
         return (None, ()) if child is None else (child.routes.get(method), (tail,))
 
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
@@ -3114,17 +3097,17 @@ class _Router:
             while depth < size:
                 segment = segments[depth]
                 child = node.literals.get(segment)
-                if child is None and node.integer is None and node.rest is None:
+                if child is None and node.int is None and node.path is None:
                     child = node.name
                     values.append(segment)
                 else:
                     # The weakest choice is put down first, so that the best is taken up first.
-                    if node.rest is not None:
-                        waiting.append((node.rest, size, [*values, "/".join(segments[depth:])]))
+                    if node.path is not None:
+                        waiting.append((node.path, size, [*values, "/".join(segments[depth:])]))
                     if node.name is not None:
                         waiting.append((node.name, depth + 1, [*values, segment]))
-                    if node.integer is not None and _INTEGER.fullmatch(segment):
-                        waiting.append((node.integer, depth + 1, [*values, int(segment)]))
+                    if node.int is not None and _INTEGER.fullmatch(segment):
+                        waiting.append((node.int, depth + 1, [*values, int(segment)]))
                 if child is None:
                     break
                 node = child
@@ -3137,10 +3120,6 @@ class _Router:
             if not waiting:
                 return None, (), methods
             node, depth, values = waiting.pop()
-
-
-def _disguised(segments: Iterable[tuple[str, str]]) -> str:
-    return "".join("/" + text for _, text in segments).encode().decode("latin-1")
 
 
 def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
@@ -3177,8 +3156,8 @@ _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# A name that begins with a dot, or holds a slash, a backslash or a NUL; on Windows also a name that no file can have.
-_NOT_SERVED = re.compile(r"\.|.*[/\\\0]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
+# A name that begins with a dot, or holds a slash or a backslash; on Windows also a name that no file can have.
+_NOT_SERVED = re.compile(r"\.|.*[/\\]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
 _SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
 
 
@@ -3201,61 +3180,58 @@ def _folded(app: WebApp) -> _Router:
     return router
 
 
-def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
-    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
+def _check_readings(context: WebContext, above: list[str], below: list[str]) -> None:
+    """Raise NotFoundException if some reading of the path leads to another route, or not below the prefix `above`."""
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
-    path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
+    path, prefix = _as_path(above + below), [*map(_fold, above)]
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
         found = app._folded_router.match(names, context.request.method)[0]
-        same = found is not None and found.handlers == route.handlers and names[:depth] == prefix
+        same = found is not None and found.handlers == route.handlers and names[: len(prefix)] == prefix
         if not same or "." in names or ".." in names or "\0" in reading:
             raise NotFoundException(f"a path that can be read as another one: {path!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
-    root = os.path.realpath(directory)
+    root, depth = os.path.realpath(directory), len(scope._whole(prefix)[0])
     if not os.path.isdir(root):
-        where = "" if os.path.isabs(directory) else f" in {os.getcwd()}"
-        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_place()})")
-    depth = len(scope._whole(prefix)[0])
+        raise ValueError(f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_place()})")
 
     def serve_file(context: WebContext) -> Response:
-        request, segments = context.request, _path_segments(context.request.environ)
-        _check_readings(context, depth, segments)
-        names = segments[depth:]
+        segments = _path_segments(context.request.environ)
+        above, names = segments[:depth], segments[depth:]
+        _check_readings(context, above, names)
         if any(map(_NOT_SERVED.match, names)):
             raise NotFoundException(f"not a name to serve: {names!r}")
         try:
-            return _build_below(context, depth, root, segments)
+            return _build_below(context, root, above, names)
         except NotFoundException:
             if not os.path.isdir(os.path.join(root, *names)):
                 raise
-        segments.append("index.html")
-        _check_readings(context, depth, segments)
-        response = _build_below(context, depth, root, segments)
-        if request.path.endswith("/"):
+        names.append("index.html")
+        _check_readings(context, above, names)
+        response = _build_below(context, root, above, names)
+        path, mark, query = context.request.url.partition("?")
+        if path.endswith("/"):
             return response
         # A browser resolves the links of the page against the path of the request, so it has to end with a slash. The
         # redirect is relative, so it can name no other host.
-        path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
-        name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
-        return response.redirect(f"./{name}/" + (request.query_string and "?" + request.query_string), 301)
+        return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
 
+    serve_file.__qualname__ = f"static({_value(directory)})"  # for messages and for --routes
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
 
 
-def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[str]) -> Response:
-    """Build a response from the file below `root` that `segments` name; NotFoundException if they name none.
+def _build_below(context: WebContext, root: str, above: list[str], names: list[str]) -> Response:
+    """Build a response from the file below `root` that `names` lead to; NotFoundException if there is none.
 
     The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
-    names = segments[depth:]
     try:
         file = _open_file(os.path.join(root, *names))
     except PermissionError as error:
@@ -3270,7 +3246,7 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
         raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
     below = real[len(start) :].split(os.sep)
     if below != names:  # a link, or another spelling
-        _check_readings(context, depth, [*segments[:depth], *below])
+        _check_readings(context, above, below)
     # A file system that finds the other case too may also know short names, which begin with no dot.
     if any(map(_SHORT_NAME.fullmatch, names)) and os.path.lexists(os.path.join(root, *map(str.swapcase, names))):
         raise NotFoundException(f"perhaps a short name: {names!r}")
@@ -3302,11 +3278,12 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, _path_segments(context.request.environ))
-        gateway, response = _Gateway(), context.response
-        result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
+        request, response, gateway = context.request, context.response, _Gateway()
+        segments = _path_segments(request.environ)
+        _check_readings(context, segments[:depth], segments[depth:])
+        result = wsgi_app(_shifted(request.environ, depth), gateway.start_response)
         response._close_later(result)
-        body = gateway.body(result, context.request.method)
+        body = gateway.body(result, request.method)
         first = next(body, b"")
         status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
         response.code(int(status[:3]))
@@ -3315,8 +3292,9 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
                 response.add_header(name, value)
         response.stream(itertools.chain((first,), body))
 
-    scope._register(("*",), prefix, (run_mounted,))
-    scope._register(("*",), prefix + "/{path:path}", (run_mounted,))
+    run_mounted.__qualname__ = f"mount({_value(wsgi_app)})"
+    for pattern in (prefix, prefix + "/{path:path}"):
+        scope._register(("*",), pattern, (run_mounted,))
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
