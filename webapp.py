@@ -94,7 +94,7 @@ from http import HTTPStatus
 from types import GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast, overload
 from wsgiref.handlers import SimpleHandler
-from wsgiref.util import FileWrapper
+from wsgiref.util import FileWrapper, setup_testing_defaults
 
 # Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
 if TYPE_CHECKING:
@@ -2972,7 +2972,7 @@ class _Hooks:
 _NO_HOOKS = _Hooks()
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
-_PARAMETER = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
+_SEGMENT = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
 _MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")  # parameters as other frameworks write them, too
 _INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
 _NO_PATH = re.compile(r"[?#\\]|://")
@@ -2985,7 +2985,7 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     segments: list[tuple[str, str]] = []
     mistake = ""
     for text in _named_segments(pattern):
-        match = _PARAMETER.fullmatch(text)
+        match = _SEGMENT.fullmatch(text)
         if match and match[1].isidentifier():
             segments.append((match[2] or _NAME, match[1]))
         else:
@@ -3124,18 +3124,16 @@ class _Router:
 
 def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
     """Return the path that `pattern` matches with `params`; raise ValueError for a value that it would not match."""
-    return "".join("/" + _write_segment(kind, text, params) for kind, text in _parse_pattern(pattern)) or "/"
-
-
-def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
-    if kind == _LITERAL:
-        return _quote(text, _PATH_SAFE.replace("/", ""))
-    value = "" if params[text] is None else str(params[text])
-    segments = value.split("/") if kind == _REST else [value]
-    # Browsers resolve dot segments away, however they are encoded.
-    if any(segment in ("", ".", "..") for segment in segments) or (kind == _INT and not _INTEGER.fullmatch(value)):
-        raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
-    return "/".join(_quote(segment, _PATH_SAFE.replace("/", "")) for segment in segments)
+    path = ""
+    for kind, text in _parse_pattern(pattern):
+        value = text if kind == _LITERAL else "" if params[text] is None else str(params[text])
+        segments = value.split("/") if kind == _REST else [value]
+        # Browsers resolve dot segments away, however they are encoded.
+        fits = not {"", ".", ".."}.intersection(segments) and (kind != _INT or _INTEGER.fullmatch(value))
+        if kind != _LITERAL and not fits:
+            raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
+        path += _as_path(_quote(segment, _PATH_SAFE[1:]) for segment in segments)
+    return path or "/"
 
 
 # ---- files and mounts ------------------------------------------------------------------------------------------------
@@ -3156,9 +3154,12 @@ _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# A name that begins with a dot, or holds a slash or a backslash; on Windows also a name that no file can have.
-_NOT_SERVED = re.compile(r"\.|.*[/\\]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
-_SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
+# A name that begins with a dot, or holds a slash or a backslash; or that looks like the second, short name that Windows
+# gives to a file, which begins with no dot. On Windows also a name that no file can have.
+_NOT_SERVED = re.compile(
+    r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 def _fold(name: str) -> str:
@@ -3247,9 +3248,6 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
     below = real[len(start) :].split(os.sep)
     if below != names:  # a link, or another spelling
         _check_readings(context, above, below)
-    # A file system that finds the other case too may also know short names, which begin with no dot.
-    if any(map(_SHORT_NAME.fullmatch, names)) and os.path.lexists(os.path.join(root, *map(str.swapcase, names))):
-        raise NotFoundException(f"perhaps a short name: {names!r}")
     return response
 
 
@@ -3569,9 +3567,10 @@ class Scope:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         Never anything outside of it: `..`, a symbolic link that leads out, a name that begins with a dot, a backslash
-        or a NUL is a 404. So is a %2F, and each path that a file system could take for the path of another route: in
-        another case, in another form of Unicode, by a link or by a short name. A directory answers its index.html,
-        after a redirect to its name with a slash behind it. ValueError if there is no such directory now.
+        or a NUL is a 404. So is a %2F, a name like a short name of Windows (NAME~1.TXT), and each path that a file
+        system could take for the path of another route: in another case, in another form of Unicode or by a link. A
+        directory answers its index.html, after a redirect to its name with a slash behind it. ValueError if there is
+        no such directory now; a relative one is looked for in the working directory.
 
         On Linux a link that is exchanged at the moment of a request gives nothing away. Elsewhere it could, because
         only `os.path.realpath` tells there where a file lies.
@@ -4162,28 +4161,13 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client shows what a browser would get from the server below: it never repairs a response, and a response that
-# the server would cut off is an exception. It opens no socket. `TestClient._exchange` does for one request what
-# PEP 3333 asks of a server. A first reading may skip the functions in front of the class: they make an environ.
+# the server would cut off is an exception. `TestClient._exchange` does for one request what PEP 3333 asks of a server.
+# A first reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 _MAX_REDIRECTS = 10  # browsers stop at 20
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
 _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
-_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
-
-_SERVER_ENVIRON: _Environ = {
-    "SERVER_NAME": "localhost",
-    "SERVER_PORT": "80",
-    "SERVER_PROTOCOL": "HTTP/1.1",
-    "SCRIPT_NAME": "",
-    "HTTP_HOST": "localhost",
-    "REMOTE_ADDR": "127.0.0.1",
-    "wsgi.version": (1, 0),
-    "wsgi.url_scheme": "http",
-    "wsgi.multithread": False,
-    "wsgi.multiprocess": False,
-    "wsgi.run_once": False,
-}
 
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
@@ -4194,12 +4178,11 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
     """Return the environment entries for a path or full URL; `query` is appended to the one it holds."""
-    match = _REQUEST_TARGET.fullmatch(_quote(path, _PRINTABLE_ASCII))
+    match = _REQUEST_TARGET.fullmatch(_quote(path, string.punctuation))
     if match is None:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
     scheme, host, path, own_query = match.groups("")
-    path = path or "/"
-    query = "&".join(filter(None, (own_query, query)))
+    path, query = path or "/", "&".join(filter(None, (own_query, query)))
     entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query}
     entries["REQUEST_URI"] = f"{path}?{query}" if query else path
     return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
@@ -4233,6 +4216,8 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
     for name, file in _pairs(files, list):
         if not isinstance(file, tuple):
             file = (os.path.basename(str(getattr(file, "name", name))), file)
+        elif len(file) not in (2, 3) or not isinstance(file[0], str):
+            raise TypeError(f"a file is (filename, content[, content type]), not {_value(file)} ({_place()})")
         filename, content, content_type = (*file, "application/octet-stream")[:3]
         label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
         parts.append((name, label, content))
@@ -4267,7 +4252,7 @@ class _TestObserver(_Observer):
         self.errors: list[BaseException] = []
 
     def unanswered(self, error: BaseException) -> bool:
-        if any(error is known for known in self.errors):
+        if error in self.errors:
             return False
         self.errors.append(error)
         return True
@@ -4303,12 +4288,11 @@ class TestClient:
     ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
     The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
-    answered, instead of showing the 500. An exception that escapes from the application is always raised, for example
-    when a stream breaks after its start. A body that is not as long as its Content-Length is a RuntimeError, because a
-    server would cut the connection or answer 500.
+    answered, instead of showing the 500. An exception that escapes from the application, for example from a stream, is
+    always raised. A body that is not as long as its Content-Length is a RuntimeError.
 
-    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response adds to it and deletes
-    from it. Each request sends all of them: Path, Domain and Secure do not count, and no cookie expires by waiting.
+    `cookies` is a plain dict of names to values, which Set-Cookie of a response changes. Each request sends all of
+    them: Path, Domain and Secure do not count, and no cookie expires by waiting.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
@@ -4353,15 +4337,20 @@ class TestClient:
             body = b""  # RFC 9110 section 8.6: these send a Content-Length of 0
         content, described = _encode_content(json, form, files, body)
         entries = {
-            **_SERVER_ENVIRON,
             "REQUEST_METHOD": method,
-            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
+            "SCRIPT_NAME": "",
+            "SERVER_NAME": "localhost",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "HTTP_HOST": "localhost",
+            "REMOTE_ADDR": "127.0.0.1",
             "wsgi.input": io.BytesIO(content),
             "wsgi.errors": sys.stderr,
+            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
             **described,
             **_header_entries(headers or ()),
             **(environ or {}),
         }
+        setup_testing_defaults(entries)
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
@@ -4422,10 +4411,10 @@ class TestClient:
         parts = header.encode("latin-1").decode("utf-8", "surrogateescape").split(";")
         (name, _, value), *rest = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
         attributes = {attribute.lower(): text for attribute, _, text in rest}
-        expires = _parse_http_date(attributes.get("expires", ""))
+        expires, max_age = _parse_http_date(attributes.get("expires", "")), attributes.get("max-age", "")
         gone = expires is not None and expires <= time.time()
-        if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):  # it outranks Expires: RFC 6265 section 5.3
-            gone = int(attributes["max-age"]) <= 0
+        if _INTEGER.fullmatch(max_age):  # it outranks Expires: RFC 6265 section 5.3
+            gone = int(max_age) <= 0
         self.cookies[name] = value
         if gone:
             del self.cookies[name]
