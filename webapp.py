@@ -3027,9 +3027,9 @@ class _Node:
         """Return the node behind one more segment of a pattern, made if there is none."""
         if kind == _LITERAL:
             return self.literals.setdefault(text, _Node())
-        if getattr(self, kind) is None:
-            setattr(self, kind, _Node())
-        return cast(_Node, getattr(self, kind))
+        child: _Node = getattr(self, kind) or _Node()
+        setattr(self, kind, child)
+        return child
 
     def add(self, route: Route) -> None:
         """Let `route` end here; raise ValueError if another one of the same method does."""
@@ -3048,9 +3048,7 @@ class _Router:
 
     def __init__(self) -> None:
         self._root = _Node()
-        # Literal patterns, and the literal beginnings of all others, by PATH_INFO as a server gives it (UTF-8 bytes as
-        # characters).
-        self._literals = {"": self._root}
+        self._literals = {"": self._root}  # nodes behind literals only, by PATH_INFO as a server gives it
 
     def add(self, route: Route, segments: Iterable[tuple[str, str]]) -> None:
         """Add a route; ValueError if there is one of the same method and shape."""
@@ -3063,10 +3061,7 @@ class _Router:
         node.add(route)
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Find the route of a path that is literal, or literal but for its last segment; None if that is too simple.
-
-        This is the short way for most requests. `match` would find the same route.
-        """
+        """Return what `match` finds for a path that is literal but for its last segment; None if that is too simple."""
         node = self._literals.get(path)
         if node is not None:
             return node.routes.get(method), ()
@@ -3081,10 +3076,8 @@ class _Router:
 
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
     # the path. If the better choice leads nowhere, or to patterns without the method, the walk comes back and tries the
-    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
-    #
-    # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
-    # patterns as written and not by the request, and its depth by the longest pattern.
+    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight. The walk
+    # visits each node at most once, because a tree has one way to each node: its cost is bounded by the patterns.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
@@ -3145,9 +3138,9 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 #
 # One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
 # than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
-# the real name of the file that was opened, must lead to the same route. Otherwise the hooks of another route might
-# have to run, and the answer is a 404. `_Gateway` is the server's side of PEP 3333: mounts, the test client and the
-# server share it. A first reading may skip `_fold` and `_mistaken`.
+# the real name of an opened file, must lead to the same route. Otherwise the answer is a 404, because another route's
+# hooks might have to run. `_Gateway` is the server's side of PEP 3333, for mounts, the test client and the server. A
+# first reading may skip `_fold` and `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
@@ -3218,8 +3211,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         path, mark, query = context.request.url.partition("?")
         if path.endswith("/"):
             return response
-        # A browser resolves the links of the page against the path of the request, so it has to end with a slash. The
-        # redirect is relative, so it can name no other host.
+        # The links of the page are relative to a path with a slash. The redirect is relative: it can name no host.
         return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
 
     serve_file.__qualname__ = f"static({_value(directory)})"  # for messages and for --routes
@@ -3302,8 +3294,7 @@ def _shifted(environ: _Environ, depth: int) -> _Environ:
         name, slash, rest = path.lstrip("/").partition("/")
         names.append(name)
         path = slash + rest
-    # Neither of them may begin with two slashes, because a link made of it would then name a host.
-    if not names and path:
+    if not names:  # a link made of two slashes would name a host
         path = "/" + path.lstrip("/")
     return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
 
@@ -3337,12 +3328,12 @@ class _Gateway:
         self._written.append(data)
 
     def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
-        """Yield the blocks that were written and those of `result`, without empty ones; the caller closes `result`.
+        """Yield the blocks that were written and those of `result`, which the caller closes, without empty ones.
 
         RuntimeError for a body without a head, and for one that is not as long as its Content-Length says.
         """
         sent, announced = 0, None  # bytes
-        for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
+        for chunk in itertools.chain(result, (b"",)):  # a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
             status, headers = self.head
@@ -4129,23 +4120,21 @@ def _refuse_overrides(app_class: type) -> None:
 #
 #     app.before(same_origin)        POST with "Origin: https://evil.example"  ->  403
 #
-# An origin is the scheme, host and port that a page came from (RFC 6454). The framework itself never attaches the hook.
+# An origin is the scheme, host and port that a page came from (RFC 6454). No application has the hook unasked.
 
 
 def same_origin(context: WebContext) -> None:
     """Answer 403 to a request from another site's page that would change something: a ready `before` hook.
 
-    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin of a request
-    in Sec-Fetch-Site (Fetch Metadata); an older browser tells it in Origin (RFC 6454). Another site is another scheme,
-    host or port. The 403 is an HttpException, so error hooks may answer it.
+    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin in
+    Sec-Fetch-Site (Fetch Metadata), an older one in Origin. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
-    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
-    foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
-    if site is not None:
-        foreign = site not in ("same-origin", "none")
+    own = _origin(f"{request.scheme}://{request.host}")
+    origin, site = request.headers.get("Origin", own), request.headers.get("Sec-Fetch-Site")
+    foreign = _origin(origin) != own if site is None else site not in ("same-origin", "none")
     if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
-        raise HttpException(403, f"a {request.method} from another site: {origin!r}")
+        raise HttpException(403, f"a {request.method} from another site: {site or origin!r}")
 
 
 def _origin(url: str) -> str:
@@ -4165,7 +4154,7 @@ def _origin(url: str) -> str:
 # A first reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
-_MAX_REDIRECTS = 10  # browsers stop at 20
+_MAX_REDIRECTS = 10
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
 _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
 
