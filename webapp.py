@@ -94,7 +94,7 @@ from http import HTTPStatus
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast
 from wsgiref.handlers import SimpleHandler
-from wsgiref.util import FileWrapper
+from wsgiref.util import FileWrapper, setup_testing_defaults
 
 # Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
 if TYPE_CHECKING:
@@ -1700,23 +1700,23 @@ def _encode_event(event: Any) -> bytes:
 _CONTENT_TYPES = dict(
     pair.split("=")
     for pair in (
-        ".avif=image/avif .css=text/css .csv=text/csv .gif=image/gif .gz=application/gzip .html=text/html "
-        ".ico=image/x-icon .jpeg=image/jpeg .jpg=image/jpeg .js=text/javascript .json=application/json "
-        ".md=text/markdown .mjs=text/javascript .mp4=video/mp4 .otf=font/otf .pdf=application/pdf .png=image/png "
-        ".svg=image/svg+xml .ttf=font/ttf .txt=text/plain .wasm=application/wasm .webm=video/webm "
-        ".webmanifest=application/manifest+json .webp=image/webp .woff=font/woff .woff2=font/woff2 "
-        ".xml=application/xml .zip=application/zip"
+        ".aac=audio/aac .avif=image/avif .bmp=image/bmp .css=text/css .csv=text/csv .doc=application/msword "
+        ".gif=image/gif .gz=application/gzip .heic=image/heic .htm=text/html .html=text/html .ico=image/x-icon "
+        ".jpeg=image/jpeg .jpg=image/jpeg .js=text/javascript .json=application/json .md=text/markdown "
+        ".mjs=text/javascript .mov=video/quicktime .mp3=audio/mpeg .mp4=video/mp4 .mpeg=video/mpeg .mpg=video/mpeg "
+        ".opus=audio/opus .otf=font/otf .pdf=application/pdf .png=image/png .ppt=application/vnd.ms-powerpoint "
+        ".py=text/x-python .svg=image/svg+xml .tar=application/x-tar .tif=image/tiff .tiff=image/tiff "
+        ".tsv=text/tab-separated-values .ttf=font/ttf .txt=text/plain .vcf=text/x-vcard .vtt=text/vtt "
+        ".wasm=application/wasm .wav=audio/x-wav .webm=video/webm .webmanifest=application/manifest+json "
+        ".webp=image/webp .woff=font/woff .woff2=font/woff2 .xls=application/vnd.ms-excel .xml=application/xml "
+        ".xsl=application/xml .zip=application/zip"
     ).split()
 )
 
 
 def _content_type(extension: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
-    found = _CONTENT_TYPES.get(extension.lower())
-    if found is None:
-        from mimetypes import MimeTypes  # the class asks no registry of the machine, unlike the functions
-
-        found = MimeTypes().types_map[True].get(extension.lower(), "application/octet-stream")
+    found = _CONTENT_TYPES.get(extension.lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
@@ -2691,12 +2691,11 @@ class Route:
 
 
 class _Hooks:
-    """The hooks that run for a route, each kind in the order in which it runs."""
+    """The hooks of a scope and of the scopes around it, each kind in the order in which it runs."""
 
     __slots__ = ("after", "before", "error")
 
     def __init__(self, innermost: Scope | None = None) -> None:
-        """Collect the hooks of a scope and of the scopes around it."""
         scopes: list[Scope] = []
         while innermost is not None:
             scopes.append(innermost)
@@ -2711,9 +2710,9 @@ class _Hooks:
 _NO_HOOKS = _Hooks()
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
-_SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
+_SEGMENT = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
+_MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")  # parameters as other frameworks write them, too
 _INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
-_FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -2721,11 +2720,19 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     """Split a pattern into (kind, text) of its segments; raise ValueError for one that can match no path."""
-    segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
-    names = [text for kind, text in segments if kind != _LITERAL]
-    found = _NO_PATH.search(pattern)
+    segments: list[tuple[str, str]] = []
     mistake = ""
-    if found:
+    for text in _named_segments(pattern):
+        match = _SEGMENT.fullmatch(text)
+        if match and match[1].isidentifier():
+            segments.append((match[2] or _NAME, match[1]))
+        else:
+            segments.append((_LITERAL, text))
+            if _MISWRITTEN.search(text):
+                wanted = "{name:path}" if text[0] == "*" else "{name}"
+                mistake = f"a parameter is written {wanted}, not {text}; {{name:int}} and {{name:path}} exist too"
+    names = [text for kind, text in segments if kind != _LITERAL]
+    if found := _NO_PATH.search(pattern):
         mistake = f"a pattern is a path without {found[0]}, and the query is context.request.query"
     elif any(kind == _REST for kind, _ in segments[:-1]):
         mistake = "a path parameter must come last"
@@ -2736,63 +2743,39 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     return segments
 
 
-def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
-    match = _SEGMENT.fullmatch(text)
-    name, converter = match.groups() if match else ("", None)
-    if _FOREIGN_PARAMETER.fullmatch(text):
-        wanted = "{name:path}" if text[0] == "*" else "{name}"
-        mistake = f"a parameter is written {wanted}, not {text}"
-    elif not match and "{" not in text and "}" not in text:
-        return _LITERAL, text
-    elif not match:
-        mistake = f"the segment {text!r} is neither a literal nor {{name}}"
-    elif not name.isidentifier():
-        mistake = f"{name!r} is no name for a parameter"
-    elif converter not in (None, ":int", ":path"):
-        mistake = f"there is no converter {converter[1:]!r}, only int and path"
-    else:
-        return (_NAME if converter is None else converter[1:]), name
-    raise ValueError(f"{pattern!r}: {mistake} ({_place()})")
-
-
 class _Node:
     """A node in the tree of patterns: where a walk stands after some segments."""
 
     __slots__ = (
         "literals",  # segment to the node behind it
-        "integer",  # the node behind {name:int}
+        "int",  # the node behind {name:int}
         "name",  # the node behind {name}
-        "rest",  # the node behind {name:path}
+        "path",  # the node behind {name:path}
         "routes",  # method to route, for the patterns that end here; HEAD falls to the route of GET
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
-        self.integer: _Node | None = None
+        self.int: _Node | None = None
         self.name: _Node | None = None
-        self.rest: _Node | None = None
+        self.path: _Node | None = None
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
         """Return the node behind one more segment of a pattern, made if there is none."""
         if kind == _LITERAL:
             return self.literals.setdefault(text, _Node())
-        slot = {_INT: "integer", _NAME: "name", _REST: "rest"}[kind]
-        if getattr(self, slot) is None:
-            setattr(self, slot, _Node())
-        return cast(_Node, getattr(self, slot))
+        child: _Node = getattr(self, kind) or _Node()
+        setattr(self, kind, child)
+        return child
 
     def add(self, route: Route) -> None:
         """Let `route` end here; raise ValueError if another one of the same method does."""
         other = self.routes.get(route.method)
-        if other is not None and other.method == route.method:
+        if other is not None and other.method == route.method and not other._gives_way:
             if route._gives_way:
                 return
-            if not other._gives_way:
-                raise ValueError(
-                    f"{route.method} {route.pattern} ({route._place}) is the same route as "
-                    f"{other.method} {other.pattern} ({other._place})"
-                )
+            raise ValueError(f"{route!r} is the same route as {other!r}")
         self.routes[route.method] = route
         if route.method == "GET" and self.routes.get("HEAD", route).method == "GET":
             self.routes["HEAD"] = route
@@ -2803,43 +2786,36 @@ class _Router:
 
     def __init__(self) -> None:
         self._root = _Node()
-        # Both by PATH_INFO as a server gives it: UTF-8 in the disguise of latin-1.
-        self._literals: dict[str, _Node] = {}  # where a wholly literal path ends
-        self._parents: dict[str, _Node] = {}  # the node in front of a last parameter, if all before it is literal
+        self._literals = {"": self._root}  # nodes behind literals only, by PATH_INFO as a server gives it
 
-    def add(self, route: Route, segments: Sequence[tuple[str, str]]) -> None:
+    def add(self, route: Route, segments: Iterable[tuple[str, str]]) -> None:
         """Add a route; ValueError if there is one of the same method and shape."""
-        node = parent = self._root
+        node, path, is_literal = self._root, "", True
         for kind, text in segments:
-            parent, node = node, node.child(kind, text)
+            node, is_literal = node.child(kind, text), is_literal and kind == _LITERAL
+            if is_literal:
+                path += "/" + text.encode().decode("latin-1")
+                self._literals[path] = node
         node.add(route)
-        parameters = [kind for kind, _ in segments if kind != _LITERAL]
-        if not parameters:
-            self._literals[_disguised(segments) or "/"] = node
-        elif len(parameters) == 1 and segments[-1][0] in (_NAME, _REST):
-            self._parents[_disguised(segments[:-1])] = parent
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Find the route of a path that is literal, or literal but for its last segment; None if that is too simple.
-
-        This is the short way for most requests. `match` would find the same route.
-        """
+        """Return what `match` finds for a path that is literal but for its last segment; None if that is too simple."""
         node = self._literals.get(path)
         if node is not None:
             return node.routes.get(method), ()
         head, _, tail = path.rpartition("/")
-        node = self._parents.get(head)
-        if node is None or node.integer is not None or not tail or not path.isascii():
+        node = self._literals.get(head)
+        if node is None or node.int is not None or not path.isascii():
             return None, ()
-        child = node.rest if node.name is None else node.name
+        if not tail:
+            return node.routes.get(method), ()
+        child = node.path if node.name is None else node.name
         return (None, ()) if child is None else (child.routes.get(method), (tail,))
 
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
     # the path. If the better choice leads nowhere, or to patterns without the method, the walk comes back and tries the
-    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
-    #
-    # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
-    # patterns as written and not by the request, and its depth by the longest pattern.
+    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight. The walk
+    # visits each node at most once, because a tree has one way to each node: its cost is bounded by the patterns.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
@@ -2852,17 +2828,17 @@ class _Router:
             while depth < size:
                 segment = segments[depth]
                 child = node.literals.get(segment)
-                if child is None and node.integer is None and node.rest is None:
+                if child is None and node.int is None and node.path is None:
                     child = node.name
                     values.append(segment)
                 else:
                     # The weakest choice is put down first, so that the best is taken up first.
-                    if node.rest is not None:
-                        waiting.append((node.rest, size, [*values, "/".join(segments[depth:])]))
+                    if node.path is not None:
+                        waiting.append((node.path, size, [*values, "/".join(segments[depth:])]))
                     if node.name is not None:
                         waiting.append((node.name, depth + 1, [*values, segment]))
-                    if node.integer is not None and _INTEGER.fullmatch(segment):
-                        waiting.append((node.integer, depth + 1, [*values, int(segment)]))
+                    if node.int is not None and _INTEGER.fullmatch(segment):
+                        waiting.append((node.int, depth + 1, [*values, int(segment)]))
                 if child is None:
                     break
                 node = child
@@ -2877,24 +2853,18 @@ class _Router:
             node, depth, values = waiting.pop()
 
 
-def _disguised(segments: Iterable[tuple[str, str]]) -> str:
-    return "".join("/" + text for _, text in segments).encode().decode("latin-1")
-
-
 def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
     """Return the path that `pattern` matches with `params`; raise ValueError for a value that it would not match."""
-    return "".join("/" + _write_segment(kind, text, params) for kind, text in _parse_pattern(pattern)) or "/"
-
-
-def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
-    if kind == _LITERAL:
-        return _quote(text, _PATH_SAFE.replace("/", ""))
-    value = "" if params[text] is None else str(params[text])
-    segments = value.split("/") if kind == _REST else [value]
-    # Browsers resolve dot segments away, however they are encoded.
-    if any(segment in ("", ".", "..") for segment in segments) or (kind == _INT and not _INTEGER.fullmatch(value)):
-        raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
-    return "/".join(_quote(segment, _PATH_SAFE.replace("/", "")) for segment in segments)
+    path = ""
+    for kind, text in _parse_pattern(pattern):
+        value = text if kind == _LITERAL else "" if params[text] is None else str(params[text])
+        segments = value.split("/") if kind == _REST else [value]
+        # Browsers resolve dot segments away, however they are encoded.
+        fits = not {"", ".", ".."}.intersection(segments) and (kind != _INT or _INTEGER.fullmatch(value))
+        if kind != _LITERAL and not fits:
+            raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
+        path += _as_path(_quote(segment, _PATH_SAFE[1:]) for segment in segments)
+    return path or "/"
 
 
 # ---- files and mounts ------------------------------------------------------------------------------------------------
@@ -2906,18 +2876,21 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
 #
 # One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
 # than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
-# the real name of the file that was opened, must lead to the same route. Otherwise the hooks of another route might
-# have to run, and the answer is a 404. `_Gateway` is the server's side of PEP 3333: mounts, the test client and the
-# server share it. A first reading may skip `_fold` and `_mistaken`.
+# the real name of an opened file, must lead to the same route. Otherwise the answer is a 404, because another route's
+# hooks might have to run. `_Gateway` is the server's side of PEP 3333, for mounts, the test client and the server. A
+# first reading may skip `_fold` and `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# A name that begins with a dot, or holds a slash, a backslash or a NUL; on Windows also a name that no file can have.
-_NOT_SERVED = re.compile(r"\.|.*[/\\\0]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
-_SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
+# A name that begins with a dot, or holds a slash or a backslash; or that looks like the second, short name that Windows
+# gives to a file, which begins with no dot. On Windows also a name that no file can have.
+_NOT_SERVED = re.compile(
+    r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 def _fold(name: str) -> str:
@@ -2939,61 +2912,57 @@ def _folded(app: WebApp) -> _Router:
     return router
 
 
-def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
-    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
+def _check_readings(context: WebContext, above: list[str], below: list[str]) -> None:
+    """Raise NotFoundException if some reading of the path leads to another route, or not below the prefix `above`."""
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
-    path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
+    path, prefix = _as_path(above + below), [*map(_fold, above)]
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
         found = app._folded_router.match(names, context.request.method)[0]
-        same = found is not None and found.handlers == route.handlers and names[:depth] == prefix
+        same = found is not None and found.handlers == route.handlers and names[: len(prefix)] == prefix
         if not same or "." in names or ".." in names or "\0" in reading:
             raise NotFoundException(f"a path that can be read as another one: {path!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
-    root = os.path.realpath(directory)
+    root, depth = os.path.realpath(directory), len(scope._whole(prefix)[0])
     if not os.path.isdir(root):
-        where = "" if os.path.isabs(directory) else f" in {os.getcwd()}"
-        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_place()})")
-    depth = len(scope._whole(prefix)[0])
+        raise ValueError(f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_place()})")
 
     def serve_file(context: WebContext) -> Response:
-        request, segments = context.request, _path_segments(context.request.environ)
-        _check_readings(context, depth, segments)
-        names = segments[depth:]
+        segments = _path_segments(context.request.environ)
+        above, names = segments[:depth], segments[depth:]
+        _check_readings(context, above, names)
         if any(map(_NOT_SERVED.match, names)):
             raise NotFoundException(f"not a name to serve: {names!r}")
         try:
-            return _build_below(context, depth, root, segments)
+            return _build_below(context, root, above, names)
         except NotFoundException:
             if not os.path.isdir(os.path.join(root, *names)):
                 raise
-        segments.append("index.html")
-        _check_readings(context, depth, segments)
-        response = _build_below(context, depth, root, segments)
-        if request.path.endswith("/"):
+        names.append("index.html")
+        _check_readings(context, above, names)
+        response = _build_below(context, root, above, names)
+        path, mark, query = context.request.url.partition("?")
+        if path.endswith("/"):
             return response
-        # A browser resolves the links of the page against the path of the request, so it has to end with a slash. The
-        # redirect is relative, so it can name no other host.
-        path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
-        name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
-        return response.redirect(f"./{name}/" + (request.query_string and "?" + request.query_string), 301)
+        # The links of the page are relative to a path with a slash. The redirect is relative: it can name no host.
+        return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
 
+    serve_file.__qualname__ = f"static({_value(directory)})"  # for messages and for --routes
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
 
 
-def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[str]) -> Response:
-    """Build a response from the file below `root` that `segments` name; NotFoundException if they name none.
+def _build_below(context: WebContext, root: str, above: list[str], names: list[str]) -> Response:
+    """Build a response from the file below `root` that `names` lead to; NotFoundException if there is none.
 
     The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
-    names = segments[depth:]
     try:
         file = _open_file(os.path.join(root, *names))
     except PermissionError as error:
@@ -3008,10 +2977,7 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
         raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
     below = real[len(start) :].split(os.sep)
     if below != names:  # a link, or another spelling
-        _check_readings(context, depth, [*segments[:depth], *below])
-    # A file system that finds the other case too may also know short names, which begin with no dot.
-    if any(map(_SHORT_NAME.fullmatch, names)) and os.path.lexists(os.path.join(root, *map(str.swapcase, names))):
-        raise NotFoundException(f"perhaps a short name: {names!r}")
+        _check_readings(context, above, below)
     return response
 
 
@@ -3040,11 +3006,12 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, _path_segments(context.request.environ))
-        gateway, response = _Gateway(), context.response
-        result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
+        request, response, gateway = context.request, context.response, _Gateway()
+        segments = _path_segments(request.environ)
+        _check_readings(context, segments[:depth], segments[depth:])
+        result = wsgi_app(_shifted(request.environ, depth), gateway.start_response)
         response._close_later(result)
-        body = gateway.body(result, context.request.method)
+        body = gateway.body(result, request.method)
         first = next(body, b"")
         status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
         response.code(int(status[:3]))
@@ -3053,8 +3020,9 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
                 response.add_header(name, value)
         response.stream(itertools.chain((first,), body))
 
-    scope._register(("*",), prefix, (run_mounted,))
-    scope._register(("*",), prefix + "/{path:path}", (run_mounted,))
+    run_mounted.__qualname__ = f"mount({_value(wsgi_app)})"
+    for pattern in (prefix, prefix + "/{path:path}"):
+        scope._register(("*",), pattern, (run_mounted,))
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
@@ -3064,8 +3032,7 @@ def _shifted(environ: _Environ, depth: int) -> _Environ:
         name, slash, rest = path.lstrip("/").partition("/")
         names.append(name)
         path = slash + rest
-    # Neither of them may begin with two slashes, because a link made of it would then name a host.
-    if not names and path:
+    if not names:  # a link made of two slashes would name a host
         path = "/" + path.lstrip("/")
     return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
 
@@ -3099,12 +3066,12 @@ class _Gateway:
         self._written.append(data)
 
     def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
-        """Yield the blocks that were written and those of `result`, without empty ones; the caller closes `result`.
+        """Yield the blocks that were written and those of `result`, which the caller closes, without empty ones.
 
         RuntimeError for a body without a head, and for one that is not as long as its Content-Length says.
         """
         sent, announced = 0, None  # bytes
-        for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
+        for chunk in itertools.chain(result, (b"",)):  # a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
             status, headers = self.head
@@ -3329,9 +3296,10 @@ class Scope:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         Never anything outside of it: `..`, a symbolic link that leads out, a name that begins with a dot, a backslash
-        or a NUL is a 404. So is a %2F, and each path that a file system could take for the path of another route: in
-        another case, in another form of Unicode, by a link or by a short name. A directory answers its index.html,
-        after a redirect to its name with a slash behind it. ValueError if there is no such directory now.
+        or a NUL is a 404. So is a %2F, a name like a short name of Windows (NAME~1.TXT), and each path that a file
+        system could take for the path of another route: in another case, in another form of Unicode or by a link. A
+        directory answers its index.html, after a redirect to its name with a slash behind it. ValueError if there is
+        no such directory now; a relative one is looked for in the working directory.
 
         On Linux a link that is exchanged at the moment of a request gives nothing away. Elsewhere it could, because
         only `os.path.realpath` tells there where a file lies.
@@ -3890,23 +3858,21 @@ def _refuse_overrides(app_class: type) -> None:
 #
 #     app.before(same_origin)        POST with "Origin: https://evil.example"  ->  403
 #
-# An origin is the scheme, host and port that a page came from (RFC 6454). The framework itself never attaches the hook.
+# An origin is the scheme, host and port that a page came from (RFC 6454). No application has the hook unasked.
 
 
 def same_origin(context: WebContext) -> None:
     """Answer 403 to a request from another site's page that would change something: a ready `before` hook.
 
-    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin of a request
-    in Sec-Fetch-Site (Fetch Metadata); an older browser tells it in Origin (RFC 6454). Another site is another scheme,
-    host or port. The 403 is an HttpException, so error hooks may answer it.
+    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin in
+    Sec-Fetch-Site (Fetch Metadata), an older one in Origin. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
-    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
-    foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
-    if site is not None:
-        foreign = site not in ("same-origin", "none")
+    own = _origin(f"{request.scheme}://{request.host}")
+    origin, site = request.headers.get("Origin", own), request.headers.get("Sec-Fetch-Site")
+    foreign = _origin(origin) != own if site is None else site not in ("same-origin", "none")
     if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
-        raise HttpException(403, f"a {request.method} from another site: {origin!r}")
+        raise HttpException(403, f"a {request.method} from another site: {site or origin!r}")
 
 
 def _origin(url: str) -> str:
@@ -3922,28 +3888,13 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client shows what a browser would get from the server below: it never repairs a response, and a response that
-# the server would cut off is an exception. It opens no socket. `TestClient._exchange` does for one request what
-# PEP 3333 asks of a server. A first reading may skip the functions in front of the class: they make an environ.
+# the server would cut off is an exception. `TestClient._exchange` does for one request what PEP 3333 asks of a server.
+# A first reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
-_MAX_REDIRECTS = 10  # browsers stop at 20
+_MAX_REDIRECTS = 10
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
 _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
-_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
-
-_SERVER_ENVIRON: _Environ = {
-    "SERVER_NAME": "localhost",
-    "SERVER_PORT": "80",
-    "SERVER_PROTOCOL": "HTTP/1.1",
-    "SCRIPT_NAME": "",
-    "HTTP_HOST": "localhost",
-    "REMOTE_ADDR": "127.0.0.1",
-    "wsgi.version": (1, 0),
-    "wsgi.url_scheme": "http",
-    "wsgi.multithread": False,
-    "wsgi.multiprocess": False,
-    "wsgi.run_once": False,
-}
 
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
@@ -3954,12 +3905,11 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
     """Return the environment entries for a path or full URL; `query` is appended to the one it holds."""
-    match = _REQUEST_TARGET.fullmatch(_quote(path, _PRINTABLE_ASCII))
+    match = _REQUEST_TARGET.fullmatch(_quote(path, string.punctuation))
     if match is None:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
     scheme, host, path, own_query = match.groups("")
-    path = path or "/"
-    query = "&".join(filter(None, (own_query, query)))
+    path, query = path or "/", "&".join(filter(None, (own_query, query)))
     entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query}
     entries["REQUEST_URI"] = f"{path}?{query}" if query else path
     return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
@@ -3993,6 +3943,8 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
     for name, file in _pairs(files, list):
         if not isinstance(file, tuple):
             file = (os.path.basename(str(getattr(file, "name", name))), file)
+        elif len(file) not in (2, 3) or not isinstance(file[0], str):
+            raise TypeError(f"a file is (filename, content[, content type]), not {_value(file)} ({_place()})")
         filename, content, content_type = (*file, "application/octet-stream")[:3]
         label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
         parts.append((name, label, content))
@@ -4027,7 +3979,7 @@ class _TestObserver(_Observer):
         self.errors: list[BaseException] = []
 
     def unanswered(self, error: BaseException) -> bool:
-        if any(error is known for known in self.errors):
+        if error in self.errors:
             return False
         self.errors.append(error)
         return True
@@ -4063,12 +4015,11 @@ class TestClient:
     ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
     The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
-    answered, instead of showing the 500. An exception that escapes from the application is always raised, for example
-    when a stream breaks after its start. A body that is not as long as its Content-Length is a RuntimeError, because a
-    server would cut the connection or answer 500.
+    answered, instead of showing the 500. An exception that escapes from the application, for example from a stream, is
+    always raised. A body that is not as long as its Content-Length is a RuntimeError.
 
-    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response adds to it and deletes
-    from it. Each request sends all of them: Path, Domain and Secure do not count, and no cookie expires by waiting.
+    `cookies` is a plain dict of names to values, which Set-Cookie of a response changes. Each request sends all of
+    them: Path, Domain and Secure do not count, and no cookie expires by waiting.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
@@ -4113,15 +4064,20 @@ class TestClient:
             body = b""  # RFC 9110 section 8.6: these send a Content-Length of 0
         content, described = _encode_content(json, form, files, body)
         entries = {
-            **_SERVER_ENVIRON,
             "REQUEST_METHOD": method,
-            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
+            "SCRIPT_NAME": "",
+            "SERVER_NAME": "localhost",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "HTTP_HOST": "localhost",
+            "REMOTE_ADDR": "127.0.0.1",
             "wsgi.input": io.BytesIO(content),
             "wsgi.errors": sys.stderr,
+            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
             **described,
             **_header_entries(headers or ()),
             **(environ or {}),
         }
+        setup_testing_defaults(entries)
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
@@ -4182,10 +4138,10 @@ class TestClient:
         parts = header.encode("latin-1").decode("utf-8", "surrogateescape").split(";")
         (name, _, value), *rest = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
         attributes = {attribute.lower(): text for attribute, _, text in rest}
-        expires = _parse_http_date(attributes.get("expires", ""))
+        expires, max_age = _parse_http_date(attributes.get("expires", "")), attributes.get("max-age", "")
         gone = expires is not None and expires <= time.time()
-        if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):  # it outranks Expires: RFC 6265 section 5.3
-            gone = int(attributes["max-age"]) <= 0
+        if _INTEGER.fullmatch(max_age):  # it outranks Expires: RFC 6265 section 5.3
+            gone = int(max_age) <= 0
         self.cookies[name] = value
         if gone:
             del self.cookies[name]
