@@ -536,6 +536,7 @@ class MethodNotAllowedException(HttpException):
         methods = allow.replace(",", " ").split() if isinstance(allow, str) else allow
         self.allow = tuple(sorted(set(map(str.__str__, methods))))
         self.headers = dict([_check_header("Allow", ", ".join(self.allow))])
+        self.message = f"only for {self.headers['Allow']}"
 
 
 class CodeException(Exception):
@@ -2546,18 +2547,16 @@ class Response:
         session = self._session
         if session is not None and self._state == _OPEN:
             session = session.copy()
-        return self._headers, self._status, self._body, self._content_type, self._form, session
+        return self._state, self._headers, self._status, self._body, self._content_type, self._form, session
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
-        """Go back to the result of `_save`."""
-        if self._state == _OPEN:
-            self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
-        else:
-            self._headers = saved[0]
+        """Go back to the result of `_save`, unless the response was sent after that."""
+        if self._state == saved[0]:
+            _, self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
         """Go back to the header fields before a step, without body, form and changes of the session; set the status."""
-        self._restore((headers, status, None, _TEXT, None, None))
+        self._restore((_OPEN, headers, status, None, _TEXT, None, None))
 
     def _build_default(self) -> None:
         """Build the default error body for the status that stands; it never holds anything of the failure."""
@@ -2600,12 +2599,12 @@ class Response:
 # What runs for a route? Its executors, one after the other, then its handler. A route names Executor classes, factories
 # or functions, never instances: an instance would carry one request's errors into the next request.
 #
-#     _make_call(user, ["id"])      for `def user(context, id)`: lambda context: user(context, 7)
+#     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
 #
-# A call takes the context alone. A function that the dispatcher could not call is refused when it is declared.
-# Nothing here catches an exception. A first reading may skip `_handler_call`.
+# A call takes the context and the values of the path's parameters. A function that the dispatcher could not call is
+# refused when it is declared. Nothing here catches an exception. A first reading may skip `_handler_call`.
 
-_Call = Callable[["WebContext"], object]
+_Call = Callable[..., object]
 
 
 def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
@@ -2628,6 +2627,11 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
     return True
 
 
+def _takes_method(method: object) -> bool:
+    """Say whether a method can be called with one argument; an attribute that is no plain function may be anything."""
+    return not isinstance(method, _FUNCTION) or _takes(_signature(method), None, None)
+
+
 class Executor:
     """Part of a route's work, before its handler. Made anew for every request.
 
@@ -2635,14 +2639,12 @@ class Executor:
     """
 
     canceled = False
-    _called: tuple[str, ...] = ("execute", "on_cancel")  # methods that get the context
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raise TypeError for a method that cannot be called as the dispatcher will call it."""
         super().__init_subclass__(**kwargs)
-        for name in cls._called:
-            method = inspect.getattr_static(cls, name)
-            if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
+        for name in ("execute", "on_cancel", "validate"):
+            if not _takes_method(inspect.getattr_static(cls, name, None)):
                 raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_place()})")
 
     def execute(self, context: WebContext) -> object:
@@ -2664,23 +2666,19 @@ class Executor:
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
-    Any error cancels the executor and answers 422; the return value of `validate` does not matter then. No error hook
-    runs, because nothing failed: to change the look of a 422, override `on_cancel`; its status is 422 unless
-    `on_cancel` sets another one.
+    Any error cancels the executor and answers 422. No error hook runs, because nothing failed: to change the look of a
+    422, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
     `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
     """
 
     secret_fields: Collection[str] = ()
-    _called = (*Executor._called, "validate")
     _errors: dict[str, list[str]] | None = None  # made on demand, because a subclass may write __init__ without super()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for `secret_fields` that are a str, as in ("password"), or hold no names at all."""
+        """Raise TypeError for `secret_fields` that are a str, as in ("password"): it would hide single letters."""
         super().__init_subclass__(**kwargs)
-        fields: object = cls.secret_fields
-        if isinstance(fields, (str, bytes)) or not (isinstance(fields, Collection) or hasattr(fields, "__get__")):
-            wanted = f"({fields!r},)" if isinstance(fields, str) else f"names of fields, not {_value(fields)}"
-            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: {wanted} ({_place()})")
+        if isinstance(cls.secret_fields, str):
+            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: ({cls.secret_fields!r},) ({_place()})")
 
     @property
     def errors(self) -> dict[str, list[str]]:
@@ -2735,15 +2733,16 @@ class ValidationExecutor(Executor):
         return None
 
 
-def _run_executor(executor: Executor, context: WebContext) -> object:
+def _run_executor(executor: Executor, context: WebContext, *_: object) -> object:
     """Run an executor; one that was canceled is answered here, which ends the chain."""
-    value, response = executor.execute(context), context.response
+    value, response, found = executor.execute(context), context.response, "canceled the rest"
     if not executor.canceled:
         return value
-    found = f" found errors in {', '.join(executor.errors)}" if isinstance(executor, ValidationExecutor) else ""
-    _observer(context.request.environ).explain(_printable(_name(type(executor)) + (found or " canceled the rest")))
-    if isinstance(executor, ValidationExecutor) and not response.sent:
-        response.code(422)
+    if isinstance(executor, ValidationExecutor):
+        found = f"found errors in {', '.join(executor.errors)}"
+        if not response.sent:
+            response.code(422)
+    _observer(context.request.environ).explain(_printable(f"{_name(type(executor))} {found}"))
     built = response._body
     answer = executor.on_cancel(context)
     if answer is None and response._body is built:
@@ -2778,7 +2777,7 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
     return functools.update_wrapper(functools.partial(_run_made, executor), executor, updated=())
 
 
-def _run_made(factory: Callable[[], object], context: WebContext) -> object:
+def _run_made(factory: Callable[[], object], context: WebContext, *_: object) -> object:
     executor = factory()
     if not isinstance(executor, Executor):
         made = f"the factory {_place(factory)} made {_name(type(executor))}"
@@ -2802,19 +2801,19 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
                 f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
                 f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
-    in_order = [p.name for p in own][: len(names)] in ([], list(names))
-    if names and in_order and all(_takes(side, None, *names) for side in sides):
-        call: _Call = lambda context: handler(context, *context._values)  # noqa: E731
-        return functools.update_wrapper(call, handler, updated=())
-    if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
-        call = lambda context: handler(context, **context.params)  # noqa: E731
-        return functools.update_wrapper(call, handler, updated=())
+    first = [p.name for p in own][: len(names)]
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
-    if not forgotten and not any(p.name in names for p in own) and all(_takes(side, None) for side in sides):
+    if first in ([], list(names)) and all(_takes(side, None, *names) for side in sides):
         return handler
-    takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
-    raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
+    if all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
+        call: _Call = lambda context, *_: handler(context, **context.params)  # noqa: E731
+    elif not forgotten and not set(names) & {p.name for p in own} and all(_takes(side, None) for side in sides):
+        call = lambda context, *_: handler(context)  # noqa: E731
+    else:
+        takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
+        raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
+    return functools.update_wrapper(call, handler, updated=())
 
 
 # ---- the context -----------------------------------------------------------------------------------------------------
@@ -2835,20 +2834,24 @@ class WebContext:
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
         "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
-        "_headers": "The header fields before the running step, which a failure goes back to.",
+        "_hooks": "The hooks that run for the request.",
         "_state": "The dict for the application, None until it asks for it.",
-        "_values": "The path's parameters in the pattern's order; set by the match.",
+        "_step": "The header fields before the running step, to which a failure goes back.",
+        "_values": "The path's parameters in the pattern's order.",
     }
 
-    def __init__(self, app: WebApp, environ: _Environ) -> None:
+    def __init__(
+        self, app: WebApp, environ: _Environ, route: Route | None, values: Sequence[Any], chain: list[_Call]
+    ) -> None:
         self.app = app
         self.request = Request(app, environ)
         self.response = Response(self.request)
-        self.route: Route | None = None
-        self._values: Sequence[Any] = ()
+        self.route = route
+        self._values = values
+        self._chain: list[_Call] | None = chain
+        self._hooks = app._miss_hooks if route is None else route._hooks
+        self._step = _NO_HEADERS
         self._state: dict[Any, Any] | None = None
-        self._chain: deque[_Call] | None = None
-        self._headers = _NO_HEADERS
 
     @property
     def params(self) -> dict[str, Any]:
@@ -3613,14 +3616,13 @@ class Scope:
 
 # ---- the log ---------------------------------------------------------------------------------------------------------
 #
-# What does the person read who watches over an application? One record for each failure, with the stack trace from
-# where it left this file, and above the trace a line that names the hook or the route. A client's text stands in a
-# record only escaped: in its message, its arguments, its `extra` and in the trace. The exception stays as it is.
+# What does the person read who watches over an application? One record for each failure. It has a stack trace from
+# where the failure left this file, and above the trace a line that names the hook or the route. A client's text stands
+# in a record only escaped. The exception itself stays as it is.
 #
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
 _FILE = _place.__code__.co_filename
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -3632,42 +3634,24 @@ def _report(
     try:
         if not _LOG.isEnabledFor(level):
             return
+        info = None if error is None else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
         caller = sys._getframe(1)
-        code = caller.f_code
-        info = None
-        if error is not None:
-            info = type(error), error, _outside(error.__traceback__) or error.__traceback__
-        record = _LOG.makeRecord(
-            _LOG.name, level, code.co_filename, caller.f_lineno, message, arguments, info, code.co_name
-        )
+        place = _FILE, caller.f_lineno, message, arguments, info, caller.f_code.co_name
+        record = _LOG.makeRecord(_LOG.name, level, *place)
         vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
         if error is not None:
-            lines = [where] if where else []
             try:
-                lines += _format_trace(traceback.TracebackException(type(error), error, error.__traceback__))
+                lines = [*_trace_lines(traceback.TracebackException(type(error), error, error.__traceback__))]
             except Exception:  # out of memory, or too deep in recursion
-                lines.append(f"{_value(error, 200)}, whose stack trace cannot be shown")
-            record.exc_text = "\n".join(map(_printable, lines))  # logging.Formatter prints it unchanged if it is set
+                lines = [f"{_value(error, 200)}, whose stack trace cannot be shown"]
+            # logging.Formatter prints exc_text unchanged if it is set.
+            record.exc_text = "\n".join(map(_printable, [where, *lines] if where else lines))
         _LOG.handle(record)
     except Exception:
         return
 
 
-def _forget_earlier(error: BaseException) -> None:
-    """Cut from a traceback the frames of earlier requests.
-
-    An application may raise one exception object for many requests. Python adds the frames of each raise to those
-    before, and all of them would stay in memory.
-    """
-    trace = error.__traceback__
-    first = None if trace is None else trace.tb_frame.f_code
-    while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is first:
-            trace.tb_next = None
-        trace = trace.tb_next
-
-
-def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
+def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
     A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
@@ -3675,10 +3659,9 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
-        yield from (*_format_trace(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
-    own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, found.stack))
-    if own < len(found.stack):
-        del found.stack[:own]
+        yield from (*_trace_lines(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+    outside = [number for number, frame in enumerate(found.stack) if frame.filename != _FILE]
+    del found.stack[: outside[0] if outside else 0]
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
@@ -3687,76 +3670,68 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
     for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
-        yield from ("  | " + line for line in _format_trace(inner))
+        yield from ("  | " + line for line in _trace_lines(inner))
+
+
+def _forget_earlier(error: BaseException) -> None:
+    """Cut the frames of earlier requests from a traceback: Python adds to them if an object is raised once more."""
+    trace = error.__traceback__
+    first = None if trace is None else trace.tb_frame.f_code
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code is first:
+            trace.tb_next = None
+        trace = trace.tb_next
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
-    request = context.request
+    request, route = context.request, context.route
+    if type(cause) is AttributeError:
+        kind = type(getattr(cause, "obj", None))  # since Python 3.10
+        if kind.__module__ == __name__:
+            cause.args = (f"{cause}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
     if status >= 500:
-        where = _handled_by(context, cause)
+        where = "" if route is None else f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
         _report(logging.ERROR, "%s %s: %d", repr(request.method), repr(request.path), status, error=cause, where=where)
     elif _LOG.isEnabledFor(logging.DEBUG):
         shown = _value(cause, 1000)
         _report(logging.DEBUG, "%s %s: %d %s", repr(request.method), repr(request.path), status, shown)
+    if "webapp.server" in request.environ:
+        _observer(request.environ).explain(_why(cause))
 
 
 def _why(cause: Exception) -> str:
     """Return on one line why a request failed: the message of the exception, or the place that raised it."""
-    name = _name(type(cause))
-    try:
-        text = str(cause.message if isinstance(cause, HttpException) else cause)
-    except Exception:  # of a __str__ that fails
-        text = ""
-    if text:
-        text = text if isinstance(cause, HttpException) else f"{name}: {text}"
-    elif cause.__traceback__ is not None:
+    if not isinstance(cause, HttpException):
+        text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
+    elif not (text := str(cause.message)):
         frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
-        text = f"{name} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
-    else:  # the dispatcher has made it without raising it
-        text = f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
-    return _printable(text[:_LONGEST_REASON])
-
-
-def _handled_by(context: WebContext, cause: Exception) -> str:
-    """Name the route of a failure that has no frame of the application, as when a document is encoded; else ""."""
-    route, trace = context.route, cause.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, "json", "json.encoder"):
-        trace = trace.tb_next
-    if trace is not None or route is None:
-        return ""
-    return f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
-
-
-def _list_attributes(error: AttributeError) -> None:
-    """Let an error about an object of this file list its attributes; since 3.10 Python tells the object."""
-    kind = type(getattr(error, "obj", None))
-    if kind.__module__ == __name__:
-        error.args = (f"{error}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
+        text = f"{_name(type(cause))} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
+    return _printable(text[:200])  # an access line is read at a glance
 
 
 def _note_nothing(request: Request, route: Route) -> None:
     """Log for debugging that a GET built nothing; an author who means it sets 204, or builds an empty body."""
     if route.method == "GET":
-        handler = route.handlers[-1]
-        said = "%s built nothing and returned None: is a return missing?"
-        asked = repr(request.method), repr(request.path)
-        _report(logging.DEBUG, "%s %s: 204, " + said, *asked, _place(handler))
-        _observer(request.environ).explain(said % _name(handler))
+        handler, said = route.handlers[-1], "built nothing and returned None: is a return missing?"
+        asked = repr(request.method), repr(request.path), _place(handler)
+        _report(logging.DEBUG, "%s %s: 204, %s " + said, *asked)
+        _observer(request.environ).explain(f"{_name(handler)} {said}")
 
 
 # ---- the application -------------------------------------------------------------------------------------------------
 #
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
-#     _match             find the route; then on_request may answer
-#     _respond           before hooks, outermost block first; a guard may answer; executors; handler
-#     _answer_failure    resolve, log, undo, error hooks, default body
+#     _match             find the route and its calls; without a route there is one call, which raises
+#     _respond           on_request, before hooks from the outermost block inward, executors, handler; the first to
+#                        answer ends it
+#     _answer_failure    resolve, log, undo, error hooks from the innermost block outward, default body
 #     _run_hook          after hooks, innermost block first; then the server gets status, headers and body
 #     _complete          close files and streams, then on_complete
 #
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. Of its server the
-# dispatcher knows only PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows only
+# PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
 
 # "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
 # on_close callback or on_complete has failed; traceback and `extra` tell which of them.
@@ -3764,17 +3739,11 @@ _HOOK_FAILED = "エラーハンドラで例外が発生しました"
 
 
 class _SentStream:
-    """A streamed body as the server iterates over it. Closing it completes the request, however far it came.
+    """A streamed body as the server iterates over it. Closing it completes the request, however far it came."""
 
-    It never calls next() again on an iterator that has ended, failed or was closed.
-    """
-
-    __slots__ = ("_chunks", "_complete", "_context")
-
-    def __init__(self, context: WebContext, chunks: Iterable[bytes], complete: Callable[[WebContext], None]) -> None:
-        self._context = context
+    def __init__(self, context: WebContext, chunks: Iterable[bytes]) -> None:
+        self._context: WebContext | None = context
         self._chunks = iter(chunks)
-        self._complete: Callable[[WebContext], None] | None = complete
 
     def __iter__(self) -> _SentStream:
         return self
@@ -3786,17 +3755,32 @@ class _SentStream:
             raise
         except Exception as cause:
             # The server breaks the connection off, so that the client does not take a part for the whole.
-            observer = _observer(self._context.request.environ)
-            if observer.unanswered(cause):  # else a mounted application has logged it
-                _log_failure(self._context, cause, 500)
-                observer.explain(_why(cause))
+            context = cast(WebContext, self._context)
+            if _observer(context.request.environ).unanswered(cause):  # else a mounted application has logged it
+                _log_failure(context, cause, 500)
             raise
 
     def close(self) -> None:
-        complete, self._complete = self._complete, None
+        context, self._context = self._context, None
         self._chunks = iter(())
-        if complete is not None:
-            complete(self._context)
+        if context is not None:
+            context.app._complete(context)
+
+
+def _failing(kind: Callable[..., Exception], *arguments: object) -> _Call:
+    """Return the call that answers a request without a route: it raises."""
+
+    def fail(context: WebContext) -> object:
+        raise kind(*arguments)
+
+    return fail
+
+
+def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
+    """Give the response the headers of an HttpException; the first error hook of every request."""
+    if isinstance(cause, HttpException):
+        for name, value in cause.headers.items():
+            context.response.header(name, value)
 
 
 def _check_limit(name: str, value: int) -> int:
@@ -3844,8 +3828,8 @@ class WebApp(Scope):
         self._routes: list[Route] = []
         self._sealing = threading.Lock()
         self._sealed = False
-        self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
-        self._overrides_on_request = self._overrides_on_complete = False  # set when sealing
+        self._miss_hooks = _NO_HOOKS  # for a request without a route; set when sealing
+        self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
 
     # The three methods that an application may override.
 
@@ -3871,9 +3855,19 @@ class WebApp(Scope):
     # Everything else is final.
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a subclass that overrides another method than those three."""
+        """Raise TypeError for a subclass, or a mixin in it, that overrides another method than those three."""
         super().__init_subclass__(**kwargs)
-        _refuse_overrides(cls)
+        for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
+            for name in sorted(_FINAL & vars(base).keys()):
+                raise TypeError(
+                    f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
+                    f"an application may override {', '.join(_OVERRIDABLE)} ({_place()})"
+                )
+        for name in _OVERRIDABLE:
+            method = getattr(cls, name)
+            if not callable(method) or not _takes_method(method):
+                argument = "cause" if name == "resolve_status_code" else "context"
+                raise TypeError(f"{cls.__qualname__}.{name} must take (self, {argument}) ({_place()})")
 
     def __setattr__(self, name: str, value: object) -> None:
         """Raise TypeError for an attribute that is a method of the class: no method can be replaced that way."""
@@ -3915,13 +3909,14 @@ class WebApp(Scope):
         with self._sealing:
             if self._sealed:
                 return
+            first = () if type(self).on_request is WebApp.on_request else (self._ask_first,)
             for route in self._routes:
                 if not route.handlers:
                     raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
-                route._hooks = _Hooks(route.scope)
-            self._own_hooks = _Hooks(self)
-            self._overrides_on_request = type(self).on_request is not WebApp.on_request
-            self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
+                hooks = route._hooks = _Hooks(route.scope)
+                hooks.before = first + hooks.before
+            self._miss_hooks = _Hooks(self)
+            self._miss_hooks.before = first
             self._sealed = True
 
     # The dispatcher.
@@ -3930,29 +3925,17 @@ class WebApp(Scope):
         """Answer one request (PEP 3333)."""
         if not self._sealed:
             self._seal()
-        context = WebContext(self, environ)
+        context = WebContext(self, environ, *self._match(environ))
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
-            miss = self._match(context, environ)
-            hooks = self._own_hooks if context.route is None else context.route._hooks
-            ended = False  # by on_request: only on_complete runs behind it
             try:
-                if self._overrides_on_request:
-                    try:
-                        response._has_answered(self.on_request(context), self.on_request)
-                    finally:
-                        ended = response.sent
-                if miss is not None and not ended:
-                    context._headers = response._headers
-                    self._answer_failure(context, hooks, miss)
-                elif not ended:
-                    self._respond(context, hooks)
+                self._respond(context)
             except Exception as cause:
-                self._answer_failure(context, hooks, cause)
-            for hook in () if ended else hooks.after:
-                self._run_hook(context, "after", response._save(), hook)
-            if response.status == 405 and "allow" not in response._headers:
+                self._answer_failure(context, cause)
+            for hook in context._hooks.after:
+                self._run_hook(context, "after", hook)
+            if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -3963,72 +3946,67 @@ class WebApp(Scope):
             if streamed is None and (self._overrides_on_complete or context.request._closing):
                 self._complete(context)
 
-    def _match(self, context: WebContext, environ: _Environ) -> HttpException | None:
-        """Set the context's route and parameters; return the exception that answers a miss, None for a match."""
-        # The exception is not raised: its traceback would refer to a frame that refers to the exception.
-        path, method = environ.get("PATH_INFO") or "/", context.request.method
+    def _match(self, environ: _Environ) -> tuple[Route | None, Sequence[Any], list[_Call]]:
+        """Return the route, the values of its parameters, and the calls that answer the request."""
+        path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
+        route: Route | None = None
         # A %2F in the raw target may make another path of PATH_INFO.
-        encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
-        if not encoded:
-            context.route, context._values = self._router.look_up(path, method)
-        if context.route is None:
+        if "%2" not in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or ""):
+            route, values = self._router.look_up(path, method)
+        if route is None:
             try:
-                segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
+                route, values, methods = self._router.match(_path_segments(environ), method)
             except UnicodeError:
-                return HttpException(400, "the path is not UTF-8")
-            context.route, context._values, methods = self._router.match(segments, method)
-            if context.route is None:
-                context._chain = deque()
-                return MethodNotAllowedException(methods) if methods else NotFoundException()
-        context._chain = deque(context.route._calls)
-        return None
+                return None, (), [_failing(HttpException, 400, "the path is not UTF-8")]
+            if route is None and methods:
+                return None, (), [_failing(MethodNotAllowedException, methods)]
+            if route is None:
+                return None, (), [_failing(NotFoundException, "no such route")]
+        return route, values, list(route._calls)
 
-    def _respond(self, context: WebContext, hooks: _Hooks) -> None:
-        """Run before hooks, executors and handler until one has answered; else send the response that they built."""
+    def _respond(self, context: WebContext) -> None:
+        """Run hooks, executors and handler until one has answered; else send the response that they built."""
         response = context.response
-        for hook in hooks.before:
-            context._headers = response._headers
+        for hook in context._hooks.before:
             if response._has_answered(hook(context), hook):
                 return
-        context._headers = response._headers
-        chain = cast("deque[_Call]", context._chain)
-        while chain:
-            call = chain.popleft()
-            if response._has_answered(call(context), call):
+            context._step = response._headers
+        for call in context._chain or ():  # add_executor may make it longer meanwhile
+            if response._has_answered(call(context, *context._values), call):
                 return
         context._chain = None
         if not response.has_body and response._status is None:
             _note_nothing(context.request, cast(Route, context.route))
         response._send(None, call)
 
+    def _ask_first(self, context: WebContext) -> None:
+        """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
+        try:
+            context.response._has_answered(self.on_request(context), self.on_request)
+        finally:
+            if context.response.sent:
+                context._hooks = _NO_HOOKS
+
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
     # run, innermost block first, until one sends. In the end a complete response is sent.
 
-    def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
+    def _answer_failure(self, context: WebContext, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
-        context._chain = None
+        response, context._chain = context.response, None
         _forget_earlier(cause)
-        if type(cause) is AttributeError:
-            _list_attributes(cause)
-        request, response = context.request, context.response
         status = self._resolve(cause)
         _log_failure(context, cause, status)
-        observer = _observer(request.environ)
-        if observer is not _NO_OBSERVER:
-            observer.explain(_why(cause))
         if not response.sent:
-            response._undo_step(context._headers, status)
-            if isinstance(cause, HttpException):
-                self._add_headers(response, cause)
-            for hook in hooks.error:
-                self._run_hook(context, "error", response._save(), hook, cause, status)
+            response._undo_step(context._step, status)
+            for hook in (_add_headers, *context._hooks.error):
+                self._run_hook(context, "error", hook, cause, status)
                 if response.sent:
                     return
-            if self._send_answer(context, hooks):
+            if self._send_built(context):
                 return
         if status >= 500:
-            observer.unanswered(cause)
+            _observer(context.request.environ).unanswered(cause)
 
     def _resolve(self, cause: Exception) -> int:
         try:
@@ -4037,14 +4015,7 @@ class WebApp(Scope):
             _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
             return 500
 
-    def _add_headers(self, response: Response, cause: HttpException) -> None:
-        try:
-            for name, value in cause.headers.items():
-                response.header(name, value)
-        except Exception as error:
-            _report(logging.ERROR, "the headers of %s cannot be sent", _value(cause), error=error)
-
-    def _send_answer(self, context: WebContext, hooks: _Hooks) -> bool:
+    def _send_built(self, context: WebContext) -> bool:
         """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
         answered = response.has_body
@@ -4054,30 +4025,28 @@ class WebApp(Scope):
             response._send()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error, hooks.error[0] if len(hooks.error) == 1 else None)
+            self._report_hook(context, "error", error)
         response._session = None
         response._build_default()
         response._send()
         return False
 
-    def _run_hook(
-        self, context: WebContext, stage: str, saved: tuple[Any, ...], hook: Callable[..., object], *arguments: object
-    ) -> None:
-        """Run an error or after hook. A hook that raises is undone, unless it had already sent."""
-        response, was_sent = context.response, context.response.sent
+    def _run_hook(self, context: WebContext, stage: str, hook: Callable[..., object], *arguments: object) -> None:
+        """Run an error or after hook. A hook that raises is undone, unless it has sent the response."""
+        response = context.response
+        saved = response._save()
         try:
             value = hook(context, *arguments)
             if value is not None and value is not response:
                 response._send(value, hook)
         except Exception as error:
-            if response.sent == was_sent:
-                response._restore(saved)
+            response._restore(saved)
             self._report_hook(context, stage, error, hook)
 
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
     ) -> None:
-        """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
+        """Log a failed hook; None: the error hooks have built a response that cannot be sent."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
         named = "the response that the error hooks built" if hook is None else f"{stage} hook {_place(hook)}"
@@ -4100,13 +4069,12 @@ class WebApp(Scope):
             wrapped = cast("Iterable[bytes]", wrapper(body, _PIECE))
             body.on_close = functools.partial(self._complete, context)
             return wrapped
-        return _SentStream(context, body, self._complete)
+        return _SentStream(context, body)
 
     def _complete(self, context: WebContext) -> None:
         """Close files and streams, the last opened first, then call on_complete, which ends a request."""
-        closing: list[Callable[[], object]] = [functools.partial(self.on_complete, context)]
-        closing += context.request._closing or ()
-        context.request._closing = closing
+        closing = context.request._closing
+        closing.insert(0, functools.partial(self.on_complete, context))
         interrupt = None
         while closing:
             callback = closing.pop()
@@ -4128,22 +4096,6 @@ class WebApp(Scope):
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 _FINAL = {"__call__", "__setattr__"}.union(name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__")
 _FINAL.difference_update(_OVERRIDABLE)
-
-
-def _refuse_overrides(app_class: type) -> None:
-    """Raise TypeError for a subclass of WebApp, or a mixin in it, that redefines a final method."""
-    for base in app_class.__mro__:
-        for name in sorted(_FINAL & vars(base).keys()) if base not in (WebApp, Scope, object) else ():
-            raise TypeError(
-                f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
-                f"an application may override {', '.join(_OVERRIDABLE)} ({_place()})"
-            )
-    for name in _OVERRIDABLE:
-        method = getattr(app_class, name)
-        argument = "cause" if name == "resolve_status_code" else "context"
-        if not callable(method) or (isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None)):
-            where = f"{app_class.__qualname__}.{name}"
-            raise TypeError(f"{where} must take (self, {argument}) ({_place()})")
 
 
 # ---- origins ---------------------------------------------------------------------------------------------------------
