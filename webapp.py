@@ -2558,10 +2558,10 @@ class Response:
         """Go back to the header fields before a step, without body, form and changes of the session; set the status."""
         self._restore((_OPEN, headers, status, None, _TEXT, None, None))
 
-    def _build_default(self) -> None:
-        """Build the default error body for the status that stands; it never holds anything of the failure."""
+    def _send_default(self) -> None:
+        """Send the default error body for the status that stands; it never holds anything of the failure."""
         self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
-        self._build(*_default_body(self.status, self._request.accept_json()))
+        self._build(*_default_body(self.status, self._request.accept_json()))._send()
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
@@ -3883,15 +3883,15 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
-        named = [route for route in self._routes if handler in route.handlers]
-        routes = [route for route in named if set(route._names) <= set(params)]
+        named = {route: route._names for route in self._routes if handler in route.handlers}
+        routes = [route for route, names in named.items() if set(names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
-            needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
+            needs = ", ".join(f"{route.pattern} needs {' and '.join(names)}" for route, names in named.items())
             raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
-        route = max(routes, key=lambda route: len(route._names))
-        query = {name: value for name, value in params.items() if name not in route._names and value is not None}
+        route = max(routes, key=lambda route: len(named[route]))
+        query = {name: value for name, value in params.items() if name not in named[route] and value is not None}
         return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
@@ -3912,7 +3912,7 @@ class WebApp(Scope):
             first = () if type(self).on_request is WebApp.on_request else (self._ask_first,)
             for route in self._routes:
                 if not route.handlers:
-                    raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
+                    raise RuntimeError(f"{route!r} has no handler")
                 hooks = route._hooks = _Hooks(route.scope)
                 hooks.before = first + hooks.before
             self._miss_hooks = _Hooks(self)
@@ -3933,8 +3933,8 @@ class WebApp(Scope):
                 self._respond(context)
             except Exception as cause:
                 self._answer_failure(context, cause)
-            for hook in context._hooks.after:
-                self._run_hook(context, "after", hook)
+            if context._hooks.after:
+                self._run_after(context)
             if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
@@ -3974,7 +3974,6 @@ class WebApp(Scope):
         for call in context._chain or ():  # add_executor may make it longer meanwhile
             if response._has_answered(call(context, *context._values), call):
                 return
-        context._chain = None
         if not response.has_body and response._status is None:
             _note_nothing(context.request, cast(Route, context.route))
         response._send(None, call)
@@ -3986,6 +3985,19 @@ class WebApp(Scope):
         finally:
             if context.response.sent:
                 context._hooks = _NO_HOOKS
+
+    def _run_after(self, context: WebContext) -> None:
+        """Run the after hooks, which can only add header fields by now. A hook that raises adds none."""
+        response = context.response
+        for hook in context._hooks.after:
+            headers = response._headers
+            try:
+                value = hook(context)
+                if value is not None and value is not response:
+                    response._send(value, hook)  # it is a RuntimeError
+            except Exception as error:
+                response._headers = headers
+                self._report_hook(context, "after", error, hook)
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
@@ -4000,7 +4012,7 @@ class WebApp(Scope):
         if not response.sent:
             response._undo_step(context._step, status)
             for hook in (_add_headers, *context._hooks.error):
-                self._run_hook(context, "error", hook, cause, status)
+                self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
             if self._send_built(context):
@@ -4019,29 +4031,29 @@ class WebApp(Scope):
         """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
         answered = response.has_body
-        if not answered:
-            response._build_default()
         try:
-            response._send()
+            if answered:
+                response._send()
+            else:
+                response._send_default()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
             self._report_hook(context, "error", error)
         response._session = None
-        response._build_default()
-        response._send()
+        response._send_default()
         return False
 
-    def _run_hook(self, context: WebContext, stage: str, hook: Callable[..., object], *arguments: object) -> None:
-        """Run an error or after hook. A hook that raises is undone, unless it has sent the response."""
+    def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
+        """Run an error hook. A hook that raises is undone, unless it has sent the response."""
         response = context.response
         saved = response._save()
         try:
-            value = hook(context, *arguments)
+            value = hook(context, cause, status)
             if value is not None and value is not response:
                 response._send(value, hook)
         except Exception as error:
             response._restore(saved)
-            self._report_hook(context, stage, error, hook)
+            self._report_hook(context, "error", error, hook)
 
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
