@@ -583,13 +583,13 @@ def test_6_methods_are_final_and_three_can_be_overridden(name):
 MIXIN = new_class(object, get=OVERRIDDEN)
 REFUSED_OVERRIDES = [
     ((), {"get": 5}), ((), {"get": WebApp.options}), ((new_class(),), {"get": OVERRIDDEN}), ((MIXIN, WebApp), {}),
-    ((new_class(MIXIN), WebApp), {}), *(((), {name: None}) for name in OVERRIDABLE),
+    ((new_class(MIXIN), WebApp), {}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("bases, members", REFUSED_OVERRIDES)
 def test_6_nothing_is_overridden_by_a_base_class_or_by_no_method(bases, members):
-    with pytest.raises(TypeError, match=r"\.get would override WebApp\.get|App\.(on_|resolve_)"):
+    with pytest.raises(TypeError, match=r"\.get would override WebApp\.get"):
         new_class(*bases, **members)
 
 

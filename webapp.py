@@ -2605,15 +2605,16 @@ class Response:
 # refused when it is declared. Nothing here catches an exception. A first reading may skip `_handler_call`.
 
 _Call = Callable[..., object]
+_Match = tuple[Optional["Route"], Sequence[Any], list[_Call]]  # a route, the values of its parameters, what answers it
 
 
-def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
+def _signature(function: Callable[..., object]) -> inspect.Signature | None:
     """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` functions."""
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
             raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
     try:
-        return inspect.signature(function, follow_wrapped=follow_wrapped)
+        return inspect.signature(function)
     except ValueError:
         return None
 
@@ -2627,9 +2628,12 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
     return True
 
 
-def _takes_method(method: object) -> bool:
-    """Say whether a method can be called with one argument; an attribute that is no plain function may be anything."""
-    return not isinstance(method, _FUNCTION) or _takes(_signature(method), None, None)
+def _check_methods(cls: type, argument: str, *names: str) -> None:
+    """Raise TypeError for a method that cannot be called with one argument, as the dispatcher will call it."""
+    for name in names:
+        method = inspect.getattr_static(cls, name, None)
+        if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
+            raise TypeError(f"{cls.__qualname__}.{name} must take (self, {argument}) ({_place()})")
 
 
 class Executor:
@@ -2641,11 +2645,9 @@ class Executor:
     canceled = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a method that cannot be called as the dispatcher will call it."""
+        """Raise TypeError for a method that does not take the context."""
         super().__init_subclass__(**kwargs)
-        for name in ("execute", "on_cancel", "validate"):
-            if not _takes_method(inspect.getattr_static(cls, name, None)):
-                raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_place()})")
+        _check_methods(cls, "context", "execute", "on_cancel", "validate")
 
     def execute(self, context: WebContext) -> object:
         """Do the work. An executor that answers ends the route: see `Scope.before` for the ways to answer."""
@@ -2656,11 +2658,7 @@ class Executor:
         self.canceled = True
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer a request that was canceled.
-
-        If it neither builds nor sends nor returns anything, the return value of `execute` is sent with the status that
-        stands.
-        """
+        """Answer a canceled request. If this builds, sends and returns nothing, the value of `execute` is sent."""
 
 
 class ValidationExecutor(Executor):
@@ -2733,8 +2731,12 @@ class ValidationExecutor(Executor):
         return None
 
 
-def _run_executor(executor: Executor, context: WebContext, *_: object) -> object:
-    """Run an executor; one that was canceled is answered here, which ends the chain."""
+def _run_executor(factory: Callable[[], object], context: WebContext, *_: object) -> object:
+    """Make an executor and run it; one that was canceled is answered here, which ends the chain."""
+    executor = factory()
+    if not isinstance(executor, Executor):
+        made = f"the factory {_place(factory)} made {_name(type(executor))}"
+        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
     value, response, found = executor.execute(context), context.response, "canceled the rest"
     if not executor.canceled:
         return value
@@ -2774,15 +2776,7 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
         return _handler_call(executor, names)
     if not _takes(signature):
         raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
-    return functools.update_wrapper(functools.partial(_run_made, executor), executor, updated=())
-
-
-def _run_made(factory: Callable[[], object], context: WebContext, *_: object) -> object:
-    executor = factory()
-    if not isinstance(executor, Executor):
-        made = f"the factory {_place(factory)} made {_name(type(executor))}"
-        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
-    return _run_executor(executor, context)
+    return functools.update_wrapper(functools.partial(_run_executor, executor), executor, updated=())
 
 
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
@@ -2790,9 +2784,8 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
 
     Further parameters need a default, as in `lambda context, n=n: ...`. Anything else is a TypeError.
     """
-    # A decorator made with functools.wraps shows the names of the function in it, and must take them as well.
-    sides = _signature(handler), _signature(handler, follow_wrapped=False)
-    parameters = [] if sides[0] is None else list(sides[0].parameters.values())
+    signature = _signature(handler)
+    parameters = [] if signature is None else list(signature.parameters.values())
     own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     for p in own:
         if p.name not in names and p.empty not in (p.default, p.annotation):
@@ -2801,14 +2794,13 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
                 f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
                 f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
-    first = [p.name for p in own][: len(names)]
+    if [p.name for p in own][: len(names)] in ([], list(names)) and _takes(signature, None, *names):
+        return handler
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
-    if first in ([], list(names)) and all(_takes(side, None, *names) for side in sides):
-        return handler
-    if all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
+    if _takes(signature, None, **dict.fromkeys(names)):
         call: _Call = lambda context, *_: handler(context, **context.params)  # noqa: E731
-    elif not forgotten and not set(names) & {p.name for p in own} and all(_takes(side, None) for side in sides):
+    elif _takes(signature, None) and not forgotten and not any(p.name in names for p in own):
         call = lambda context, *_: handler(context)  # noqa: E731
     else:
         takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
@@ -2840,16 +2832,13 @@ class WebContext:
         "_values": "The path's parameters in the pattern's order.",
     }
 
-    def __init__(
-        self, app: WebApp, environ: _Environ, route: Route | None, values: Sequence[Any], chain: list[_Call]
-    ) -> None:
+    def __init__(self, app: WebApp, environ: _Environ, match: _Match) -> None:
         self.app = app
         self.request = Request(app, environ)
         self.response = Response(self.request)
-        self.route = route
-        self._values = values
-        self._chain: list[_Call] | None = chain
-        self._hooks = app._miss_hooks if route is None else route._hooks
+        self._chain: list[_Call] | None
+        self.route, self._values, self._chain = match
+        self._hooks = app._miss_hooks if self.route is None else self.route._hooks
         self._step = _NO_HEADERS
         self._state: dict[Any, Any] | None = None
 
@@ -2869,11 +2858,11 @@ class WebContext:
     def session(self) -> dict[str, Any]:
         """A dict of JSON values kept in a signed cookie between requests; the client can read it, and cannot change it.
 
-        A cookie that is missing, tampered with or older than `session_max_age` is an empty session. The session is
-        saved when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
-        `secret_key`; ValueError over http if `session_cookie` begins with `__Host-` or its like. A session that needs a
-        cookie of more than 4,093 bytes is a ValueError when it is sent. A value that would come back as something else
-        (a date, a set, a key that is no str) is a TypeError; but a tuple comes back as a list.
+        A cookie that is missing, tampered with or older than `session_max_age` is an empty session. A changed session
+        is saved when the response is sent; an emptied one deletes its cookie. RuntimeError without a `secret_key`;
+        ValueError over http if `session_cookie` begins with `__Host-` or its like, and when more than 4,093 bytes of
+        cookie are sent. A value that would come back as something else (a date, a set, a key that is no str) is a
+        TypeError then; but a tuple comes back as a list.
         """
         return self.response._open_session()
 
@@ -2886,7 +2875,7 @@ class WebContext:
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
         if isinstance(executor, Executor):
-            self._chain.append(functools.partial(_run_executor, executor))
+            self._chain.append(functools.partial(_run_executor, lambda: executor))
         else:
             self._chain.append(_make_call(executor, () if self.route is None else self.route._names))
 
@@ -3398,7 +3387,6 @@ class _Gateway:
 #
 # A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
 
-
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
@@ -3470,9 +3458,7 @@ class Scope:
         ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals: methods have case.
         """
         if pattern is None:
-            raise TypeError(
-                f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})"
-            )
+            raise TypeError(f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})")
         is_token = isinstance(method, str) and method != "*" and _TOKEN.fullmatch(method)
         if not is_token or (method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE")):
             raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
@@ -3481,7 +3467,6 @@ class Scope:
     def _register(
         self, methods: Sequence[str], pattern: str, executors: Sequence[object], *, gives_way: bool = False
     ) -> Callable[[_Handler], _Handler]:
-        app = self._app
         self._begin_declaration()
         segments, whole = self._whole(pattern)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
@@ -3489,8 +3474,8 @@ class Scope:
         for route in routes:
             for executor in executors:
                 route._append(executor)
-            app._router.add(route, segments)
-        app._routes += routes
+            self._app._router.add(route, segments)
+        self._app._routes += routes
 
         def append(handler: _Handler) -> _Handler:
             self._begin_declaration()
@@ -3529,10 +3514,8 @@ class Scope:
         scope = Scope(self._app, self, whole)
         if block is not None:
             if not callable(block) or not _takes(_signature(block), scope):
-                raise TypeError(
-                    f"path({prefix!r}, block) calls block(scope), which {_value(block)} does not take; "
-                    f"mount({prefix!r}, application) serves another WSGI application ({_place()})"
-                )
+                wanted = f"path() calls block(scope); mount({prefix!r}, application) serves another WSGI application"
+                raise TypeError(f"{_value(block)} is no block: {wanted} ({_place()})")
             block(scope)
         return scope
 
@@ -3541,10 +3524,9 @@ class Scope:
 
     def __exit__(self, kind: object, *exc_info: object) -> None:
         if kind is None and self._is_empty:
-            raise RuntimeError(
-                f"nothing was declared in the block {self._prefix or '/'!r}: write "
-                f"`with app.path({self._prefix or '/'!r}) as block:` and declare with @block.get(...) ({_place()})"
-            )
+            prefix = repr(self._prefix or "/")
+            wanted = f"`with app.path({prefix}) as block:` and declare with @block.get(...)"
+            raise RuntimeError(f"nothing was declared in the block {prefix}: write {wanted} ({_place()})")
 
     # Hooks.
 
@@ -3556,16 +3538,14 @@ class Scope:
         if it returned the response with a body or with a status that was set. Headers, cookies, a 2xx status and a
         body that was built but not returned do not end the request.
         """
-        self._attach(self._before, hook, "before", "context")
-        return hook
+        return self._attach("before", hook, "context")
 
     def after(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, to run once the response is sent, also after an error; inner blocks first.
 
         It may still add headers. Its exception is logged and changes nothing.
         """
-        self._attach(self._after, hook, "after", "context")
-        return hook
+        return self._attach("after", hook, "context")
 
     def error(self, hook: _ErrorHook) -> _ErrorHook:
         """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
@@ -3574,21 +3554,19 @@ class Scope:
         does not. Its own exception is logged and changes nothing. When no route matched, the hooks of the application
         itself run.
         """
-        self._attach(self._error, hook, "error", "context, cause, status_code")
-        return hook
+        return self._attach("error", hook, "context, cause, status_code")
 
-    def _attach(
-        self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
-    ) -> None:
+    def _attach(self, kind: str, hook: _Handler, arguments: str) -> _Handler:
         self._begin_declaration()
         if not callable(hook) or isinstance(hook, type):
             every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
             raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
         if not _takes(_signature(hook), *arguments.split(", ")):
             raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
-        hooks.append(hook)
+        getattr(self, f"_{kind}").append(hook)
+        return hook
 
-    # Routes whose handlers are not the application's own.
+    # Routes whose handlers this file writes.
 
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
@@ -3863,11 +3841,8 @@ class WebApp(Scope):
                     f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
                     f"an application may override {', '.join(_OVERRIDABLE)} ({_place()})"
                 )
-        for name in _OVERRIDABLE:
-            method = getattr(cls, name)
-            if not callable(method) or not _takes_method(method):
-                argument = "cause" if name == "resolve_status_code" else "context"
-                raise TypeError(f"{cls.__qualname__}.{name} must take (self, {argument}) ({_place()})")
+        _check_methods(cls, "context", "on_request", "on_complete")
+        _check_methods(cls, "cause", "resolve_status_code")
 
     def __setattr__(self, name: str, value: object) -> None:
         """Raise TypeError for an attribute that is a method of the class: no method can be replaced that way."""
@@ -3925,7 +3900,7 @@ class WebApp(Scope):
         """Answer one request (PEP 3333)."""
         if not self._sealed:
             self._seal()
-        context = WebContext(self, environ, *self._match(environ))
+        context = WebContext(self, environ, self._match(environ))
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
@@ -3946,8 +3921,8 @@ class WebApp(Scope):
             if streamed is None and (self._overrides_on_complete or context.request._closing):
                 self._complete(context)
 
-    def _match(self, environ: _Environ) -> tuple[Route | None, Sequence[Any], list[_Call]]:
-        """Return the route, the values of its parameters, and the calls that answer the request."""
+    def _match(self, environ: _Environ) -> _Match:
+        """Find the route of a request and the calls that answer it. Without a route there is one call, which raises."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
         route: Route | None = None
         # A %2F in the raw target may make another path of PATH_INFO.
