@@ -16,29 +16,14 @@ Its speciality is how failures become HTTP responses. Every request takes one pa
 (`WebApp.__call__`); hooks belong to the block they are written in; whatever an application does, the client gets a
 complete response, and nothing internal is in it unless the application puts it there.
 
-The file reads from top to bottom, each thing after the things it is made of:
+Read it from top to bottom: each section is made of the sections above it, and opens with the question that it answers.
 
-    words for people                how messages name functions, values and places
-    header values                   tokens, parameters, Accept, dates, cookies
-    statuses and exceptions         failures, and their names in HTTP
-    fields and uploads              query strings, forms, multipart/form-data
-    JSON                            strict when reading, valid when writing
-    HTML                            `Markup`, which escapes; templates
-    the request                     `Request`
-    contents                        the body of a response: bytes, a JSON document, a stream, a file
-    sessions                        `WebContext.session`: JSON in a signed cookie
-    the response                    `Response`
-    executors                       `Executor`, `ValidationExecutor`, and the calls that the dispatcher makes
-    the context                     `WebContext`
-    patterns and routes             `Route`, and the tree that finds it
-    files and mounts                `Scope.static`, `Scope.mount`
-    scopes                          `Scope`: blocks of routes and hooks
-    the log                         one record for each failure
-    the application                 `WebApp`: the dispatcher, where everything above comes together
-    origins                         `same_origin`
-    the test client                 `TestClient`
-    the server                      `Server`, on wsgiref's classes, in seven sections
-    the command line                `python -m webapp module:app`
+    texts      words for people, header values, statuses and exceptions, fields and uploads, JSON, HTML
+    messages   the request, contents, sessions, the response
+    dispatch   executors, the context, patterns and routes, files and mounts, scopes, the log, the application, origins
+    testing    the test client
+    serving    the head of a request, the body of a request, a connection, access lines, one run of the application,
+               the crew, the server, the command line
 """
 # Copyright (c) 2026 the webapp.py authors
 #
@@ -135,6 +120,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
 _LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
 _FUNCTION = type(lambda: None)
+_FILE = sys._getframe().f_code.co_filename
 
 
 def _printable(text: str) -> str:
@@ -169,10 +155,10 @@ def _place(thing: Any = None) -> str:
     function = thing
     while isinstance(function, functools.partial):
         function = function.func
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None and callable(function):
-        code = getattr(type(function).__call__, "__code__", None)  # of an object that can be called
-    if code is None or code.co_filename == _place.__code__.co_filename:
+    function = inspect.unwrap(function)
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # the method of an object that can be called
+    code = getattr(function, "__code__", getattr(call, "__code__", None))
+    if code is None or code.co_filename == _FILE:
         return _name(thing)
     return f"{_name(thing)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
 
@@ -3600,7 +3586,6 @@ class Scope:
 #
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
-_FILE = _place.__code__.co_filename
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -3653,10 +3638,9 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
 
 def _forget_earlier(error: BaseException) -> None:
     """Cut the frames of earlier requests from a traceback: Python adds to them if an object is raised once more."""
-    trace = error.__traceback__
-    first = None if trace is None else trace.tb_frame.f_code
-    while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is first:
+    first = trace = error.__traceback__
+    while first is not None and trace is not None:
+        if trace.tb_next is not None and trace.tb_next.tb_frame.f_code is first.tb_frame.f_code:
             trace.tb_next = None
         trace = trace.tb_next
 
