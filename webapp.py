@@ -3599,8 +3599,9 @@ def _report(
             return
         info = None if error is None else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
         caller = sys._getframe(1)
-        place = _FILE, caller.f_lineno, message, arguments, info, caller.f_code.co_name
-        record = _LOG.makeRecord(_LOG.name, level, *place)
+        record = _LOG.makeRecord(
+            _LOG.name, level, _FILE, caller.f_lineno, message, arguments, info, caller.f_code.co_name
+        )
         vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
         if error is not None:
             try:
@@ -3664,11 +3665,12 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
 
 def _why(cause: Exception) -> str:
     """Return on one line why a request failed: the message of the exception, or the place that raised it."""
-    if not isinstance(cause, HttpException):
-        text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
-    elif not (text := str(cause.message)):
-        frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
-        text = f"{_name(type(cause))} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
+    text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
+    if isinstance(cause, HttpException):
+        text = text.partition(": ")[2]
+        if not cause.message:
+            frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
+            text = f"{_name(type(cause))} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
     return _printable(text[:200])  # an access line is read at a glance
 
 
