@@ -27,7 +27,6 @@ import hashlib
 import hmac
 import html
 import html.parser
-import http.client
 import importlib.util
 import inspect
 import io
@@ -3531,30 +3530,25 @@ PLACES = ["on_request", *(f"before {depth}" for depth in range(3)), "function", 
 
 def with_guards(guards):
     """Return an application with these pairs of place and expression, in the order in which they run, and its calls."""
-    calls = []
-
-    def guards_at(place):
-        def guard(number, expression):
-            return lambda context, *_: calls.append(number) or acting(expression)(context)
-
-        found = [guard(number, expression) for number, (where, expression) in enumerate(guards) if where == place]
-        made = [new_class(Executor, execute=lambda self, context, each=each: each(context)) for each in found]
-        return made if place.endswith("class") else found
+    calls, at = [], collections.defaultdict(list)
+    for number, (place, expression) in enumerate(guards):
+        guard = does("calls.append(number) or act(context)", calls=calls, number=number, act=acting(expression))
+        made = new_class(Executor, execute=lambda self, context, guard=guard: guard(context))
+        at[place].append(made if place.endswith("class") else guard)
 
     def on_request(self, context):
-        for queued in (*guards_at("queued function"), *guards_at("queued class")):
+        for queued in (*at["queued function"], *at["queued class"]):
             context.add_executor(queued)
-        return next(iter(guards_at("on_request")), nothing)(context)
+        return at["on_request"][0](context) if at["on_request"] else None
 
     members = {"on_request": on_request, "on_complete": lambda self, context: calls.append("on_complete")}
     app = scope = new_class(**members)(secret_key=KEY)
     app.after(lambda context: calls.append("after"))
     for depth in range(3):
-        for hook in guards_at(f"before {depth}"):
+        for hook in at[f"before {depth}"]:
             scope.before(hook)
         scope = scope.path("")
-    chain = [*guards_at("function"), *guards_at("class"), *guards_at("handler")]
-    scope.get("/", *(chain or [nothing]))
+    scope.get("/", *(at["function"] + at["class"] + at["handler"] or [nothing]))
     return app, calls
 
 
@@ -3615,26 +3609,6 @@ def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, sent
     with Log():
         response = client(app).get("/")
     assert f"{response.status} {response.text}".rstrip() == sent
-
-
-@pytest.mark.parametrize("guard", ["response.redirect('/login')", "response.redirect('/login') and None"])
-def test_guard_stops_the_request_on_our_server_and_on_wsgiref(guard, capfd):
-    """Flask users return the redirect; Bottle users do not."""
-    app, deleted = WebApp(), []
-    app.before(does(guard))
-    app.post("/")(lambda context: deleted.append("data") or "secret")
-    with Server(app) as server, wsgiref.simple_server.make_server("", 0, app) as other:
-        thread = threading.Thread(target=other.handle_request)
-        thread.start()
-        for port in (server.port, other.server_port):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-            connection.request("POST", "/", b"")
-            response = connection.getresponse()
-            assert (response.status, response.getheader("Location")) == (303, "/login")
-            assert b"secret" not in response.read()
-            connection.close()
-        thread.join()
-    assert deleted == []
 
 
 # ---- the application: the order of hooks -----------------------------------------------------------------------------
@@ -3715,6 +3689,7 @@ def test_order_of_hooks_and_the_body_are_those_of_the_model(tree, handler, is_mi
     path = "/p" * (len(tree) - 1) + ("/nowhere" if is_miss else "/route")
     with Log():
         assert (calls, client(app).get(path).text) == model(tree, handler, is_miss)
+
 
 # ---- the application: sealing ----------------------------------------------------------------------------------------
 
@@ -3890,8 +3865,8 @@ def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_p
         for path, content in itertools.product((*handlers, "/valid", "/missing", "/s/a.txt"), contents):
             mark = Point(1, "")  # an object of one request, which nothing holds after the request
             kept = weakref.ref(mark)
-            browser = client(app, unchecked="its own objects refer to each other")
             with contextlib.suppress(TypeError):
+                browser = client(app, unchecked="its own objects refer to each other")
                 browser.request(path=path, environ={"mark": mark}, **{"method": "POST", **content})
             del mark
             assert kept() is None, path
@@ -3903,7 +3878,7 @@ def test_no_memo_keeps_more_than_1_mib_of_what_clients_send():
     """A memo has a bound on the number and on the length of what it remembers."""
     tracemalloc = pytest.importorskip("tracemalloc")
     names = "Accept Cookie Host If-Modified-Since If-None-Match Origin Range User-Agent X-Forwarded-Host".split()
-    kinds = ("{}", "text/plain; charset={}", "multipart/form-data; boundary=b{:.60}", JSON)
+    kinds = {"POST": "{}", "PUT": "text/plain; charset={}", "PATCH": "multipart/form-data; boundary=b{:.60}", "": JSON}
     app = WebApp(secret_key=KEY, trusted_proxies=1)
 
     @app.any("/{name}")
@@ -3915,11 +3890,11 @@ def test_no_memo_keeps_more_than_1_mib_of_what_clients_send():
         return str(context.session)
 
     def send_everywhere(text):
-        headers = {**dict.fromkeys(names, text), text: "1", "Accept": f"text/{text}"}
-        for method, kind in zip(("POST", "PUT", "PATCH", text), kinds):
+        for method, kind in kinds.items():
+            headers = {**dict.fromkeys(names, text), text: "1", "Accept": f"text/{text}"}
             headers["Content-Type"] = kind.format(text)
             browser = client(app, unchecked="it refuses that")
-            browser.request(method, f"/{text}?{text}", body=f'"{text}"', headers=headers)
+            browser.request(method or text, f"/{text}?{text}", body=f'"{text}"', headers=headers)
 
     send_everywhere("first")
     gc.collect()
