@@ -877,7 +877,7 @@ def recipe(tmp_path, monkeypatch):
 
 
 UNIX = "How do I listen on a Unix socket, or on a socket of systemd?"
-START = "How do I do something at the start and at the end?"
+START = "How do I run code at start-up and shutdown?"
 ANSWERING = [title for title in TITLES if "\n    $ curl " in chapter(title, RECIPES) and title not in (UNIX, START)]
 
 
