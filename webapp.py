@@ -340,7 +340,7 @@ def _write_cookie(
     for kept, rule in (
         (_TOKEN.fullmatch(name), "its name is a token"),
         (not _NOT_IN_COOKIE.search(pair + path), f"percent-encode ; and control characters, as in {value!r:.80}"),
-        (len(pair) <= 4097, "name and value have up to 4,096 bytes"),
+        (len(pair) <= 4097, "more than 4,096 bytes: keep large things elsewhere"),
         (samesite in (None, "Strict", "Lax", "None"), f"samesite is Strict, Lax or None, not {samesite!r}"),
         (secure or samesite != "None", "samesite='None' needs secure=True, or https"),
         (secure or not partitioned, "partitioned needs secure=True, or https"),
