@@ -681,16 +681,12 @@ def test_7_2_failed_step_is_undone_and_earlier_steps_stay():
     assert [line.partition(";")[0] for line in seen.response.headers.getall("Set-Cookie")] == ["first=1"]
 
 
-def too_many(headers):
-    return type("TooMany", (HttpException,), {"headers": headers})(429)
-
-
 # An exception, the headers of it that are sent, and the levels of the log.
 SENT_HEADERS = [
     (HttpException(401, headers={"A": " b ", "x-mine": "0", "X-Mine": "1"}), {"A": "b", "X-Mine": "1"}, ["DEBUG"]),
     (webapp.MethodNotAllowedException("PUT,GET"), {"Allow": "GET, PUT"}, ["DEBUG"]),
-    (too_many({"Retry-After": "9"}), {"Retry-After": "9"}, ["DEBUG"]),
-    (too_many({"Retry-After": "a\r\nSet-Cookie: b"}), {}, ["DEBUG", "ERROR"]),
+    (having(HttpException(429), headers={"Retry-After": "9"}), {"Retry-After": "9"}, ["DEBUG"]),
+    (having(HttpException(429), headers={"Retry-After": "a\r\nSet-Cookie: b"}), {}, ["DEBUG", "ERROR"]),
     (HttpException(400, headers={"Content-Type": "text/html", "Content-Length": "99999"}), {}, ["DEBUG"]),
 ]
 
@@ -7873,7 +7869,7 @@ BUDGETS = [
     ("WebApp.__call__", SOURCE.partition("def __call__(self, environ")[0].count("\n") + 1, 3500),
     ("memos", len(re.findall(r"lru_cache\(|functools.cache", SOURCE)), 7),
     ("keys in the environ", len({*re.findall(r'"(webapp\.\w+)"', SOURCE)} - {"webapp.access"}), 2),  # that is a logger
-    ("comments with a measured time", len(re.findall(r"#.*?(?:\d (?:µs|ms)\b|\b\d+ times as)", SOURCE)), 0),
+    ("comments with a measured time", len(re.findall(r"#[^\"\n]*?(?:\d (?:µs|ms)\b|\b\d+ times as)", SOURCE)), 0),
     ("comment lines that open a section", max(
         len([*itertools.takewhile(lambda line: line.startswith("#"), LINES[begin:])]) for begin in BEGINS.values()
     ) - 1, 12),
@@ -7882,15 +7878,15 @@ BUDGETS = [
 
 # The second edition is not finished: a row goes as soon as its budget is met.
 NOT_YET = pytest.mark.xfail(strict=True, reason="the second edition is not finished")
-OVER = """lines, bytes, lines of the framework, lines of the server, lines of the command line, lines of the tests,
-WebApp.__call__""".replace("\n", " ").split(", ")
+OVER = "lines, bytes, lines of the framework, lines of the server, lines of the tests, WebApp.__call__".split(", ")
 
 
 @pytest.mark.parametrize(
     "what, now, most", [pytest.param(*row, id=row[0], marks=[NOT_YET] if row[0] in OVER else []) for row in BUDGETS]
 )
 def test_budget_of_the_file(what, now, most):
-    assert now <= most, what
+    if now > most:
+        pytest.fail(f"{now} {what}, and {most} are promised", pytrace=False)
 
 
 def test_licence_is_that_of_the_header_and_each_python_is_named():
