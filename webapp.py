@@ -4494,8 +4494,8 @@ def _parse_head(data: bytes, template: _Environ) -> _Head:
 
     `template` is the part of the environment that is the same for all requests.
     """
-    _check_lines(data)
     lines = data.decode("latin-1").split("\r\n")
+    _check_lines(data, len(lines) - 1)
     if len(data) > _MAX_FIELD and max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
         raise HttpException(431, "a header field is too long")
     match = _REQUEST_LINE.fullmatch(lines.pop(0))
@@ -4511,9 +4511,11 @@ def _parse_head(data: bytes, template: _Environ) -> _Head:
     return head
 
 
-def _check_lines(data: bytes) -> None:
-    """Raise the HttpException that a head deserves for its bytes or lengths, or the beginning of one."""
-    count = data.count(b"\r\n")
+def _check_lines(data: bytes, count: int) -> None:
+    """Raise the HttpException that a head, or the beginning of one, deserves for its bytes or lengths.
+
+    `count` is the number of its line ends.
+    """
     # Without the bytes of lines, nothing but the line ends is left of a good head.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
         if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
@@ -4987,24 +4989,21 @@ class _Framing(NamedTuple):
 
 def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, stays: bool) -> _Framing:
     """Frame a body of `size` bytes, None if that is not known; ValueError for what would break the frame."""
-    code, length = int(status[:3]), None
+    code = int(status[:3])
     if code < 200:
         raise ValueError("an application cannot send an interim response")
     own = {name.lower(): value for name, value in headers}
     if "connection" in own or "transfer-encoding" in own:
         raise ValueError("the connection and its framing are the server's")
     bodiless = request.method == "HEAD" or code in (204, 304)
+    length = None if code in (204, 304) else size
     if "content-length" in own:
-        names = [name for name, _ in headers if name.lower() == "content-length"]
-        if len(names) > 1 or not _CONTENT_LENGTH.fullmatch(own["content-length"]):
+        if not _CONTENT_LENGTH.fullmatch(own["content-length"]):
             raise ValueError("malformed Content-Length")
         length = int(own["content-length"])
-        if code == 204:
-            headers = _without(headers, "content-length")  # RFC 9110 section 8.6: not even Content-Length: 0
-    lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers]]
-    if length is None and size is not None and code not in (204, 304):
-        length = size
-        lines.append(f"Content-Length: {size}")
+    lines = [f"{name}: {value}" for name, value in headers if name.lower() != "content-length"]
+    if length is not None and code != 204:  # RFC 9110 section 8.6: not even Content-Length: 0
+        lines.append(f"Content-Length: {length}")
     chunked = length is None and not bodiless and request.modern
     if chunked:
         lines.append("Transfer-Encoding: chunked")
@@ -5018,9 +5017,9 @@ def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size
         lines.append(_date_field(int(time.time())))
     if "server" not in own:
         lines.append("Server: webapp")
-    text = "\r\n".join(lines)
+    text = "\r\n".join((f"HTTP/1.1 {status}", *lines))
     # A line end inside of a name or value would let a client write header fields of its own.
-    if not text.count("\n") == text.count("\r") == len(lines) - 1 or "\0" in text:
+    if not text.count("\n") == text.count("\r") == len(lines) or "\0" in text:
         raise ValueError("a control character in the status or in a header field")
     return _Framing(code, f"{text}\r\n\r\n".encode("latin-1"), bodiless, chunked, length, stays)
 
@@ -5040,7 +5039,6 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     reason = ""  # why the answer is what it is, for the access line
     events = False  # it is a stream of events, which has no end of its own
     cut = False  # the response broke off where nothing but the end of the connection could say so
-    broken = False  # the connection cannot be used any more
     over = False  # there is nothing more to write
     noted = False  # the access line was written
     _known: BaseException | None = None  # the last failure that the application has logged itself
@@ -5064,7 +5062,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
                 raise copy.copy(connection.refusal)
             self._input = io.BytesIO() if body is None else body.kept
             self._input.seek(0)
-            if body is not None and not body.complete:
+            if not (body is None or body.complete):
                 body.receive = self._receive
                 self._input = io.BufferedReader(body, _RECEIVE)
             environ["REMOTE_ADDR"] = connection.address
@@ -5072,9 +5070,9 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             environ["webapp.server"] = self
             self.result = application(environ, self.start_response)
             self.finish_response()
-        except BaseException:
+        except BaseException as error:
             if self.server.alive:  # not in a child process that a handler has forked
-                self.handle_error()
+                self._fail(error)
         self.over = True
         self._known = None  # its frames refer to this object
         if connection.output is None:
@@ -5212,23 +5210,21 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     # Failures, and the end.
 
-    def handle_error(self) -> None:
-        """Log the exception under way and answer it; a response that has begun is cut so that it shows."""
-        framing, connection, error = self.framing, self.connection, sys.exc_info()[1]
-        self.log_exception(sys.exc_info())
-        if self.headers_sent or connection.lost:
+    def _fail(self, error: BaseException) -> None:
+        """Log a failure and answer it; a response that has begun is cut so that it shows."""
+        framing, lost = self.framing, self.connection.lost
+        self._log(error)
+        if self.headers_sent or lost:
             # A body with chunks or a length shows by itself that it is not complete.
-            self.cut = not (connection.lost or framing.chunked or framing.length is not None)
-            self.broken = True
+            self.cut = not (lost or framing.chunked or framing.length is not None)
+            self.framing = framing._replace(keep_alive=False)
             return
         status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
-        fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
-        self.start_response(_STATUS_LINES[status], list(fields.items()), sys.exc_info())
+        self.head = _STATUS_LINES[status], [*{"Content-Type": "text/plain; charset=UTF-8", **headers}.items()]
         self._send_whole(_STATUS_LINES[status].encode())
 
-    def log_exception(self, exc_info: Any) -> None:
+    def _log(self, error: BaseException) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
-        error = exc_info[1]
         refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
         if not (refused or self.connection.lost or error is self._known):
             target = _printable(self.request.target)
@@ -5242,8 +5238,8 @@ class _Run(_Observer, _Gateway, SimpleHandler):
                 result.close()
             if self._input is not None:
                 self._input.close()
-        except BaseException:
-            self.log_exception(sys.exc_info())
+        except BaseException as error:
+            self._log(error)
         self.request.environ, self._input = {}, None  # both refer to this object
 
     def note_access(self) -> None:
@@ -5938,7 +5934,8 @@ class Server:
             end = data.find(b"\r\n\r\n")
             if end < 0:
                 if data and data != b"\r":  # that is no more than an empty line, and begins nothing
-                    _check_lines(data.removesuffix(b"\r").removesuffix(b"\r\n"))  # the empty line may have begun
+                    begun = data.removesuffix(b"\r").removesuffix(b"\r\n")  # the empty line may have begun
+                    _check_lines(begun, begun.count(b"\r\n"))
                     if connection.stage == _IDLE:
                         self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
@@ -6061,7 +6058,7 @@ class Server:
         run.note_access()
         body, refused = connection.body, connection.refusal is not None
         complete = not refused and (body is None or body.complete)
-        stays = run.framing.keep_alive and not run.broken and complete
+        stays = run.framing.keep_alive and complete
         if body is not None:
             self._collected -= body.counted
         connection.forget_request()
@@ -6344,16 +6341,6 @@ _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2",
 _loading = False  # the module that holds the application, for the command line
 
 
-@contextlib.contextmanager
-def _without_traceback() -> Iterator[None]:
-    """End the process quietly by a Ctrl-C that comes before the server handles it, or after."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-@_without_traceback()
 def _run(
     app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
 ) -> None:
@@ -6370,6 +6357,8 @@ def _run(
         if isinstance(app, WebApp):
             app._seal()
         server = Server(app, host, port, quiet=quiet, **options)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except RuntimeError as error:
         _say(f"webapp: {error}")
         sys.exit(1)
@@ -6455,7 +6444,6 @@ def _modification_times() -> dict[str, float]:
     return times
 
 
-@_without_traceback()
 def _main(argv: list[str] | None = None) -> int:
     """Run `python -m webapp`; return the exit status."""
     import argparse
@@ -6481,7 +6469,7 @@ def _main(argv: list[str] | None = None) -> int:
             return _supervise()
         app = _load(path, module, name)
     except KeyboardInterrupt:
-        raise
+        return 130
     except BaseException as error:
         _say(f"webapp: cannot load {options.app}: {_one_line(error)}")
         return 1
@@ -6563,9 +6551,9 @@ def _load(path: str, module: str, name: str) -> Any:
 
 def _one_line(error: BaseException) -> str:
     """Say on one line what went wrong, and where in the code that was to be loaded."""
-    text, where, own = " ".join(str(error).split()), "", (_one_line.__code__.co_filename, contextlib.__file__)
+    text, where = " ".join(str(error).split()), ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename not in own and not frame.filename.startswith("<frozen"):
+        if frame.filename != _FILE and not frame.filename.startswith("<frozen"):
             where = f" ({frame.filename}:{frame.lineno})"
     told = isinstance(error, (SyntaxError, ImportError)) or where in text
     return f"{type(error).__name__}: {text}{'' if told else where}"
