@@ -4454,13 +4454,13 @@ class TestClient:
 
 # ---- the head of a request -------------------------------------------------------------------------------------------
 #
-# Which request is this, and can nobody misunderstand it? RFC 9112 sections 2 to 6 are read strictly: bytes that two
-# parsers could understand differently are refused, because a proxy in front may be the other parser (smuggling).
+# Which request is this? RFC 9112 sections 2 to 6 are read strictly: bytes that two parsers could understand differently
+# are refused, because a proxy in front may be the other parser (request smuggling).
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"  ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 #
-# Remember `_Head` and `_parse_head`. This section does no input or output. A refusal depends on the bytes alone, and
-# not on the packets in which they arrive; of two faults, either one may be named.
+# Remember `_Head` and `_parse_head`. A refusal depends on the bytes alone, and not on the packets in which they arrive;
+# of two faults, either one may be named.
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
@@ -4490,10 +4490,7 @@ class _Head:
 
 
 def _parse_head(data: bytes, template: _Environ) -> _Head:
-    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed.
-
-    `template` is the part of the environment that is the same for all requests.
-    """
+    """Understand a head without its empty line; HttpException if it is malformed. The environ begins as `template`."""
     lines = data.decode("latin-1").split("\r\n")
     _check_lines(data, len(lines) - 1)
     if len(data) > _MAX_FIELD and max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
@@ -4512,10 +4509,7 @@ def _parse_head(data: bytes, template: _Environ) -> _Head:
 
 
 def _check_lines(data: bytes, count: int) -> None:
-    """Raise the HttpException that a head, or the beginning of one, deserves for its bytes or lengths.
-
-    `count` is the number of its line ends.
-    """
+    """Raise HttpException for the bytes or lengths of a head, or of its beginning, that has `count` line ends."""
     # Without the bytes of lines, nothing but the line ends is left of a good head.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
         if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
@@ -4608,7 +4602,7 @@ def _add_target(head: _Head, environ: _Environ) -> None:
 #
 # There are two ways in. The leader collects a body of up to 2 MiB in memory before the application runs. A thread
 # reads any other body from the connection while the application asks for it. A body that fails is no refusal: the
-# application hears of it where it reads, and answers. This section does no input or output.
+# application hears of it where it reads, and answers.
 
 _RECEIVE = 64 * 1024  # bytes at a time: more than a TLS record, so that no bytes stay in OpenSSL, where select is blind
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout: progress, not just activity
@@ -4661,10 +4655,11 @@ class _Body(io.RawIOBase):
 
     def feed(self, data: bytes) -> bytes:
         """Decode bytes of the body; return the rest: the next request, or bytes that cannot be decoded yet."""
-        start, before = 0, self.size
+        start = 0
         try:
             for _ in range(_LINES_AT_ONCE):
                 size = self.kept.write(data[start : start + self.left])
+                self.patience.moved(size)
                 self.size += size
                 self.left -= size
                 start += size
@@ -4678,7 +4673,6 @@ class _Body(io.RawIOBase):
                 raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
         except HttpException as failure:
             self.failure = copy.copy(failure)  # without the frames that it came from
-        self.patience.moved(self.size - before)
         return data[start:]
 
     def _find_line(self, data: bytes, start: int) -> bytes:
@@ -4687,7 +4681,7 @@ class _Body(io.RawIOBase):
         if not end and len(data) - start < _MAX_CHUNK_LINE:
             return b""
         line = data[start:end]
-        if line.translate(None, _LINE_BYTES) != b"\r\n" or line[-2:] != b"\r\n":
+        if line[-2:] != b"\r\n" or line[:-2].translate(None, _LINE_BYTES):
             raise HttpException(400, "a line of a chunked body that has no end, or a control character")
         self._framing += len(line)
         return line
@@ -4861,14 +4855,13 @@ def _sending(
 
 # ---- access lines ----------------------------------------------------------------------------------------------------
 #
-# How does a person at the terminal learn what the server does, without anybody waiting for the terminal? Threads put
-# facts into a bounded queue. One thread of the server makes records of them every _PAUSE, and lines of those:
+# How does a person learn what the server does, without anybody waiting for a terminal? Threads put facts into a bounded
+# queue. One thread makes records of the logger webapp.access of them, and a handler of ours makes lines of those:
 #
-#     ("127.0.0.1", "GET", "/", 200, 512, 0.0004, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
+#     ("127.0.0.1", "GET", "/", 200, 512, 0.0004, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ..."
 #
 # A terminal, a pipe or a log handler may block or fail; then the queue fills, and what does not fit is dropped and
-# counted. Remember `_Clerk`. The lines are records of the logger webapp.access; a handler of ours writes them to the
-# terminal, unless the application has given that logger another one.
+# counted. Remember `_Clerk`.
 
 _ACCESS = logging.getLogger("webapp.access")
 _PAUSE = 0.02  # seconds between two looks at the queue
@@ -4877,7 +4870,7 @@ _LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
 
 
 def _say(text: str, stream: Any = None) -> None:
-    """Write a line to a stream, by default to the terminal: escaped where it has no such character, and never fail."""
+    """Write a line to a stream, by default sys.stderr, escaped where it has no such character; never fail."""
     stream = sys.stderr if stream is None else stream
     with contextlib.suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
         encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -4970,10 +4963,9 @@ class _Clerk:
 #
 #     status "200 OK", headers [("X", "1")], blocks [b"hi"]  ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
 #
-# Remember `_frame`, a pure function, and `_Run`. There is one way out: a whole answer or a file is left to the leader
-# as the `output` of its connection, and a stream is sent by its thread block by block; both use `_sending`. A failure
-# becomes a 500 while the head has not left; later it cuts the connection, so that the client can tell. A run is also
-# the observer that tells the application's dispatcher about the server: `environ["webapp.server"]`.
+# Remember `_frame` and `_Run`. A whole answer or a file is left to the leader as the `output` of its connection; a
+# stream is sent by its thread block by block. A failure becomes a 500 while the head has not left; later it cuts the
+# connection, so that the client can tell. A run is also the observer of its request: `environ["webapp.server"]`.
 
 
 class _Framing(NamedTuple):
@@ -5075,19 +5067,16 @@ class _Run(_Observer, _Gateway, SimpleHandler):
                 self._fail(error)
         self.over = True
         self._known = None  # its frames refer to this object
-        if connection.output is None:
-            self.block = b""
-        if connection.output is None or connection.output.__class__ is bytes or not hasattr(self.result, "close"):
+        if connection.output is None or not self.result_is_file():  # else the leader sends the file
             self.end()
 
     def finish_response(self) -> None:
         """Send what the application returned."""
-        result, headers_sent = self.result, self.headers_sent
-        if isinstance(result, (list, tuple)) and not headers_sent:
-            self._send_whole(b"".join(result))
-        elif headers_sent or not (self.result_is_file() and self.sendfile()):
+        if isinstance(self.result, (list, tuple)) and not self.headers_sent:
+            self._send_whole(b"".join(self.result))
+        elif self.headers_sent or not (self.result_is_file() and self.sendfile()):
             self.begin_stream("")
-            for data in result:
+            for data in self.result:
                 self.write(data)
                 # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
                 if self._left == 0 and (self.framing.bodiless or self.result_is_file()):
@@ -5160,8 +5149,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     def _send(self, *blocks: bytes) -> None:
         """Send blocks of a stream; OSError if the client has gone, or is too slow."""
         self.block = max(blocks, key=len)
-        joined = [b"".join(blocks)] if len(self.block) <= _PACE else [block for block in blocks if block]
-        for moved in _sending(self.connection, joined):
+        for moved in _sending(self.connection, [b"".join(blocks)] if len(self.block) <= _PACE else blocks):
             if not moved:
                 self.server._wait(self, _STREAMS, self.patience)
             self.patience.moved(moved)
