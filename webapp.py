@@ -4078,13 +4078,13 @@ class TestClient:
 
 # ---- the head of a request -------------------------------------------------------------------------------------------
 #
-# Which request is this, and can nobody misunderstand it? RFC 9112 sections 2 to 6 are read strictly: bytes that two
-# parsers could understand differently are refused, because a proxy in front may be the other parser (smuggling).
+# Which request is this? RFC 9112 sections 2 to 6 are read strictly: bytes that two parsers could understand differently
+# are refused, because a proxy in front may be the other parser (request smuggling).
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"  ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 #
-# Remember `_Head` and `_parse_head`. This section does no input or output. A refusal depends on the bytes alone, and
-# not on the packets in which they arrive; of two faults, either one may be named.
+# Remember `_Head` and `_parse_head`. A refusal depends on the bytes alone, and not on the packets in which they arrive;
+# of two faults, either one may be named.
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
@@ -4114,9 +4114,9 @@ class _Head:
 
 
 def _parse_head(data: bytes) -> _Head:
-    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed."""
-    _check_lines(data)
+    """Understand a head without its empty line; HttpException if it is malformed."""
     lines = data.decode("latin-1").split("\r\n")
+    _check_lines(data, len(lines) - 1)
     if len(data) > _MAX_FIELD and max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
         raise HttpException(431, "a header field is too long")
     match = _REQUEST_LINE.fullmatch(lines.pop(0))
@@ -4132,9 +4132,8 @@ def _parse_head(data: bytes) -> _Head:
     return head
 
 
-def _check_lines(data: bytes) -> None:
-    """Raise the HttpException that a head deserves for its bytes or lengths, or the beginning of one."""
-    count = data.count(b"\r\n")
+def _check_lines(data: bytes, count: int) -> None:
+    """Raise HttpException for the bytes or lengths of a head, or of its beginning, that has `count` line ends."""
     # Without the bytes of lines, nothing but the line ends is left of a good head.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
         if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
@@ -4227,7 +4226,7 @@ def _add_target(head: _Head, environ: _Environ) -> None:
 #
 # There are two ways in. The leader collects a body of up to 2 MiB in memory before the application runs. A thread
 # reads any other body from the connection while the application asks for it. A body that fails is no refusal: the
-# application hears of it where it reads, and answers. This section does no input or output.
+# application hears of it where it reads, and answers.
 
 _RECEIVE = 64 * 1024  # bytes at a time: more than a TLS record, so that no bytes stay in OpenSSL, where select is blind
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout: progress, not just activity
@@ -4280,10 +4279,11 @@ class _Body(io.RawIOBase):
 
     def feed(self, data: bytes) -> bytes:
         """Decode bytes of the body; return the rest: the next request, or bytes that cannot be decoded yet."""
-        start, before = 0, self.size
+        start = 0
         try:
             for _ in range(_LINES_AT_ONCE):
                 size = self.kept.write(data[start : start + self.left])
+                self.patience.moved(size)
                 self.size += size
                 self.left -= size
                 start += size
@@ -4297,7 +4297,6 @@ class _Body(io.RawIOBase):
                 raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
         except HttpException as failure:
             self.failure = copy.copy(failure)  # without the frames that it came from
-        self.patience.moved(self.size - before)
         return data[start:]
 
     def _find_line(self, data: bytes, start: int) -> bytes:
@@ -4306,7 +4305,7 @@ class _Body(io.RawIOBase):
         if not end and len(data) - start < _MAX_CHUNK_LINE:
             return b""
         line = data[start:end]
-        if line.translate(None, _LINE_BYTES) != b"\r\n" or line[-2:] != b"\r\n":
+        if line[-2:] != b"\r\n" or line[:-2].translate(None, _LINE_BYTES):
             raise HttpException(400, "a line of a chunked body that has no end, or a control character")
         self._framing += len(line)
         return line
@@ -4476,14 +4475,13 @@ def _sending(
 
 # ---- access lines ----------------------------------------------------------------------------------------------------
 #
-# How does a person at the terminal learn what the server does, without anybody waiting for the terminal? Threads put
-# facts into a bounded queue. One thread of the server makes records of them every _PAUSE, and lines of those:
+# How does a person learn what the server does, without anybody waiting for a terminal? Threads put facts into a bounded
+# queue. One thread makes records of the logger webapp.access of them, and a handler of ours makes lines of those:
 #
-#     ("127.0.0.1", "GET", "/", 200, 512, 0.0004, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
+#     ("127.0.0.1", "GET", "/", 200, 512, 0.0004, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ..."
 #
 # A terminal, a pipe or a log handler may block or fail; then the queue fills, and what does not fit is dropped and
-# counted. Remember `_Clerk`. The lines are records of the logger webapp.access; a handler of ours writes them to the
-# terminal, unless the application has given that logger another one.
+# counted. Remember `_Clerk`.
 
 _ACCESS = logging.getLogger("webapp.access")
 _PAUSE = 0.02  # seconds between two looks at the queue
@@ -4492,7 +4490,7 @@ _LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
 
 
 def _say(text: str, stream: Any = None) -> None:
-    """Write a line to a stream, by default to the terminal: escaped where it has no such character, and never fail."""
+    """Write a line to a stream, by default sys.stderr, escaped where it has no such character; never fail."""
     stream = sys.stderr if stream is None else stream
     with contextlib.suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
         encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -4585,10 +4583,9 @@ class _Clerk:
 #
 #     status "200 OK", headers [("X", "1")], blocks [b"hi"]  ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
 #
-# Remember `_frame`, a pure function, and `_Run`. There is one way out: a whole answer or a file is left to the leader
-# as the `output` of its connection, and a stream is sent by its thread block by block; both use `_sending`. A failure
-# becomes a 500 while the head has not left; later it cuts the connection, so that the client can tell. A run is also
-# the observer that tells the application's dispatcher about the server: `environ["webapp.server"]`.
+# Remember `_frame` and `_Run`. A whole answer or a file is left to the leader as the `output` of its connection; a
+# stream is sent by its thread block by block. A failure becomes a 500 while the head has not left; later it cuts the
+# connection, so that the client can tell. A run is also the observer of its request: `environ["webapp.server"]`.
 
 
 class _Framing(NamedTuple):
@@ -4604,24 +4601,21 @@ class _Framing(NamedTuple):
 
 def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, stays: bool) -> _Framing:
     """Frame a body of `size` bytes, None if that is not known; ValueError for what would break the frame."""
-    code, length = int(status[:3]), None
+    code = int(status[:3])
     if code < 200:
         raise ValueError("an application cannot send an interim response")
     own = {name.lower(): value for name, value in headers}
     if "connection" in own or "transfer-encoding" in own:
         raise ValueError("the connection and its framing are the server's")
     bodiless = request.method == "HEAD" or code in (204, 304)
+    length = None if code in (204, 304) else size
     if "content-length" in own:
-        names = [name for name, _ in headers if name.lower() == "content-length"]
-        if len(names) > 1 or not _CONTENT_LENGTH.fullmatch(own["content-length"]):
+        if not _CONTENT_LENGTH.fullmatch(own["content-length"]):
             raise ValueError("malformed Content-Length")
         length = int(own["content-length"])
-        if code == 204:
-            headers = _without(headers, "content-length")  # RFC 9110 section 8.6: not even Content-Length: 0
-    lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers]]
-    if length is None and size is not None and code not in (204, 304):
-        length = size
-        lines.append(f"Content-Length: {size}")
+    lines = [f"{name}: {value}" for name, value in headers if name.lower() != "content-length"]
+    if length is not None and code != 204:  # RFC 9110 section 8.6: not even Content-Length: 0
+        lines.append(f"Content-Length: {length}")
     chunked = length is None and not bodiless and request.modern
     if chunked:
         lines.append("Transfer-Encoding: chunked")
@@ -4635,9 +4629,9 @@ def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size
         lines.append(_date_field(int(time.time())))
     if "server" not in own:
         lines.append("Server: webapp")
-    text = "\r\n".join(lines)
+    text = "\r\n".join((f"HTTP/1.1 {status}", *lines))
     # A line end inside of a name or value would let a client write header fields of its own.
-    if not text.count("\n") == text.count("\r") == len(lines) - 1 or "\0" in text:
+    if not text.count("\n") == text.count("\r") == len(lines) or "\0" in text:
         raise ValueError("a control character in the status or in a header field")
     return _Framing(code, f"{text}\r\n\r\n".encode("latin-1"), bodiless, chunked, length, stays)
 
@@ -4657,7 +4651,6 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     reason = ""  # why the answer is what it is, for the access line
     events = False  # it is a stream of events, which has no end of its own
     cut = False  # the response broke off where nothing but the end of the connection could say so
-    broken = False  # the connection cannot be used any more
     over = False  # there is nothing more to write
     noted = False  # the access line was written
     _known: BaseException | None = None  # the last failure that the application has logged itself
@@ -4676,38 +4669,33 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; whatever it raises ends here."""
         connection, body = self.connection, self.connection.body
-        environ = {**self.server.template, **self.request.environ}
         try:
             if connection.refusal is not None:
                 raise copy.copy(connection.refusal)
             self._input = io.BytesIO() if body is None else body.kept
             self._input.seek(0)
-            if body is not None and not body.complete:
+            if not (body is None or body.complete):
                 body.receive = self._receive
                 self._input = io.BufferedReader(body, _RECEIVE)
-            environ["REMOTE_ADDR"] = connection.address
-            environ["wsgi.input"] = self._input
-            environ["webapp.server"] = self
+            more = {"REMOTE_ADDR": connection.address, "wsgi.input": self._input, "webapp.server": self}
+            environ = {**self.server.template, **self.request.environ, **more}
             self.result = application(environ, self.start_response)
             self.finish_response()
-        except BaseException:
+        except BaseException as error:
             if self.server.alive:  # not in a child process that a handler has forked
-                self.handle_error()
+                self._fail(error)
         self.over = True
         self._known = None  # its frames refer to this object
-        if connection.output is None:
-            self.block = b""
-        if connection.output is None or connection.output.__class__ is bytes or not hasattr(self.result, "close"):
+        if connection.output is None or not self.result_is_file():  # else the leader sends the file
             self.end()
 
     def finish_response(self) -> None:
         """Send what the application returned."""
-        result, headers_sent = self.result, self.headers_sent
-        if isinstance(result, (list, tuple)) and not headers_sent:
-            self._send_whole(b"".join(result))
-        elif headers_sent or not (self.result_is_file() and self.sendfile()):
+        if isinstance(self.result, (list, tuple)) and not self.headers_sent:
+            self._send_whole(b"".join(self.result))
+        elif self.headers_sent or not (self.result_is_file() and self.sendfile()):
             self.begin_stream("")
-            for data in result:
+            for data in self.result:
                 self.write(data)
                 # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
                 if self._left == 0 and (self.framing.bodiless or self.result_is_file()):
@@ -4780,8 +4768,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     def _send(self, *blocks: bytes) -> None:
         """Send blocks of a stream; OSError if the client has gone, or is too slow."""
         self.block = max(blocks, key=len)
-        joined = [b"".join(blocks)] if len(self.block) <= _PACE else [block for block in blocks if block]
-        for moved in _sending(self.connection, joined):
+        for moved in _sending(self.connection, [b"".join(blocks)] if len(self.block) <= _PACE else blocks):
             if not moved:
                 self.server._wait(self, _STREAMS, self.patience)
             self.patience.moved(moved)
@@ -4830,23 +4817,21 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     # Failures, and the end.
 
-    def handle_error(self) -> None:
-        """Log the exception under way and answer it; a response that has begun is cut so that it shows."""
-        framing, connection, error = self.framing, self.connection, sys.exc_info()[1]
-        self.log_exception(sys.exc_info())
-        if self.headers_sent or connection.lost:
+    def _fail(self, error: BaseException) -> None:
+        """Log a failure and answer it; a response that has begun is cut so that it shows."""
+        framing, lost = self.framing, self.connection.lost
+        self._log(error)
+        if self.headers_sent or lost:
             # A body with chunks or a length shows by itself that it is not complete.
-            self.cut = not (connection.lost or framing.chunked or framing.length is not None)
-            self.broken = True
+            self.cut = not (lost or framing.chunked or framing.length is not None)
+            self.framing = framing._replace(keep_alive=False)
             return
         status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
-        fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
-        self.start_response(_STATUS_LINES[status], list(fields.items()), sys.exc_info())
+        self.head = _STATUS_LINES[status], [*{"Content-Type": "text/plain; charset=UTF-8", **headers}.items()]
         self._send_whole(_STATUS_LINES[status].encode())
 
-    def log_exception(self, exc_info: Any) -> None:
+    def _log(self, error: BaseException) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
-        error = exc_info[1]
         refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
         if not (refused or self.connection.lost or error is self._known):
             target = _printable(self.request.target)
@@ -4860,8 +4845,8 @@ class _Run(_Observer, _Gateway, SimpleHandler):
                 result.close()
             if self._input is not None:
                 self._input.close()
-        except BaseException:
-            self.log_exception(sys.exc_info())
+        except BaseException as error:
+            self._log(error)
         self._input = None
 
     def note_access(self) -> None:
@@ -5505,7 +5490,8 @@ class Server:
             end = data.find(b"\r\n\r\n")
             if end < 0:
                 if data and data != b"\r":  # that is no more than an empty line, and begins nothing
-                    _check_lines(data.removesuffix(b"\r").removesuffix(b"\r\n"))  # the empty line may have begun
+                    begun = data.removesuffix(b"\r").removesuffix(b"\r\n")  # the empty line may have begun
+                    _check_lines(begun, begun.count(b"\r\n"))
                     if connection.stage == _IDLE:
                         self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
@@ -5641,7 +5627,7 @@ class Server:
             self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
         elif run.cut:
             connection.cut()
-        elif complete and not run.broken and run.framing.keep_alive:
+        elif complete and run.framing.keep_alive:
             self._enter(connection, _IDLE, self.idle_timeout)
             if connection.buffer:
                 self._parse(connection)
@@ -5903,16 +5889,6 @@ _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2",
 _loading = False  # the module that holds the application, for the command line
 
 
-@contextlib.contextmanager
-def _without_traceback() -> Iterator[None]:
-    """End the process quietly by a Ctrl-C that comes before the server handles it, or after."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-@_without_traceback()
 def _run(
     app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
 ) -> None:
@@ -5929,6 +5905,8 @@ def _run(
         if isinstance(app, WebApp):
             app._seal()
         server = Server(app, host, port, quiet=quiet, **options)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except RuntimeError as error:
         _say(f"webapp: {error}")
         sys.exit(1)
@@ -6014,7 +5992,6 @@ def _modification_times() -> dict[str, float]:
     return times
 
 
-@_without_traceback()
 def _main(argv: list[str] | None = None) -> int:
     """Run `python -m webapp`; return the exit status."""
     import argparse
@@ -6040,7 +6017,7 @@ def _main(argv: list[str] | None = None) -> int:
             return _supervise()
         app = _load(path, module, name)
     except KeyboardInterrupt:
-        raise
+        return 130
     except BaseException as error:
         _say(f"webapp: cannot load {options.app}: {_one_line(error)}")
         return 1
@@ -6122,9 +6099,9 @@ def _load(path: str, module: str, name: str) -> Any:
 
 def _one_line(error: BaseException) -> str:
     """Say on one line what went wrong, and where in the code that was to be loaded."""
-    text, where, own = " ".join(str(error).split()), "", (_one_line.__code__.co_filename, contextlib.__file__)
+    text, where = " ".join(str(error).split()), ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename not in own and not frame.filename.startswith("<frozen"):
+        if frame.filename != _FILE and not frame.filename.startswith("<frozen"):
             where = f" ({frame.filename}:{frame.lineno})"
     told = isinstance(error, (SyntaxError, ImportError)) or where in text
     return f"{type(error).__name__}: {text}{'' if told else where}"
