@@ -16,29 +16,14 @@ Its speciality is how failures become HTTP responses. Every request takes one pa
 (`WebApp.__call__`); hooks belong to the block they are written in; whatever an application does, the client gets a
 complete response, and nothing internal is in it unless the application puts it there.
 
-The file reads from top to bottom, each thing after the things it is made of:
+Read it from top to bottom: each section is made of the sections above it, and opens with the question that it answers.
 
-    words for people                how messages name functions, values and places
-    header values                   tokens, parameters, Accept, dates, cookies
-    statuses and exceptions         failures, and their names in HTTP
-    fields and uploads              query strings, forms, multipart/form-data
-    JSON                            strict when reading, valid when writing
-    HTML                            `Markup`, which escapes; templates
-    the request                     `Request`
-    contents                        the body of a response: bytes, a JSON document, a stream, a file
-    sessions                        `WebContext.session`: JSON in a signed cookie
-    the response                    `Response`
-    executors                       `Executor`, `ValidationExecutor`, and the calls that the dispatcher makes
-    the context                     `WebContext`
-    patterns and routes             `Route`, and the tree that finds it
-    files and mounts                `Scope.static`, `Scope.mount`
-    scopes                          `Scope`: blocks of routes and hooks
-    the log                         one record for each failure
-    the application                 `WebApp`: the dispatcher, where everything above comes together
-    origins                         `same_origin`
-    the test client                 `TestClient`
-    the server                      `Server`, on wsgiref's classes, in seven sections
-    the command line                `python -m webapp module:app`
+    texts      words for people, header values, statuses and exceptions, fields and uploads, JSON, HTML
+    messages   the request, contents, sessions, the response
+    dispatch   executors, the context, patterns and routes, files and mounts, scopes, the log, the application, origins
+    testing    the test client
+    serving    the head of a request, the body of a request, a connection, access lines, one run of the application,
+               the crew, the server, the command line
 """
 # Copyright (c) 2026 the webapp.py authors
 #
@@ -91,10 +76,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
-from types import GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast, overload
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast
 from wsgiref.handlers import SimpleHandler
-from wsgiref.util import FileWrapper
+from wsgiref.util import FileWrapper, setup_testing_defaults
 
 # Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
 if TYPE_CHECKING:
@@ -134,6 +119,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
 _LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
 _FUNCTION = type(lambda: None)
+_FILE = sys._getframe().f_code.co_filename
 
 
 def _printable(text: str) -> str:
@@ -168,10 +154,10 @@ def _place(thing: Any = None) -> str:
     function = thing
     while isinstance(function, functools.partial):
         function = function.func
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None and callable(function):
-        code = getattr(type(function).__call__, "__code__", None)  # of an object that can be called
-    if code is None or code.co_filename == _place.__code__.co_filename:
+    function = inspect.unwrap(function)
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # the method of an object that can be called
+    code = getattr(function, "__code__", getattr(call, "__code__", None))
+    if code is None or code.co_filename == _FILE:
         return _name(thing)
     return f"{_name(thing)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
 
@@ -207,20 +193,17 @@ def _explain(error: Exception, what: str) -> None:
 #     _http_date(0)                                    "Thu, 01 Jan 1970 00:00:00 GMT"
 #
 # Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for a value that would
-# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1, and RFC 6265bis section 4.1 for cookies,
-# which a first reading may skip.
+# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1. A first reading may skip cookies.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
-# PEP 3333 admits latin-1 without controls, so no tab either.
-_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
+_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")  # PEP 3333: latin-1 without controls, so no tab either
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 # A Host field: the name or address of a host, and perhaps a port (RFC 3986 section 3.2).
 _is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
-# Proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
-_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
+_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For: an address, perhaps a port; or a made-up name
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
@@ -259,26 +242,12 @@ def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str,
 # No two branches of these expressions begin alike, so a search is linear.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
-# A piece of a list between commas.
-_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)
-# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string.
-_PARAMETER = re.compile(rf';\s*([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
+_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)  # of a list, between commas
+# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string, and over
+# a quoted weight (q="1"), which is none.
+_PARAMETER = re.compile(rf';\s*(?![qQ]\s*=\s*")([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
-
-
-def _parameters(value: str, *, strict: bool = True) -> list[tuple[str, str, bool]]:
-    r"""Return each parameter of a header value: its name in small letters, its text, and whether that was quoted.
-
-    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
-    because browsers do not escape the backslashes of a path (`C:\dir\file`).
-    """
-    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
-    return [
-        (name.lower(), "".join(escape.split(quoted)) or plain.strip(), not plain)
-        for name, quoted, plain in _PARAMETER.findall(value)
-        if name
-    ]
 
 
 def _media_type(value: str) -> str:
@@ -287,19 +256,23 @@ def _media_type(value: str) -> str:
 
 
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
-    """Split a header value into its main part and its parameters; the first of two parameters of one name wins."""
-    return _media_type(value), {name: text for name, text, _ in reversed(_parameters(value, strict=strict))}
+    r"""Split a header value into its main part and its parameters; the first of two parameters of one name wins.
+
+    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
+    because browsers do not escape the backslashes of a path (`C:\dir\file`).
+    """
+    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
+    found = reversed(_PARAMETER.findall(value))
+    options = {name.lower(): "".join(escape.split(quoted)) or plain.strip() for name, quoted, plain in found if name}
+    return _media_type(value), options
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
     """Yield range, parameters and weight of each readable element of an Accept header (RFC 9110 section 12.5.1)."""
-    for element in _ELEMENT.findall(value):
-        media_range, parameters = _media_type(element), _parameters(element)
+    for media_range, parameters in map(_parse_options, _ELEMENT.findall(value)):
         if _MEDIA_RANGE.fullmatch(media_range):
-            # A weight is no quoted string; one that cannot be read counts as absent.
-            sent = next(("" if quoted else text for name, text, quoted in parameters if name == "q"), "")
-            wanted = {name: text for name, text, _ in reversed(parameters) if name != "q"}
-            yield media_range, wanted, float(sent) if _QVALUE.fullmatch(sent) else 1.0
+            weight = parameters.pop("q", "")
+            yield media_range, parameters, float(weight) if _QVALUE.fullmatch(weight) else 1.0
 
 
 @functools.lru_cache(maxsize=32)
@@ -310,30 +283,20 @@ def _names_json(accept: str) -> bool:
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
-    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches.
-
-    Of two ranges that are equally specific the higher weight counts.
-    """
+    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches."""
     name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
     for media_range, wanted, weight in ranges:
         if media_range in matches and wanted.items() <= parameters.items():
-            best = max(best, (matches[media_range], len(wanted), weight))
+            best = max(best, (matches[media_range], len(wanted), weight))  # of equals the higher weight
     return best[2]
-
-
-# An IMF-fixdate has a year of four digits, so it can tell these times.
-_FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
 
 
 @functools.lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
-    """Write a time stamp as an IMF-fixdate, the one form that RFC 9110 section 5.6.7 lets us send.
-
-    A time before the year 1 or after 9999 becomes the nearest second within them.
-    """
-    whole = int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1)
+    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7), at the most the ends of the years 1 and 9999."""
+    whole = int(min(max(seconds, -62_135_596_800), 253_402_300_799) // 1)
     then = datetime(1970, 1, 1) + timedelta(seconds=whole)  # time.gmtime ends in 2038 on some systems
     weekday, month, day, clock, year = then.ctime().split()  # English in every locale, unlike strftime's names
     return f"{weekday}, {day:0>2} {month} {year} {clock} GMT"
@@ -350,12 +313,9 @@ def _parse_http_date(value: str) -> float | None:
         return None
 
 
-# Browsers silently cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7), so they are refused.
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
-_LONGEST_COOKIE = 4096  # bytes of name and value
-_LONGEST_ATTRIBUTE = 1024
 _SECURE_NAMES = ("__secure-", "__host-", "__http-")  # a cookie with such a name is kept only if it is Secure
-_DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
+_DOMAIN = re.compile(r"(?:\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*)?")
 
 
 def _write_cookie(
@@ -371,27 +331,31 @@ def _write_cookie(
     partitioned: bool = False,
 ) -> str:
     """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"a cookie's name is a token, not {name!r}")
-    if samesite not in (None, "Strict", "Lax", "None"):
-        raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
-    if not secure and (samesite == "None" or partitioned):
-        raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
-    _check_prefix(name, secure=secure, httponly=httponly, path=path, domain=domain)
-    path = _cookie_text(path or "")
-    if path and (path[0] != "/" or len(path) > _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
-    if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
+        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
+    pair = f"{name}={value}".encode().decode("latin-1")  # the bytes of UTF-8, each as a character (PEP 3333)
+    path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
+    behind_proxy = "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
+    # RFC 6265bis sections 4.1.3, 5.6 and 5.7: browsers silently cut, drop or misread other cookies.
+    for kept, rule in (
+        (_TOKEN.fullmatch(name), "its name is a token"),
+        (not _NOT_IN_COOKIE.search(pair + path), f"percent-encode ; and control characters, as in {value!r:.80}"),
+        (len(pair) <= 4097, "name and value have up to 4,096 bytes"),
+        (samesite in (None, "Strict", "Lax", "None"), f"samesite is Strict, Lax or None, not {samesite!r}"),
+        (secure or samesite != "None", "samesite='None' needs secure=True, or https"),
+        (secure or not partitioned, "partitioned needs secure=True, or https"),
+        (secure or not prefix.startswith(_SECURE_NAMES), f"its name needs secure=True, or https; {behind_proxy}"),
+        (httponly or not prefix.startswith(("__http-", "__host-http-")), "its name needs httponly=True"),
+        (path + domain == "/" or not prefix.startswith("__host-"), "its name needs path='/' and no domain"),
+        (path[:1] in ("", "/") and len(path) <= 1024, f"path begins with / and has up to 1,024 bytes: {path!r:.80}"),
+        (_DOMAIN.fullmatch(domain) and len(domain) <= 1024, f"domain is an ASCII name, without a port: {domain!r:.80}"),
+    ):
+        if not kept:
+            raise ValueError(f"cookie {name!r:.80}: {rule}")
     try:
         max_age = None if max_age is None else int(max_age)
     except (ArithmeticError, TypeError, ValueError) as error:
         raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
-    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
-    pair = f"{name}={_cookie_text(value)}"
-    if len(pair) > _LONGEST_COOKIE + 1:
-        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
     attributes = (
         pair,
         max_age is not None and f"Max-Age={max_age}",
@@ -406,35 +370,10 @@ def _write_cookie(
     return "; ".join(attribute for attribute in attributes if attribute)
 
 
-def _cookie_text(text: str) -> str:
-    """Return text as a header value may hold it: the bytes of its UTF-8, each as a character (PEP 3333)."""
-    if _NOT_IN_COOKIE.search(text):
-        raise ValueError(f"a cookie cannot hold ; or control characters: {text!r}; percent-encode them")
-    return text.encode().decode("latin-1")
-
-
-def _check_prefix(
-    name: str, *, secure: bool, httponly: bool = True, path: str = "/", domain: str | None = None
-) -> None:
-    """Raise ValueError for a cookie that does not keep the promise of its name (RFC 6265bis section 4.1.3)."""
-    if not secure and name.lower().startswith(_SECURE_NAMES):
-        raise ValueError(
-            f"cookie {name!r}: its name needs secure=True, or https; "
-            "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
-        )
-    if name.lower().startswith("__host-") and (path != "/" or domain):
-        raise ValueError(f"cookie {name!r}: its name needs path='/' and no domain")
-    if not httponly and name.lower().startswith(("__http-", "__host-http-")):
-        raise ValueError(f"cookie {name!r}: its name needs httponly=True")
-
-
 def _time_stamp(moment: float | datetime) -> float:
-    """Return the time stamp of `expires`; a datetime that names no zone is local time.
-
-    ValueError for a number of seconds from now: browsers would delete the cookie, because they read 1970.
-    """
+    """Return the time stamp of `expires`; a datetime that names no zone is local time."""
     if isinstance(moment, (int, float)):
-        if 0 < moment < 946_684_800:  # the year 2000
+        if 0 < moment < 946_684_800:  # the year 2000; browsers would read 1970, and delete the cookie
             raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
         return moment
     if not hasattr(moment, "timestamp"):
@@ -446,11 +385,6 @@ def _time_stamp(moment: float | datetime) -> float:
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
-def _cookie_key(name: str, domain: str | None, path: str) -> str:
-    # A key for each cookie makes a later one replace it; the space keeps it apart from the names of header fields.
-    return f"set-cookie {name};{domain};{path}"
-
-
 # ---- statuses and exceptions -----------------------------------------------------------------------------------------
 #
 # What can go wrong, and how does HTTP call it? An exception says which status answers a request. It holds no answer.
@@ -458,17 +392,15 @@ def _cookie_key(name: str, domain: str | None, path: str) -> str:
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
 #
-# Phrases are those of RFC 9110 (section 15), or of IANA's registry for the codes of other documents. http.HTTPStatus
-# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning. A code
-# that nobody registered has the name of its class.
+# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA's registry, except for four that RFC 9110 changed
+# and Python changed later. 418 is reserved without a meaning.
 
-_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}  # of codes that nobody registered
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
 _PHRASES.update((int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418)
 _PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
 _PHRASES[422] = "Unprocessable Content"
-# Also the body of the default error response in its text form.
-_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
+_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}  # also the default text body
 
 
 def _check_status(status: object) -> int:
@@ -482,11 +414,11 @@ class HttpException(Exception):
     """Answer the request with a status: raised by applications and by this file, answered by the error path.
 
     `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body never shows it.
-    `headers` (name to value) go onto the response before the first error hook runs. A status or header that no response
-    may have is a ValueError, here and now.
+    `headers` (name to value) go onto the response before the first error hook runs. ValueError for a status or header
+    that no response may have.
     """
 
-    # Defaults on the class, so that a subclass that forgets super().__init__() still has an answer.
+    # A subclass that forgets super().__init__() has an answer, too.
     status_code: int = 500
     message: str = ""
     headers: Mapping[str, str] = {}
@@ -503,10 +435,7 @@ class HttpException(Exception):
 
     @property
     def phrase(self) -> str:
-        """The reason phrase of the status (RFC 9110 section 15), on every version of Python: 413 is Content Too Large.
-
-        For a status that nobody registered, it is the name of its class, as in the default answer.
-        """
+        """The reason phrase of the status (RFC 9110 section 15); the name of its class if nobody registered it."""
         return _PHRASES[self.status_code]
 
     def __repr__(self) -> str:
@@ -525,8 +454,7 @@ class NotFoundException(HttpException):
 class MethodNotAllowedException(HttpException):
     """Answer 405 with an Allow header (RFC 9110 section 15.5.6): the path exists, but not for this method.
 
-    `allow` is an iterable of methods, or a str such as "GET, HEAD"; they are kept, sorted, in the attribute of that
-    name, a tuple. ValueError for what no Allow header may hold.
+    `allow` is an iterable of methods, or a str such as "GET, HEAD"; the attribute `allow` is a sorted tuple.
     """
 
     status_code = 405
@@ -535,6 +463,7 @@ class MethodNotAllowedException(HttpException):
         methods = allow.replace(",", " ").split() if isinstance(allow, str) else allow
         self.allow = tuple(sorted(set(map(str.__str__, methods))))
         self.headers = dict([_check_header("Allow", ", ".join(self.allow))])
+        self.message = f"only for {self.headers['Allow']}"
 
 
 class CodeException(Exception):
@@ -558,14 +487,13 @@ class CodeException(Exception):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies: a missing value is a 400. Nothing here knows of WSGI: the parsers take text
-# or a function that reads. For any input they raise nothing but HttpException with a 4xx (503 if the disk is full),
-# and they need linear time. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first
-# reading may skip the charsets.
+# `Fields` also serves headers and cookies: a missing value is a 400. The parsers take text or a function that reads.
+# For any input they raise nothing but HttpException with a 4xx (503 if the disk is full), and they need linear time.
+# Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first reading may skip charsets.
 
 
 class _BadField(HttpException, ValueError):
-    """Raised by `Fields.parse`: a 400 unless the application catches the ValueError. `field` is its name."""
+    """A field cannot be converted: a 400 unless the application catches the ValueError. `field` is its name."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(400, message)
@@ -573,9 +501,10 @@ class _BadField(HttpException, ValueError):
 
 
 class _MissingField(_BadField, KeyError):
-    """Raised by `Fields`: a 400 unless the application catches the KeyError, or the ValueError."""
+    """A field is missing: a 400 unless the application catches the KeyError or ValueError."""
 
-    __str__ = HttpException.__str__  # KeyError would show the message in quotes
+
+_NO_DEFAULT: Any = ...
 
 
 class Fields(Mapping[str, _T]):
@@ -583,22 +512,15 @@ class Fields(Mapping[str, _T]):
 
     A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
     each name once, in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
-    HttpException of status 400: if the application does not catch it, the client learns that its request is incomplete.
-    `parse` converts the first value, and answers 400 to a value that cannot be converted.
-
-    Messages call a value by its `noun`, and end with the `reason` why a value is missing if there is one.
+    HttpException of status 400. Messages call a value by its `noun`, and may end with a `reason` why it is missing.
     """
 
-    __slots__ = (
-        "_noun",  # "field", "header", "cookie"
-        "_reason",  # why there are no values; "" if nothing more can be said
-        "_values",  # all values of each name, in order; a subclass may leave it empty and override `_find`
-    )
+    __slots__ = ("_noun", "_reason", "_values")
 
     def __init__(self, pairs: Iterable[tuple[str, _T]] = (), *, noun: str = "field", reason: str = "") -> None:
         self._noun = noun
         self._reason = reason
-        self._values: dict[str, list[_T]] = {}
+        self._values: dict[str, list[_T]] = {}  # empty in a subclass that overrides `_find`
         for name, value in pairs:
             self._values.setdefault(name, []).append(value)
 
@@ -612,13 +534,7 @@ class Fields(Mapping[str, _T]):
             raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
         return values[0]
 
-    @overload
-    def get(self, name: str) -> _T | None: ...
-
-    @overload
-    def get(self, name: str, default: _T | _Default) -> _T | _Default: ...
-
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: Any = None) -> _T | Any:
         """Return the first value of `name`, or `default`."""
         values = self._find(name)
         return values[0] if values else default
@@ -627,31 +543,21 @@ class Fields(Mapping[str, _T]):
         """Return all values of `name` in order, `[]` if there is none."""
         return list(self._find(name))
 
-    @overload
-    def parse(self, name: str, convert: Callable[[_T], _Converted]) -> _Converted: ...
-
-    @overload
-    def parse(self, name: str, convert: Callable[[_T], _Converted], default: _Default) -> _Converted | _Default: ...
-
-    def parse(self, name: str, convert: Callable[[_T], Any], default: Any = ...) -> Any:
+    def parse(
+        self, name: str, convert: Callable[[_T], _Converted], default: _Default = _NO_DEFAULT
+    ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        `convert` raises ValueError for a value that it does not take; its words end the message of the 400. An
-        ArithmeticError (Decimal, Fraction) or a LookupError (an Enum's or dict's `__getitem__`) means the same. A
-        missing field is `default`. So is an empty field, which browsers send for each input, unless `convert` takes "".
-        Without default, and for any other value that cannot be converted, this raises a ValueError that is also an
-        HttpException of status 400; its attribute `field` is `name`. If the field is missing, it is a KeyError too.
-        TypeError for `bool`, which takes any text.
+        `convert` raises ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) for a
+        value that it does not take. This becomes a 400 that is a ValueError too, has the name in `field`, and ends with
+        the words of `convert`. A missing field is `default`, or without one a 400 that is a KeyError too. So is an
+        empty field, which browsers send for each input, unless `convert` takes "". TypeError for `bool`.
         """
-        # Before any look at what was sent: a mistake of the author is the same for every request.
+        if convert is bool:
+            raise TypeError("bool('false') is True; give {'true': True, 'false': False}.__getitem__")
         if not callable(convert):
             raise TypeError(f"parse({_value(name)}, {_value(convert)}): a name, then a function that converts, as int")
-        if convert is bool:
-            raise TypeError(
-                f"parse({_value(name)}, bool): bool takes any text, and bool('false') is True; "
-                "name the texts that are taken: {'true': True, 'false': False}.__getitem__"
-            )
-        if default is not ... and name not in self:
+        if default is not _NO_DEFAULT and name not in self:
             return default
         value = self[name]
         try:
@@ -659,12 +565,10 @@ class Fields(Mapping[str, _T]):
         except HttpException:
             raise
         except (ValueError, ArithmeticError, LookupError) as error:
-            if default is not ... and value == "":
+            if default is not _NO_DEFAULT and value == "":
                 return default
             words = str(error)[:200]
-            if not words or isinstance(error, LookupError) or not isinstance(convert, (_FUNCTION, MethodType)):
-                # A class or built-in function does not tell which value it refuses; a KeyError tells nothing else.
-                words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
+            words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
             raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
     def __iter__(self) -> Iterator[str]:
@@ -703,14 +607,10 @@ class _Headers(Fields[str]):
 class _Given(dict[str, Any]):
     """A dict of what a client sent: `given[name]` of a missing member is a 400, as it is for `Fields`."""
 
-    __slots__ = ("_noun",)
-
-    def __init__(self, members: Mapping[str, Any], noun: str) -> None:
-        super().__init__(members)
-        self._noun = noun
+    __slots__ = ()
 
     def __missing__(self, name: str) -> Any:
-        raise _MissingField(name, f"Missing {self._noun} {name!r}")
+        raise _MissingField(name, f"Missing input {name!r}")
 
 
 _NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multipart/form-data'")
@@ -730,19 +630,18 @@ def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
     if "%" not in text:
         return text
-    # Not urllib.parse.unquote_to_bytes, which takes too much memory and time for a form of nothing but percent signs.
+    # urllib.parse.unquote_to_bytes takes too much memory and time for a form of nothing but percent signs.
     pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
     pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
     return "".join(pieces)
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
-    """Parse application/x-www-form-urlencoded as the URL standard does, but answer 400 to what is not UTF-8.
+    """Parse application/x-www-form-urlencoded as the URL standard does; HttpException 400 for text that is not UTF-8.
 
-    `text` holds one byte per character (latin-1), as WSGI gives the query string. More than `max_fields` fields raise
-    HttpException with `status`.
+    `text` has one byte per character (latin-1), as WSGI gives it. `status` is for more than `max_fields` fields.
     """
-    pieces = [piece for piece in text.replace("+", " ").split("&") if piece]
+    pieces = list(filter(None, text.replace("+", " ").split("&")))
     if len(pieces) > max_fields:
         raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
     fields: Fields[str] = Fields()
@@ -757,8 +656,8 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     return fields
 
 
-# A body or a part of a form (RFC 7578, 4.5) may be in these charsets of the web, which Python decodes in linear time.
-# An open look-up would let clients import modules and reach codecs of quadratic time.
+# Charsets of the web, for a body or a field of a form. An open look-up would let clients import modules and reach
+# codecs of quadratic time.
 _CHARSETS = frozenset(
     "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
     "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r "
@@ -768,53 +667,40 @@ _CHARSETS = frozenset(
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
     """Decode text of a client, as UTF-8 if the charset is not one of ours; HttpException 400 if that is impossible."""
-    charset = charset.lower()
     try:
-        return data.decode(charset if charset in _CHARSETS else "utf-8")
+        return data.decode(charset if charset.lower() in _CHARSETS else "utf-8")
     except UnicodeDecodeError:
         raise HttpException(400, "Text in the request does not fit its charset") from None
 
 
-class UploadedFile:
-    """One uploaded file (RFC 7578).
+class UploadedFile(NamedTuple):
+    """One uploaded file (RFC 7578). Its name and type are claims of the client, and may be false.
 
-    A file input that was left empty arrives too, with `filename` `""` and `size` 0. Name and type are claims of the
-    client, and may be false.
+    `filename` is without directories and control characters. It may be empty or `..`; a file input that was left empty
+    arrives with `filename` `""` and `size` 0. `content_type` is the media type alone, in small letters, `""` if the
+    client gave none. `file` is binary, seekable and at its start: a BytesIO, or a temporary file past 256 KiB.
     """
 
-    __slots__ = {
-        "filename": "Its name on the client, without directories and control characters; may be empty or `..`.",
-        "content_type": "The media type alone, in small letters; empty if the client gave none.",
-        "file": "Binary, seekable, at its start: a BytesIO, or a temporary file past 256 KiB.",
-        "size": "In bytes.",
-    }
-
-    def __init__(self, filename: str, content_type: str, file: BinaryIO, size: int) -> None:
-        self.filename = filename
-        self.content_type = content_type
-        self.file = file
-        self.size = size
+    filename: str
+    content_type: str
+    file: BinaryIO
+    size: int
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole file to `path`, replacing what is there; raise OSError as `open` does.
-
-        The position of `file` stays where it is.
-        """
+        """Write the whole file to `path`, replacing what is there; `file` keeps its position. OSError as by `open`."""
         position = self.file.tell()
         with open(path, "wb") as target:
             self.file.seek(0)
-            try:
-                while piece := self.file.read(_READ_SIZE):
-                    target.write(piece)
-            finally:
-                self.file.seek(position)
+            while piece := self.file.read(_READ_SIZE):
+                target.write(piece)
+        self.file.seek(position)
 
 
 _SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
-_MAX_PART_HEADER = 8 * 2**10  # as much as servers grant a single header field; real headers of parts take 200 bytes
+_MAX_PART_HEADER = 8 * 2**10  # real ones take 200 bytes
 _MEAN_PART_HEADER = 2**10  # for each part that may come, because a thousand headers of 8 KiB would take seconds
 _MAX_LOOKALIKES = 2**16  # each one costs time, and nobody chooses a boundary that a file repeats so often
-_READ_SIZE = 512 * 2**10
+_READ_SIZE = 2**20
 
 
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
@@ -837,13 +723,12 @@ def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tu
 
 def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
     """Return all pieces as one; HttpException 413 if they have more than `limit` bytes."""
-    joined = []
+    joined = io.BytesIO()  # a list of tiny pieces would take many times their size
     for piece in pieces:
-        limit -= len(piece)
-        if limit < 0:
+        joined.write(piece)
+        if joined.tell() > limit:
             raise HttpException(413, too_long)
-        joined.append(piece)
-    return b"".join(joined)
+    return joined.getvalue()
 
 
 _BOUNDARY = re.compile(rb"[ -~]{1,70}")  # RFC 2046, 5.1.1 allows fewer characters, but not all clients care
@@ -852,8 +737,7 @@ _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
 # Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
-# A NUL may stand in a file name only, where it is removed.
-_PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
+_PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -861,34 +745,23 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 class _PartReader:
     """Cut a body into parts: a preamble, then headers and contents in turn. Each ends at a mark."""
 
-    __slots__ = (
-        "at_end",  # whether the last delimiter was passed
-        "buffer",  # bytes that were read last
-        "delimiter",  # the mark at which the preamble and each content end
-        "lookalikes",  # the number of further delimiters that may turn out to be part of a content
-        "position",  # where in the buffer the next header or content begins
-        "read",  # gives the next bytes of the body
-    )
-
     def __init__(self, read: Callable[[int], bytes], boundary: bytes) -> None:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
-        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
-        self.lookalikes = _MAX_LOOKALIKES
-        self.buffer = b"\r\n"  # the first delimiter may lack its own
-        self.position = 0
-        self.at_end = False
+        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END  # behind the preamble and each content
+        self.buffer = b"\r\n"  # what was read last; the first delimiter may lack its own line end
+        self.position = 0  # where in the buffer the next header or content begins
+        self.lookalikes = _MAX_LOOKALIKES  # further delimiters that may turn out to be part of a content
+        self.at_end = False  # whether the last delimiter was passed
 
     def before(self, mark: _Mark) -> Iterator[bytes]:
         """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
-        longest = len(mark[0]) + 72
         while not (found := self.find(*mark)):
             # The end of the buffer may be the beginning of a mark.
-            start, end = self.position, max(self.position, len(self.buffer) - longest)
-            yield self.buffer[start:end]
-            more = self.read(_READ_SIZE)
-            if not more:
+            end = max(self.position, len(self.buffer) - len(mark[0]) - 72)
+            yield self.buffer[self.position : end]
+            if not (more := self.read(_READ_SIZE)):
                 raise HttpException(400, "multipart/form-data without its last delimiter")
             kept = max(end - 2, 0)
             self.buffer, self.position = self.buffer[kept:] + more, end - kept
@@ -911,11 +784,7 @@ class _PartReader:
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
-    """Return a part's name, its file name or None, its media type and charset, `""` where none is given.
-
-    A header is in UTF-8, whatever the values of the form are in: a filter in front of the application, which knows
-    nothing of `_charset_`, must not read other names than we do.
-    """
+    """Return a part's name, its file name or None, its media type and charset, `""` where none is given."""
     lines: dict[str, str] = {}
     for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
         field = _PART_FIELD.fullmatch(line)
@@ -933,16 +802,13 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    """Return a parameter of Content-Disposition as its client meant it, None if it is not there.
-
-    HTML writes quotes and line ends, and only those, as percent escapes. RFC 7578, 4.2 forbids the form of RFC 8187
-    (`filename*=UTF-8''%C3%A4`), but some clients send nothing else, or nothing readable beside it. Other charsets than
-    those of RFC 5987 would hide a name from a filter in front of the application.
-    """
+    """Return a parameter of Content-Disposition as its client meant it, None if it is not there."""
+    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send nothing else. Other charsets would
+    # hide a name from a filter in front of the application.
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
         return _decode(_unescape_percent(extended[2]).encode("latin-1", "replace"), extended[0])
-    text = disposition.get(parameter)
+    text = disposition.get(parameter)  # HTML escapes quotes and line ends, and nothing else
     return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
@@ -952,19 +818,16 @@ def _parse_multipart(
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
 
     `read(n)` gives up to `n` bytes, none only at the end. More than `max_fields` parts, more than `max_form_memory`
-    bytes in the fields that are no files, or too long part headers raise 413, anything malformed 400.
-    Content-Transfer-Encoding is ignored (RFC 7578, 4.7).
+    bytes in names and values of fields, or too long headers of parts raise 413, anything malformed 400.
     """
     parts = _PartReader(read, boundary)
     fields: list[tuple[str, str]] = []
     files: list[tuple[str, UploadedFile]] = []
-    form_charset = "utf-8"
     too_long = f"is too long for the {max_form_memory:,} bytes of all fields (max_form_memory)"
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
     try:
         with contextlib.ExitStack() as temporary_files:
-            preamble = [bool(piece.strip()) for piece in parts.before(parts.delimiter)]
-            if parts.at_end and any(preamble):
+            if sum(len(piece.strip()) for piece in parts.before(parts.delimiter)) and parts.at_end:
                 # Not an empty form: a first delimiter was mistyped, and a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
@@ -980,9 +843,7 @@ def _parse_multipart(
                     continue
                 data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
                 form_memory -= len(name) + len(data)
-                fields.append((name, _decode(data, charset or form_charset)))
-                if name == "_charset_":  # RFC 7578, 4.6
-                    form_charset = fields[-1][1]
+                fields.append((name, _decode(data, charset)))
             while read(_READ_SIZE):
                 pass  # the epilogue means nothing, but it counts for the limits that `read` watches
             temporary_files.pop_all()  # closed only if the body turned out to be broken
@@ -1007,20 +868,18 @@ def _parse_multipart(
 _MAX_JSON_VALUES = 2**17
 _BYTES_PER_VALUE = 8
 _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
-_MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
-
-
-def _parse_int(digits: str) -> int:
-    if len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
-        raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
-    return int(digits)
+_MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, because int() takes quadratic time
 
 
 def _parse_float(text: str) -> float:
-    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and what a float cannot hold."""
+    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and a number that is too large."""
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text[:40]} is not a finite number")
+        raise ValueError(f"{text[:40]} is no number, or too large")
     return value
+
+
+def _parse_int(digits: str) -> float:
+    return int(digits) if len(digits.lstrip("-")) <= _MAX_JSON_DIGITS else _parse_float(digits)
 
 
 # A short document cannot hold a long integer, so nothing is called for each integer in it.
@@ -1032,20 +891,19 @@ _DECODER, _LONG_DECODER = (
 _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
-def _deeper_than(document: object, limit: int) -> bool:
-    """Tell whether arrays and objects stand in one another more than `limit` deep."""
-    containers: list[Any] = [[document]]  # those of one depth; this one stands around the document
-    for _ in range(limit + 1):
-        children = (child for item in containers for child in (item.values() if type(item) is dict else item))
-        containers = [child for child in children if type(child) in (dict, list)]
-    return bool(containers)
+def _depth(document: Any) -> int:
+    """Return how many arrays and objects stand in one another, at the most; RecursionError if they are very many."""
+    if type(document) is dict:
+        document = document.values()
+    elif type(document) is not list:
+        return 0
+    return 1 + max(map(_depth, document), default=0)
 
 
 def _parse_json(body: bytes, max_values: int) -> Any:
     """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259).
 
-    HttpException 413 if it has more than `max_values`, counted before any of them is made. A document that is an object
-    is a dict, but a missing member of it is a 400, as it is for `Fields`.
+    HttpException 413 if it has more than `max_values`, counted before any of them is made. An object is a `_Given`.
     """
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
@@ -1055,11 +913,11 @@ def _parse_json(body: bytes, max_values: int) -> Any:
             if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
                 raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
+        if brackets > _MAX_JSON_DEPTH and _depth(value) > _MAX_JSON_DEPTH:
+            raise ValueError(f"it nests more than {_MAX_JSON_DEPTH} deep")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
-    if brackets > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
-        raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
-    return _Given(value, "member") if type(value) is dict else value
+    return _Given(value) if type(value) is dict else value
 
 
 def _as_json_value(value: Any) -> Any:
@@ -1109,22 +967,15 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    outer: list[object] = []
-    # A document may hold itself.
-    while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
-        outer.append(document)
-        try:
-            plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
-            members = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
-        except Exception:
-            break
-        for key, member in members:
+    with contextlib.suppress(Exception):
+        plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
+        for key, member in plain.items() if isinstance(plain, dict) else enumerate(plain):
             try:
                 write(member)
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
-                name, document = f"{name}[{_printable(shown):.80}]", member
-                break
+                name = f"{name}[{_printable(shown):.80}]"
+                return name if len(name) > 200 else _unwritable(member, write, name)  # a document may hold itself
     return name
 
 
@@ -1135,27 +986,24 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
-# Known to be HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The
-# escape is right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside
-# it: the manual of markupsafe. A first reading may skip the methods of str and the template strings.
+# HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The escape is
+# right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside it: the
+# manual of markupsafe. A first reading may skip the methods of str and the template strings.
 
 
 class Markup(str):
     """Text that is HTML already: `Response.html` does not escape it, and a handler that returns it answers HTML.
 
-    Safe to build with, as markupsafe's: what `+` (on either side), `%`, `format`, `join` and the other methods of str
-    put into it is escaped, unless it is HTML itself (a Markup, any object with `__html__`, on Python 3.14 a template
-    string), and their result is Markup. `str(markup)` is plain text again. An f-string and `"...".join` are out of its
-    reach: they give a plain str, which is escaped later.
+    It works as markupsafe's: `+` (on either side), `%`, `format`, `join` and the other methods of str escape what they
+    put into it, unless that is HTML itself, and give Markup. `str(markup)` is plain text again. An f-string and
+    `"...".join` give a plain str, which is escaped later.
     """
 
     __slots__ = ()
 
-    def __new__(cls, text: Any = "", encoding: str | None = None, errors: str = "strict") -> Markup:
+    def __new__(cls, text: Any = "") -> Markup:
         """Mark `text` as HTML without escaping it; what is HTML itself becomes what it stands for."""
-        if type(text) is not str and _is_html(text):
-            text = _as_html(text)
-        return super().__new__(cls, text) if encoding is None else super().__new__(cls, text, encoding, errors)
+        return super().__new__(cls, _as_html(text) if _is_html(text) else text)
 
     @classmethod
     def escape(cls, value: object) -> Markup:
@@ -1164,12 +1012,6 @@ class Markup(str):
 
     def __html__(self) -> Markup:
         return self
-
-    def __html_format__(self, format_spec: str) -> Markup:
-        # Before an alignment stands what fills up, and it may come from elsewhere: {text:{fill}>9}
-        if format_spec[1:2] in ("<", ">", "^", "=") and format_spec[0] in "<>&'\"":
-            raise ValueError(f"a Markup cannot be filled up with {format_spec[0]!r}")
-        return type(self)(format(str(self), format_spec))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({super().__repr__()})"
@@ -1189,7 +1031,7 @@ class Markup(str):
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
-        """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
+        """Format as str.format does, each field escaped, unless its `__html_format__(format_spec)` gives Markup."""
         return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
@@ -1199,17 +1041,6 @@ class Markup(str):
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
         return type(self)(super().join(map(self.escape, items)))
-
-    def unescape(self) -> str:
-        """Return plain text: character references become what they stand for, tags stay."""
-        return html.unescape(str(self))
-
-    def striptags(self) -> str:
-        """Return plain text without tags and comments, each run of white space as one space."""
-        return Markup(" ".join(_TAG.sub(r"\1", str(self)).split())).unescape()
-
-
-_TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
 
 
 def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -1230,25 +1061,23 @@ for _method in (
 class _PercentValue:
     """A value for `Markup % value`, escaped where it becomes text. Without `__index__`: `%c` would make `<` of 60."""
 
-    __slots__ = ("_value",)
-
     def __init__(self, value: Any) -> None:
-        self._value = value
+        self.value = value
 
     def __getitem__(self, key: Any) -> _PercentValue:
-        return _PercentValue(self._value[key])
+        return _PercentValue(self.value[key])
 
     def __str__(self) -> str:
-        return str(Markup.escape(self._value))
+        return Markup.escape(self.value)
 
     def __repr__(self) -> str:
-        return str(Markup.escape(repr(self._value)))
+        return Markup.escape(repr(self.value))
 
     def __int__(self) -> int:
-        return int(self._value)
+        return int(self.value)
 
     def __float__(self) -> float:
-        return float(self._value)
+        return float(self.value)
 
 
 def _is_html(value: object) -> bool:
@@ -1270,12 +1099,6 @@ def _as_html(value: Any) -> str:
 _BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
-class _MissingValue(KeyError, IndexError):
-    """A template names a value that nobody gave."""
-
-    __str__ = Exception.__str__  # KeyError would show the message in quotes
-
-
 class _HtmlFormatter(string.Formatter):
     """Formats one template as str.format does, and makes HTML of each field. A failure says which field it was."""
 
@@ -1289,7 +1112,7 @@ class _HtmlFormatter(string.Formatter):
             given = [*map(str, range(len(args))), *kwargs]
             if type(error) in (IndexError, KeyError) and name not in given:
                 known = ", ".join(given) or "nothing"
-                raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+                raise type(error)(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
             _explain(error, f"the value for {{{self.field}}}" if self.field else _BRACES)
             raise
 
@@ -1334,23 +1157,16 @@ _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|t
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page: the template with its fields filled in, or the template itself if there are no values.
-
-    ValueError for the name of a file, and for values of which the template uses none.
-    """
+    """Return a page. ValueError for the name of a file, and for values of which the template uses none."""
     if _FILE_NAME.fullmatch(template):
-        raise ValueError(
-            f"html() takes the text of a page, not the name of a file: html(Path({template!r}).read_text(), ...)"
-        )
+        raise ValueError(f"html() takes the text of a page, not the name of a file: Path({template!r}).read_text()")
     if not values:
         return template
     formatter = _HtmlFormatter()
     page = formatter.vformat(template, (), values)
     if not formatter.field:
-        raise ValueError(
-            f"html() would ignore its values ({', '.join(values)}): the template has no field such as "
-            f"{{{next(iter(values))}}}, and {{{{ stands for a single brace"
-        )
+        name, names = next(iter(values)), ", ".join(values)
+        raise ValueError(f"html() would ignore its values ({names}): the template has no field such as {{{name}}}")
     return page
 
 
@@ -1361,15 +1177,13 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 #     environ     {"REQUEST_METHOD": "POST", "PATH_INFO": "/items", "QUERY_STRING": "page=2", "wsgi.input": ..., ...}
 #     request     .method "POST"   .path "/items"   .query["page"] "2"   .json {"title": "Tea"}
 #
-# `Request` is a view of the WSGI environment. An attribute is computed when it is first read, and kept. An attribute
-# that cannot be read raises HttpException with a 4xx, the same one each time. `_path_segments` splits the path for the
-# router. `_BodyInput` reads the body. Header fields of a proxy count only if the application said how many proxies
-# there are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5. A first reading may skip
-# `_raw_path`.
+# An attribute of `Request` is computed when it is first read, and kept. One that cannot be read raises HttpException
+# with a 4xx, the same one each time. `_BodyInput` reads the body. Header fields of a proxy count only if the
+# application said how many proxies there are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5.
+# A first reading may skip `_raw_path`.
 
 _PIECE = 65536  # bytes that are read or sent at a time
-# Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC 3986, 2 and 3.3). In
-# a URI a % stays only in front of two hex digits.
+# Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC 3986, 2 and 3.3).
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
@@ -1386,42 +1200,34 @@ def _as_path(segments: Iterable[str]) -> str:
 
 
 def _path_segments(environ: _Environ) -> list[str]:
-    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8."""
-    raw = _raw_path(environ)
-    if raw is None:
-        return _named_segments(_wsgi_text(environ.get("PATH_INFO", "")))
-    return [_wsgi_text(_unescape_percent(segment)) for segment in _named_segments(raw)]
+    """Return the decoded segments of PATH_INFO without empty ones; raise UnicodeError if they are not UTF-8."""
+    return list(map(_wsgi_text, _raw_path(environ)[1]))
 
 
-def _raw_path(environ: _Environ) -> str | None:
-    """Return the part of the raw target that became PATH_INFO, with each %2F that is no separator.
+def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
+    """Return the path of the raw target, and the segments of PATH_INFO, in which a %2F of the target is no separator.
 
-    None if it has no %2F, if the server does not tell the target, and if the target belongs to another path. Empty
+    The path is "" if it has no %2F, if the server does not tell it, and if it belongs to another request. Empty
     segments need not agree, because some servers drop them.
     """
+    path, above = _named_segments(environ.get("PATH_INFO", "")), _named_segments(environ.get("SCRIPT_NAME", ""))
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
     if "%2" not in raw:
-        return None
+        return "", path
     if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
         raw = "/" + raw.partition("//")[2].partition("/")[2]
     names = [_unescape_percent(segment) for segment in _named_segments(raw)]
-    above = _named_segments(environ.get("SCRIPT_NAME", ""))
     below = names[len(above) :]
     # Servers decode the whole path, or leave %2F as it is (cheroot).
     readings = (_named_segments("/".join(below)), [name.replace("/", "%2F") for name in below])
-    if names[: len(above)] != above or _named_segments(environ.get("PATH_INFO", "")) not in readings:
-        return None
-    for _ in above:
-        _, slash, tail = raw.lstrip("/").partition("/")
-        raw = slash + tail
-    return raw
+    return (raw, below) if names[: len(above)] == above and path in readings else ("", path)
 
 
 class _once(Generic[_T]):
     """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
 
-    A body can be read only once, so a second look at a broken body must get the same failure. Python's cached_property
-    keeps no failure. Before Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
+    A second look at a broken body must get the same failure, and Python's cached_property keeps no failure. Before
+    Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -1468,8 +1274,6 @@ class _RequestHeaders(Fields[str]):
 class _BodyInput:
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
-    __slots__ = ("_left", "_read", "_sized")
-
     def __init__(self, source: Any, length: int | None, limit: int) -> None:
         # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
         self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
@@ -1478,8 +1282,8 @@ class _BodyInput:
 
     def read(self, size: int = _PIECE) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
-        if self._sized:
-            size = min(size, self._left)
+        if self._sized and self._left < size:
+            size = self._left
         if not size:
             return b""
         try:
@@ -1517,10 +1321,9 @@ class _Observer:
 
     It is the only key that this file adds to an environ. Any server may leave it out.
 
-        explain(reason)          why the answer has its status: one printable line for an access log, never for a client
-        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type; an
-                                 HttpException refuses it
-        unanswered(error)        no error hook has answered `error`; False if the observer has heard of it before
+        explain(reason)       why the answer has its status: one printable line for an access log, never for a client
+        begin_stream(type)    the first chunk of a body of that Content-Type will be drawn; HttpException refuses it
+        unanswered(error)     no error hook has answered `error`; False if the observer has heard of it before
     """
 
     def explain(self, reason: str) -> None: ...
@@ -1535,15 +1338,13 @@ _NO_OBSERVER = _Observer()
 
 
 def _observer(environ: _Environ) -> _Observer:
-    """Return the observer of a request; one that does nothing if the server has none."""
     return cast(_Observer, environ.get("webapp.server", _NO_OBSERVER))
 
 
 class Request:
     """The request of a client. Its attributes are computed when they are first read; do not assign to them.
 
-    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. The docstring of each other
-    attribute says what it raises. Made by the dispatcher.
+    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. Made by the dispatcher.
     """
 
     _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
@@ -1555,9 +1356,6 @@ class Request:
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
         self._closing: list[Callable[[], object]] = []  # called when the response is closed, the last one first
-
-    def _close_with(self, callback: Callable[[], object]) -> None:
-        self._closing.append(callback)
 
     # Its target.
 
@@ -1579,10 +1377,7 @@ class Request:
 
     @_once
     def host(self) -> str:
-        """Host name and port as the client sent them, or as a trusted proxy says; else the server's own.
-
-        Text that cannot be a host counts as not sent, because not every server checks it.
-        """
+        """Host name and port as the client or a trusted proxy sent them, if they can be a host; else the server's."""
         name, port = self.environ["SERVER_NAME"], self.environ["SERVER_PORT"]
         name = f"[{name}]" if ":" in name else name
         own = str(name) if port == {"http": "80", "https": "443"}.get(self.scheme) else f"{name}:{port}"
@@ -1592,12 +1387,11 @@ class Request:
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        raw, path = _raw_path(self.environ), self.environ.get("PATH_INFO", "")
-        below = path.split("/") if raw is None else map(_unescape_percent, raw.split("/"))
-        names = (_quote(name, _PATH_SAFE[1:], "latin-1", "replace") for name in below)  # a slash in one is %2F
-        path = _quote(self.environ.get("SCRIPT_NAME", ""), _PATH_SAFE, "latin-1", "replace") + "/".join(names)
+        path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ)[0])
+        if not path:
+            path = (self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "") or "/").replace("%", "%25")
         query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
-        return f"{self.scheme}://{self.host}{path or '/'}{query}"
+        return f"{self.scheme}://{self.host}{_quote(path, '%' + _PATH_SAFE, 'latin-1', 'replace')}{query}"
 
     @_once
     def remote_address(self) -> str:
@@ -1606,8 +1400,7 @@ class Request:
         return forwarded if _ADDRESS.fullmatch(forwarded) else str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
-        """Return the value that the outermost trusted proxy wrote into X-Forwarded-`what`; "" without one."""
-        # Each proxy appends an entry. Only the last `trusted_proxies` entries come from proxies; others may be forged.
+        """Return the entry of the outermost trusted proxy in X-Forwarded-`what`; those before it may be forged."""
         trusted = self._app._trusted_proxies
         sent = self.environ.get("HTTP_X_FORWARDED_" + what, "") if trusted else ""
         return sent.split(",")[-trusted:][0].strip(" \t") if sent else ""
@@ -1616,19 +1409,13 @@ class Request:
 
     @_once
     def headers(self) -> Fields[str]:
-        """Header fields, by name in any case. A server has joined repeated ones with commas.
-
-        `headers[name]` without such a field is a 400, as it is for a form.
-        """
+        """Header fields, by name in any case; a missing one is a 400. A server has joined repeated ones with commas."""
         return _RequestHeaders(self.environ)
 
     @property
     def content_type(self) -> str:
         """The media type of the body, without parameters and in small letters; "" if none was sent."""
         return _media_type(self.environ.get("CONTENT_TYPE") or "")
-
-    def _content_parameter(self, name: str, default: str) -> str:
-        return _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get(name, default)
 
     @_once
     def content_length(self) -> int | None:
@@ -1642,8 +1429,8 @@ class Request:
     def cookies(self) -> Fields[str]:
         """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
 
-        A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
-        latin-1. `cookies[name]` without such a cookie is a 400, as it is for a form. The response gets `Vary: Cookie`.
+        A pair of quotes around a value is removed. Values are UTF-8, else latin-1. A missing cookie is a 400. The
+        response gets `Vary: Cookie`.
         """
         self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
@@ -1662,7 +1449,7 @@ class Request:
     def accept_json(self) -> bool:
         """Tell whether Accept names application/json or text/javascript with a weight above 0; `*/*` names neither.
 
-        This decides the form of the default error body. The response gets `Vary: Accept`.
+        So the default error body is JSON. The response gets `Vary: Accept`.
         """
         self._varies += ("Accept",)
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
@@ -1670,8 +1457,7 @@ class Request:
     def accepts(self, *media_types: str) -> str | None:
         """Return which of `media_types` the client likes best, None if it takes none of them (RFC 9110 section 12.5.1).
 
-        The most specific range decides on a type's weight; among equals the first offered wins; no Accept header takes
-        anything. The response gets `Vary: Accept`.
+        Among equals the first offered wins; no Accept header takes anything. The response gets `Vary: Accept`.
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
@@ -1690,10 +1476,9 @@ class Request:
 
     @_once
     def body(self) -> bytes:
-        """All bytes of the body. HttpException 413 past `max_body_size`, 400 if it ends early or has a broken length.
+        """All bytes of the body. RuntimeError if it was already read as a multipart form, or through `stream`.
 
-        HttpException 408 if the client stalls. RuntimeError if the body was already read as a multipart form, or
-        through `stream`.
+        HttpException 413 past `max_body_size`, 400 if the body ends early or has a broken length, 408 if it stalls.
         """
         source = self._input("body", self._app._max_body_size)
         whole = io.BytesIO()  # a list of tiny pieces would take many times their size
@@ -1703,10 +1488,7 @@ class Request:
 
     @_once
     def stream(self) -> io.BufferedIOBase:
-        """Body as a binary file, for a handler that reads by itself; no limit but Content-Length.
-
-        Reading raises HttpException 400 if the body ends early. RuntimeError if a multipart form was read before.
-        """
+        """Body as a binary file without a limit of size; raises what `body` raises, also while it is read."""
         return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
 
     def _input(self, reader: str, limit: int) -> Any:
@@ -1727,7 +1509,7 @@ class Request:
     @_once
     def text(self) -> str:
         """Body as text, by the charset of its Content-Type (UTF-8 by default). 415: unknown charset; 400: not in it."""
-        charset = self._content_parameter("charset", "utf-8").lower()
+        charset = _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get("charset", "utf-8").lower()
         if charset not in _CHARSETS:
             raise HttpException(415, f"unknown charset: {charset[:80]!r}")
         return _decode(self.body, charset)
@@ -1736,8 +1518,8 @@ class Request:
     def json(self) -> Any:
         """JSON document in the body (RFC 8259). HttpException 415 if the type is not JSON, 400 if the body is not.
 
-        A document that is an object is a dict, but `document[name]` without such a member is a 400 as it is for a form:
-        a KeyError that is also an HttpException. In an object further inside it is Python's KeyError.
+        A document that is an object is a dict, but a missing member of it is a 400, as it is for a form. In an object
+        further inside it is Python's KeyError.
 
         JSON types are application/json, text/json and `+json`. Besides malformed documents 400 refuses NaN and
         Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything but UTF-8. 413: more than
@@ -1759,7 +1541,7 @@ class Request:
 
     @property
     def form(self) -> Fields[str]:
-        """The fields of a urlencoded or multipart form, without its files; empty for a body of another type.
+        """The fields of a urlencoded or multipart form, but for its files; none for a body of another type.
 
         HttpException 400 if it is broken or not UTF-8, 413 past `max_form_memory`, `max_fields` or `max_body_size`.
         """
@@ -1780,38 +1562,33 @@ class Request:
             reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
             nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
             return nothing, nothing
-        boundary = self._content_parameter("boundary", "").encode("latin-1", "replace")
+        boundary = _parse_options(self.environ["CONTENT_TYPE"])[1].get("boundary", "").encode("latin-1", "replace")
         if not boundary:
             raise HttpException(400, "a multipart form without a boundary")
-        read = self._input("form", app._max_body_size).read
-        limits = {"max_fields": app._max_fields, "max_form_memory": app._max_form_memory}
-        fields, files = _parse_multipart(read, boundary, **limits)
+        read, memory = self._input("form", app._max_body_size).read, app._max_form_memory
+        fields, files = _parse_multipart(read, boundary, max_fields=app._max_fields, max_form_memory=memory)
         for _, upload in files:
-            self._close_with(upload.file.close)
+            self._closing.append(upload.file.close)
         return Fields(fields), Fields(files)
 
     def body_all(self) -> dict[str, Any]:
         """Return all input as one dict: query, then form, then the members of a JSON object; a later one wins.
 
         A repeated field is a list, any other its value. Files and path parameters are not in it, and a JSON document
-        that is no object has no members. Raises what `query`, `form` and `json` raise; `body_all()[name]` without such
-        input is a 400, as it is for a form.
+        that is no object has no members. Raises what `query`, `form` and `json` raise; missing input is a 400.
         """
         return self._all_input()
 
-    def _all_input(self, *, skip_broken: bool = False) -> dict[str, Any]:
-        """Return what `body_all` does; with `skip_broken` without the parts that cannot be read."""
-        found: dict[str, Any] = _Given({}, "input")
-        for part in ("query", "form", "json"):
-            with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
-                if part == "json" and not self._is_json():
-                    continue
+    def _all_input(self, *suppressed: type[Exception]) -> dict[str, Any]:
+        """Return what `body_all` does, without the parts that raise one of `suppressed`."""
+        found: dict[str, Any] = _Given()
+        for part in ("query", "json" if self._is_json() else "form"):
+            with contextlib.suppress(*suppressed):
                 given = getattr(self, part)
-                if isinstance(given, dict):
-                    found.update(given)
-                elif isinstance(given, Fields):
+                if isinstance(given, Fields):
                     lists = ((name, given.getall(name)) for name in given)
-                    found.update((name, values if len(values) > 1 else values[0]) for name, values in lists)
+                    given = {name: values if len(values) > 1 else values[0] for name, values in lists}
+                found.update(given if isinstance(given, dict) else ())
         return found
 
 
@@ -1823,10 +1600,10 @@ class Request:
 #     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
 # `begin` runs when the response is sent, and does everything that can fail: it encodes the document, draws the first
-# chunk of the stream, chooses the range of the file. So the error path still answers a failure. It returns the body
-# as the server gets it, header fields, and a status, None if the body asks for none. It is told the status that the
-# application has set, and the function that gave the body, for messages. Names to remember: `_Document`, `_Stream`,
-# `_FileBody`. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip the names of files.
+# chunk of the stream, chooses the range of the file. So the error path still answers a failure. It gets the status that
+# the application has set, and the function that gave the body, for messages. It returns the body as the server gets it,
+# header fields, and a status or None. Names to remember: `_Document`, `_Stream`, `_FileBody`. Read beside it: RFC 9110
+# sections 8.8, 13 and 14. A first reading may skip the names of files.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -1846,7 +1623,6 @@ class _Document:
         self.form = form
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Encode the document; raise what `_encode_json` raises."""
         document = self.document
         if self.form and isinstance(document, dict):
             document = {**self.form, **document}
@@ -1865,9 +1641,8 @@ class _Stream:
         self._content_type = content_type
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Draw the first chunk. A stream begins once: RuntimeError for a second time, because chunks would be lost."""
         chunks, self._chunks = self._chunks, None
-        if chunks is None:
+        if chunks is None:  # the chunks that were drawn are lost
             raise RuntimeError("the stream has begun already, and failed or was not sent: build another body")
         _observer(request.environ).begin_stream(self._content_type)
         try:
@@ -1888,7 +1663,8 @@ def _encode_chunk(chunk: Any) -> bytes:
 
 
 _LINE_END = re.compile(r"\r\n|\r|\n")  # an event stream has fewer line ends than str.splitlines
-_EVENT_FIELDS = ("comment", "id", "event", "retry", "data")
+# The fields of an event in the order they are sent. A browser ignores an id with a NUL and a retry that is no number.
+_EVENT_FIELDS = {"comment": "(?s).*", "id": "[^\0\r\n]*", "event": "[^\0\r\n]*", "retry": "[0-9]+", "data": "(?s).*"}
 
 
 def _encode_event(event: Any) -> bytes:
@@ -1900,45 +1676,34 @@ def _encode_event(event: Any) -> bytes:
     for name in filter(fields.__contains__, _EVENT_FIELDS):
         value = fields[name]
         text = value if isinstance(value, str) else _encode_json(value).decode()
-        lines = _LINE_END.split(text)
-        if name in ("id", "event") and (len(lines) > 1 or "\0" in text):
-            raise ValueError(f"the {name} of an event is one line without NUL, not {text!r:.80}")
-        if name == "retry" and not (text.isascii() and text.isdigit()):
-            raise ValueError(f"the retry of an event is a whole number of milliseconds, not {text!r:.80}")
+        if not re.fullmatch(_EVENT_FIELDS[name], text):
+            raise ValueError(f"the {name} of an event is one line without NUL, a retry only digits, not {text!r:.80}")
         prefix = "" if name == "comment" else name
-        written += "".join(f"{prefix}: {line}\n" for line in lines)
+        written += "".join(f"{prefix}: {line}\n" for line in _LINE_END.split(text))
     return (written + "\n").encode("utf-8", "replace")
 
 
-def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
-    """Return the body of an error response that no hook built, and its type: the status and its phrase, no more."""
-    if as_json:
-        return f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON
-    return _STATUS_LINES[status].encode(), _TEXT
-
-
-# The web's usual files by extension. The standard library's table differs between its versions, and its global
-# functions ask the machine's registry, which differs more.
+# The web's usual files by extension, because the standard library's table differs between its versions.
 _CONTENT_TYPES = dict(
     pair.split("=")
     for pair in (
-        ".avif=image/avif .css=text/css .csv=text/csv .gif=image/gif .gz=application/gzip .html=text/html "
-        ".ico=image/x-icon .jpeg=image/jpeg .jpg=image/jpeg .js=text/javascript .json=application/json "
-        ".md=text/markdown .mjs=text/javascript .mp4=video/mp4 .otf=font/otf .pdf=application/pdf .png=image/png "
-        ".svg=image/svg+xml .ttf=font/ttf .txt=text/plain .wasm=application/wasm .webm=video/webm "
-        ".webmanifest=application/manifest+json .webp=image/webp .woff=font/woff .woff2=font/woff2 "
-        ".xml=application/xml .zip=application/zip"
+        ".aac=audio/aac .avif=image/avif .bmp=image/bmp .css=text/css .csv=text/csv .doc=application/msword "
+        ".gif=image/gif .gz=application/gzip .heic=image/heic .htm=text/html .html=text/html .ico=image/x-icon "
+        ".jpeg=image/jpeg .jpg=image/jpeg .js=text/javascript .json=application/json .md=text/markdown "
+        ".mjs=text/javascript .mov=video/quicktime .mp3=audio/mpeg .mp4=video/mp4 .mpeg=video/mpeg .mpg=video/mpeg "
+        ".opus=audio/opus .otf=font/otf .pdf=application/pdf .png=image/png .ppt=application/vnd.ms-powerpoint "
+        ".py=text/x-python .svg=image/svg+xml .tar=application/x-tar .tif=image/tiff .tiff=image/tiff "
+        ".tsv=text/tab-separated-values .ttf=font/ttf .txt=text/plain .vcf=text/x-vcard .vtt=text/vtt "
+        ".wasm=application/wasm .wav=audio/x-wav .webm=video/webm .webmanifest=application/manifest+json "
+        ".webp=image/webp .woff=font/woff .woff2=font/woff2 .xls=application/vnd.ms-excel .xml=application/xml "
+        ".xsl=application/xml .zip=application/zip"
     ).split()
 )
 
 
 def _content_type(extension: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
-    found = _CONTENT_TYPES.get(extension.lower())
-    if found is None:
-        from mimetypes import MimeTypes
-
-        found = MimeTypes().types_map[True].get(extension.lower(), "application/octet-stream")
+    found = _CONTENT_TYPES.get(extension.lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
@@ -1947,6 +1712,7 @@ class _FileBody(io.FileIO):
 
     filename: str | None = None  # of a download
     on_close: Callable[[], None] | None = None  # called once
+    whole = True  # not only a range of it
 
     def __init__(self, path: str) -> None:
         super().__init__(path, opener=lambda path, flags: os.open(path, flags | _UNBLOCKED))
@@ -1959,11 +1725,6 @@ class _FileBody(io.FileIO):
             raise
         self.path = path
         self.size = self._unread = self.info.st_size  # bytes that are sent, and those of them that are still to be read
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of the file is sent."""
-        return self.size == self.info.st_size
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
         """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
@@ -1979,6 +1740,7 @@ class _FileBody(io.FileIO):
                 start, end = wanted
                 self.seek(start)
                 self.size = self._unread = end - start
+                self.whole = False
                 fields["Content-Range"] = f"bytes {start}-{end - 1}/{info.st_size}"
                 status = 206
         return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
@@ -2003,13 +1765,12 @@ class _FileBody(io.FileIO):
 
 
 _UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writer of a FIFO
-# Errors about the name of a file, and errors of a machine that is busy.
-_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
-_NOT_THERE.add(errno.ENXIO)  # of a socket
-_BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+# Errors about the name of a file (ENXIO: a socket), and errors of a machine that is busy.
+_NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
+_BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# No names of files on Windows: those of devices, which may keep whoever opens them; names with a character that stands
-# for something else, such as the colon of a stream; names that lose their end.
+# No names of files on Windows: those of devices, which may block; names with a character that stands for something
+# else, such as the colon of a stream; names that lose their end.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
@@ -2023,11 +1784,9 @@ def _open_file(path: str) -> _FileBody:
             raise NotFoundException(f"no name of a file: {path!r}")
         return _FileBody(path)
     except (OSError, ValueError) as error:
-        code = getattr(error, "errno", errno.EINVAL)  # ValueError: a NUL, or no text of this locale
-        if code in _NOT_THERE:
-            raise NotFoundException(str(error)) from error
-        if code in _BUSY:
-            raise HttpException(503, str(error)) from error
+        code = errno.errorcode.get(getattr(error, "errno", errno.EINVAL))  # ValueError: a NUL, or not of this locale
+        if code in _NOT_THERE or code in _BUSY:
+            raise NotFoundException(str(error)) if code in _NOT_THERE else HttpException(503, str(error)) from error
         raise
 
 
@@ -2089,11 +1848,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
 # A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. A
-# session ends when its time is over; the server cannot take it back. The name to remember: `_Session`. Read beside it:
-# RFC 2104. A first reading may skip `_signing_keys`.
-
-_MAX_COOKIE = 4093  # bytes of the whole Set-Cookie value: the smallest limit among browsers
-_MAKE_SECRET = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
+# session ends when its time is over; the server cannot take it back. Read beside it: RFC 2104. A first reading may skip
+# `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
@@ -2104,20 +1860,21 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
     keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
     if not keys or not all(isinstance(key, bytes) for key in keys):
         raise ValueError("secret_key is a str or bytes, or a list of them")
+    advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
         if len(key.strip()) <= 5:  # with one signed cookie, somebody can try all of them in minutes
-            raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {_MAKE_SECRET}")
+            raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:  # nobody can try all keys of 128 bits
-            _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), _MAKE_SECRET)
+            _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
     # The signature of one cookie is worth nothing in another. The secret is the message of this hash and not its key
     # (RFC 5869 section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
-    return [_hmac(f"webapp session {cookie}".encode(), key) for key in keys]
+    return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
-def _hmac(key: bytes, message: bytes) -> bytes:
+def _digest(key: bytes, text: bytes) -> bytes:
     import hmac
 
-    return hmac.digest(key, message, "sha256")
+    return hmac.digest(key, text, "sha256")
 
 
 def _base64(data: bytes) -> bytes:
@@ -2147,14 +1904,11 @@ class _Session:
     """The session of one request: its values, and the cookie that they come from and go to."""
 
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
-        """Read the session of a request; RuntimeError without keys, ValueError for a name that needs https."""
         if not keys:
             raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
         self._keys = keys
-        self._name = name
-        self._max_age = max_age
-        self._secure = request.scheme == "https"
-        _check_prefix(name, secure=self._secure)  # also for a page that only reads: the author learns it at once
+        self.name = name
+        self.max_age = max_age
         self._loaded = self._verified(request.cookies.get(name, "").encode())
         self.values: dict[str, Any] = json.loads(self._loaded)
 
@@ -2164,39 +1918,24 @@ class _Session:
 
         signed, _, signature = cookie.rpartition(b".")
         document, _, stamp = signed.rpartition(b".")
-        valid = [compare_digest(_base64(_hmac(key, signed)), signature) for key in self._keys]
-        if not any(valid) or time.time() - int(stamp) > self._max_age:  # a stamp that we have signed is a number
+        valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in self._keys]
+        if not any(valid) or time.time() - int(stamp) > self.max_age:  # a stamp that we have signed is a number
             return "{}"
         return base64.urlsafe_b64decode(document + b"==").decode()
 
-    def copy(self) -> _Session:
-        """Return a session with the values as they are now; it shares values that cannot be written."""
-        other = copy.copy(self)
-        with contextlib.suppress(Exception):  # sending reports it
-            other.values = _plain(self.values)
-        return other
+    def cookie(self, giver: object) -> str | None:
+        """Return the value of the cookie that keeps the session, "" for an empty one, None if nothing has changed.
 
-    def headers(self, giver: object) -> _HeaderPairs:
-        """Return the Set-Cookie field that keeps or deletes the session, nothing if the session has not changed.
-
-        TypeError or ValueError for a session that cannot be kept; the message names the member, and `giver`.
+        TypeError or ValueError for a value that JSON cannot hold; the message names the member, and `giver`.
         """
         try:
             text = _session_text(self.values)
         except Exception as error:
             _explain(error, _unwritable(self.values, _session_text, "session") + _of(giver))
             raise
-        if text == self._loaded:
-            return _NO_HEADERS
-        line = _write_cookie(self._name, "", secure=self._secure, max_age=self._max_age if self.values else 0)
-        if self.values:
-            signed = _base64(text.encode()) + b".%d" % time.time()
-            value = signed + b"." + _base64(_hmac(self._keys[0], signed))
-            line = line.replace("=", "=" + value.decode(), 1)  # no character of it needs a check
-        if len(line) > _MAX_COOKIE:
-            needs = f"needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere"
-            raise ValueError(f"the session{_of(giver)} {needs}")
-        return {_cookie_key(self._name, None, "/"): (("Set-Cookie", line),)}
+        signed = _base64(text.encode()) + b".%d" % time.time()
+        value = (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
+        return None if text == self._loaded else value
 
 
 # ---- the response ----------------------------------------------------------------------------------------------------
@@ -2219,8 +1958,8 @@ _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 class Response:
     """The answer to the client. Every method that builds returns the response, so that calls can be chained.
 
-    A later body replaces an earlier one, except that `json(name, value)` adds a member to the object built so far.
-    After `send`, a method that would change status or body raises RuntimeError.
+    A later body replaces an earlier one, except that `json(name, value)` adds a member. After `send`, a method that
+    would change status or body raises RuntimeError.
     """
 
     __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
@@ -2280,7 +2019,7 @@ class Response:
     def header(self, name: str, value: str) -> Response:
         """Set a header field, in place of those of that name. A Content-Length counts for a stream only.
 
-        ValueError unless `name` is a token that is not the server's to set, and `value` latin-1 without controls.
+        ValueError for a `name` that is no token or the server's to set, and a `value` that is not printable latin-1.
         """
         field = _check_header(name, value)
         return self._replace_header(field[0].lower(), field)
@@ -2315,18 +2054,17 @@ class Response:
         """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
-        `secure` follows the request's scheme unless given; `samesite` is a str or None for no such attribute.
-
-        ValueError for `;` and control characters, for a small `expires` that is meant as `max_age`, and for cookies
-        that browsers refuse: `samesite="None"` or `partitioned` without `secure`, more than 4,096 bytes, or a name
-        beginning with `__Secure-`, `__Host-`, `__Http-` or `__Host-Http-` without the attributes that it promises.
+        `secure` follows the request's scheme unless given; `samesite` is "Lax", "Strict", "None", or None to leave it
+        out. ValueError for `;`, control characters, and cookies that browsers refuse or would misread, such as one of
+        more than 4,096 bytes, or `__Host-name` over http.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
         if secure is None:
             secure = self._request.scheme == "https"
         line = _write_cookie(name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned)
-        return self._replace_header(_cookie_key(name, domain, path), ("Set-Cookie", line))
+        # A key for each cookie makes a later one replace it; the space keeps it apart from the names of header fields.
+        return self._replace_header(f"set-cookie {name};{domain};{path}", ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
         """Tell the browser to forget a cookie; `path` and `domain` must be those it was set with."""
@@ -2348,15 +2086,11 @@ class Response:
         return self._build(text.encode("utf-8", "replace"), _TEXT)
 
     def html(self, template: str | Template, /, **values: Any) -> Response:
-        """Build an HTML body.
+        """Build an HTML body: with `values` as by str.format, each field escaped unless its value is a `Markup`.
 
-        With `values`, the template is formatted as by str.format, and each field is escaped, unless its value is a
-        `Markup`. A literal brace is written twice. KeyError for a missing value. Without `values` the template goes
-        out as it is. A template string of Python 3.14, t"<li>{name}", holds its values itself; an iterable of values
-        is written one after the other.
-
-        Escaping is right for text and for quoted attributes. It is not enough inside <script> or <style>, in an
-        attribute without quotes, or for an href that may begin with "javascript:".
+        A literal brace is written twice. Without `values` the template goes out as it is. A template string of Python
+        3.14, t"<li>{name}", holds its values itself. Escaping is right for text and for quoted attributes. It is not
+        enough inside <script> or <style>, or for an href that may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -2375,9 +2109,9 @@ class Response:
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
 
-        Encoded when sent, in UTF-8, always valid JSON: NaN is an error, a lone surrogate is escaped. Dates become ISO
-        8601, UUID, Decimal and paths strings, dataclasses objects, sets and iterators arrays. An exception becomes
-        its type, its message and its whole stack trace, so pass one on purpose only.
+        Encoded when sent, always valid JSON: NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings,
+        dataclasses objects, sets and iterators arrays. An exception becomes its type, its message and its whole stack
+        trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
@@ -2395,10 +2129,7 @@ class Response:
         return self
 
     def redirect(self, location: str, status: int = 303) -> Response:
-        """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays.
-
-        ValueError unless `status` is one of 300 to 399 other than 304.
-        """
+        """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays."""
         _check_text("where redirect() leads", location, ": context.url(handler) gives the path of a handler")
         if not 300 <= _check_status(status) <= 399 or status == 304:
             raise ValueError(f"a redirect has a status of 300 to 399 other than 304, not {status!r}")
@@ -2408,8 +2139,8 @@ class Response:
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
         """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
 
-        The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
-        breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
+        The first is drawn when the response is sent, so its failure is answered like any other. A later failure breaks
+        the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
@@ -2423,11 +2154,10 @@ class Response:
         return self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
 
     def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
-        # Before anything can fail, because the caller does not close a stream that it has given away.
-        self._close_later(iterable)
+        self._close_later(iterable)  # before anything can fail, because the caller does not close it
         # The members, numbers or letters of a single event or chunk would be taken for many.
-        whole = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
-        if whole or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
+        one = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
+        if one or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
             call = ": call it" if callable(iterable) else ""
             raise TypeError(f"a stream is an iterable of its chunks or events, not {_value(iterable)}{call}")
         chunks = iter(iterable)
@@ -2439,16 +2169,16 @@ class Response:
     def _close_later(self, iterable: object) -> None:
         close = getattr(iterable, "close", None)
         if close is not None:
-            self._request._close_with(close)
+            self._request._closing.append(close)
 
     def file(
         self, path: str | os.PathLike[str], *, filename: str | None = None, content_type: str | None = None
     ) -> Response:
-        """Build a body from a file, with a strong ETag and Last-Modified; `filename` makes it a download (RFC 6266).
+        """Build a body from a file, with ETag and Last-Modified; `filename` makes it a download (RFC 6266).
 
-        Conditional requests are answered with 304, a single byte range with 206 or 416 (RFC 9110 sections 13 and 14),
-        while no other status is set. `content_type` is that of the file's extension unless given. NotFoundException if
-        there is no such file, PermissionError if it may not be read, HttpException 503 if the machine cannot open more.
+        While no other status is set, a conditional request may be answered with 304, and a single byte range with 206
+        or 416 (RFC 9110 sections 13 and 14). `content_type` is that of the file's extension unless given.
+        NotFoundException if there is no such file, HttpException 503 if the machine cannot open more.
         """
         self._refuse_if_sent()
         if filename is not None:
@@ -2458,17 +2188,17 @@ class Response:
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._close_later(file)
         file.filename = filename
-        content_type = content_type or _content_type(os.path.splitext(file.path)[1])
-        return self._build(file, _check_header("Content-Type", content_type)[1])
+        if content_type is not None:
+            return self._build(file, _check_header("Content-Type", content_type)[1])
+        return self._build(file, _content_type(os.path.splitext(file.path)[1]))
 
     # Sending.
 
     def send(self, body: Any = None) -> Response:
         """Finish the response: status and body are final then. A second send raises RuntimeError and changes nothing.
 
-        `body` may be what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an
-        iterator of chunks, or the response itself; anything else is a TypeError. A failure to encode, or of a stream's
-        first chunk, is raised here. Nothing built and no status set is a 204.
+        `body` is what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an iterator of
+        chunks; anything else is a TypeError. A failure to encode, or of a stream's first chunk, is raised here.
         """
         self._send(body, self.send)
         return self
@@ -2482,24 +2212,20 @@ class Response:
             self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
         elif value is not None and value is not self:
             self._put(value, giver)
-        body, status = self._body, self._status
-        if self._session is not None or not (body is None or isinstance(body, bytes)):
-            begun: _Begun = (body, _NO_HEADERS, status)
-            if hasattr(body, "begin"):
-                begun = body.begin(self._request, status, giver)
-            saved = {} if self._session is None else self._session.headers(giver)
-            # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
-            self._body, described, status = begun
-            if described or saved:
-                self._headers = {**self._headers, **described, **saved}
+        body, status, described = self._body, self._status, _NO_HEADERS
+        if body is not None and not isinstance(body, bytes):
+            body, described, status = body.begin(self._request, status, giver)
+        if self._session is not None and (value := self._session.cookie(giver)) is not None:
+            self.cookie(self._session.name, value, max_age=self._session.max_age if value else 0)
+        # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
+        if described:
+            self._headers = {**self._headers, **described}
+        self._body = body
         self._status = status or self._status or (204 if body is None else 200)
         self._state = _SENT
 
     def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
-        """Say whether on_request, a before hook or an executor has answered; send its answer if it has not done so.
-
-        `value` is its return value. See `Scope.before` for the rule.
-        """
+        """Send the answer of a guard or executor that returned `value`; False if it did not answer (`Scope.before`)."""
         if value is not None and value is not self:
             self._send(value, giver)
             return True
@@ -2510,15 +2236,14 @@ class Response:
 
     def _put(self, value: Any, giver: object) -> None:
         """Build the body that `value` stands for; `giver` is named if it stands for none."""
-        if isinstance(value, str):
-            self._body = value.encode("utf-8", "replace")
-            self._content_type = _HTML if hasattr(value, "__html__") else _TEXT
-        elif isinstance(value, (dict, list)):
+        if isinstance(value, (dict, list)):
             self._body, self._content_type = _Document(value, self._form), _JSON
-        elif isinstance(value, (bytes, bytearray, memoryview)):
-            self._body, self._content_type = bytes(value), "application/octet-stream"
         elif _is_html(value):
             self.html(value)
+        elif isinstance(value, str):
+            self.text(value)
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            self.body(bytes(value), "application/octet-stream")
         elif hasattr(value, "__next__"):
             self.stream(value)
         else:
@@ -2526,10 +2251,10 @@ class Response:
             hint = f"; or call it: {_name(value)}()" if callable(value) else ""
             if issubclass(kind, BaseException):
                 hint = f"; an exception is raised: raise {_name(kind)}(...)"
-            other = f"code(404) for a status, json(document) for any other document){hint}"
             raise TypeError(
-                f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, "
-                f"Markup or an iterator, or use context.response ({other}"
+                f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, Markup or "
+                "an iterator, or use context.response (code(404) for a status, json(document) for any other document)"
+                + hint
             )
 
     def _open_session(self) -> dict[str, Any]:
@@ -2543,53 +2268,56 @@ class Response:
     def _save(self) -> tuple[Any, ...]:
         """Return all that is built, for `_restore`."""
         session = self._session
-        if session is not None and self._state == _OPEN:
-            session = session.copy()
-        return self._headers, self._status, self._body, self._content_type, self._form, session
+        with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
+            session = copy.deepcopy(session)
+        return self._state, self._headers, self._status, self._body, self._content_type, self._form, session
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
-        """Go back to the result of `_save`."""
-        if self._state == _OPEN:
-            self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
-        else:
-            self._headers = saved[0]
+        """Go back to the result of `_save`, unless the response was sent after that."""
+        if self._state == saved[0]:
+            _, self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
         """Go back to the header fields before a step, without body, form and changes of the session; set the status."""
-        self._restore((headers, status, None, _TEXT, None, None))
+        self._restore((_OPEN, headers, status, None, _TEXT, None, None))
 
-    def _build_default(self) -> None:
-        """Build the default error body for the status that stands; it never holds anything of the failure."""
+    def _send_default(self) -> None:
+        """Send the default error body for the status that stands; it never holds anything of the failure."""
+        status = self.status
         self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
-        self._build(*_default_body(self.status, self._request.accept_json()))
+        if self._request.accept_json():
+            self._build(f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON)
+        else:
+            self._build(_STATUS_LINES[status].encode(), _TEXT)
+        self._send()
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
         names = list(dict.fromkeys(self._request._varies))
         if "vary" in self._headers:
-            said = [value for _, value in self._headers["vary"]]
-            known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
-            names = said + [name for name in names if not known & {name.lower(), "*"}]
+            said = ", ".join(value for _, value in self._headers["vary"])
+            known = {name.strip(" \t").lower() for name in said.split(",")}
+            names = [said] + [name for name in names if not known & {name.lower(), "*"}]
         self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
         self._state = _HANDED_OVER
-        status = self._status or 200
-        body: bytes | Iterator[bytes] | _FileBody = self._body
-        if status in _BODILESS or body is None:
-            body = b""
         if self._request._varies:
             self._note_variance()
+        status = self._status or 200
+        body = b"" if self._body is None or status in _BODILESS else self._body
+        length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
         headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
-        for fields in self._headers.values():
-            headers += fields
-        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
-            headers = _without(headers, "content-type", "content-length")
-        elif (length := len(body) if isinstance(body, bytes) else getattr(body, "size", None)) is not None:
-            if "content-length" in self._headers:
-                headers = _without(headers, "content-length")
+        replaced: tuple[str, ...] = ()
+        if length is not None:
             headers.append(("Content-Length", str(length)))
+            replaced = ("content-length",)
+        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
+            headers, replaced = [], ("content-length", "content-type")
+        for key, fields in self._headers.items():
+            if key not in replaced:
+                headers += fields
         start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
@@ -2599,21 +2327,22 @@ class Response:
 # What runs for a route? Its executors, one after the other, then its handler. A route names Executor classes, factories
 # or functions, never instances: an instance would carry one request's errors into the next request.
 #
-#     _make_call(user, ["id"])      for `def user(context, id)`: lambda context: user(context, 7)
+#     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
 #
-# A call takes the context alone. A function that the dispatcher could not call is refused when it is declared.
-# Nothing here catches an exception. A first reading may skip `_handler_call`.
+# A call takes the context and the values of the path's parameters. A function that the dispatcher could not call is
+# refused when it is declared. Nothing here catches an exception. A first reading may skip `_handler_call`.
 
-_Call = Callable[["WebContext"], object]
+_Call = Callable[..., object]
+_Match = tuple[Optional["Route"], Sequence[Any], list[_Call]]  # a route, the values of its parameters, what answers it
 
 
-def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
+def _signature(function: Callable[..., object]) -> inspect.Signature | None:
     """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` functions."""
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
             raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
     try:
-        return inspect.signature(function, follow_wrapped=follow_wrapped)
+        return inspect.signature(function)
     except ValueError:
         return None
 
@@ -2627,6 +2356,14 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
     return True
 
 
+def _check_methods(cls: type, argument: str, *names: str) -> None:
+    """Raise TypeError for a method that cannot be called with one argument, as the dispatcher will call it."""
+    for name in names:
+        method = inspect.getattr_static(cls, name, None)
+        if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
+            raise TypeError(f"{cls.__qualname__}.{name} must take (self, {argument}) ({_place()})")
+
+
 class Executor:
     """Part of a route's work, before its handler. Made anew for every request.
 
@@ -2634,15 +2371,11 @@ class Executor:
     """
 
     canceled = False
-    _called: tuple[str, ...] = ("execute", "on_cancel")  # methods that get the context
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a method that cannot be called as the dispatcher will call it."""
+        """Raise TypeError for a method that does not take the context."""
         super().__init_subclass__(**kwargs)
-        for name in cls._called:
-            method = inspect.getattr_static(cls, name)
-            if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
-                raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_place()})")
+        _check_methods(cls, "context", "execute", "on_cancel", "validate")
 
     def execute(self, context: WebContext) -> object:
         """Do the work. An executor that answers ends the route: see `Scope.before` for the ways to answer."""
@@ -2653,33 +2386,25 @@ class Executor:
         self.canceled = True
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer a request that was canceled.
-
-        If it neither builds nor sends nor returns anything, the return value of `execute` is sent with the status that
-        stands.
-        """
+        """Answer a canceled request. If this builds, sends and returns nothing, the value of `execute` is sent."""
 
 
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
-    Any error cancels the executor and answers 422; the return value of `validate` does not matter then. No error hook
-    runs, because nothing failed: to change the look of a 422, override `on_cancel`; its status is 422 unless
-    `on_cancel` sets another one.
+    Any error cancels the executor and answers 422. No error hook runs, because nothing failed: to change the look of a
+    422, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
     `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
     """
 
     secret_fields: Collection[str] = ()
-    _called = (*Executor._called, "validate")
     _errors: dict[str, list[str]] | None = None  # made on demand, because a subclass may write __init__ without super()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for `secret_fields` that are a str, as in ("password"), or hold no names at all."""
+        """Raise TypeError for `secret_fields` that are a str, as in ("password"): it would hide single letters."""
         super().__init_subclass__(**kwargs)
-        fields: object = cls.secret_fields
-        if isinstance(fields, (str, bytes)) or not (isinstance(fields, Collection) or hasattr(fields, "__get__")):
-            wanted = f"({fields!r},)" if isinstance(fields, str) else f"names of fields, not {_value(fields)}"
-            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: {wanted} ({_place()})")
+        if isinstance(cls.secret_fields, str):
+            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: ({cls.secret_fields!r},) ({_place()})")
 
     @property
     def errors(self) -> dict[str, list[str]]:
@@ -2728,21 +2453,26 @@ class ValidationExecutor(Executor):
         response itself.
         """
         if not context.response.sent:
-            given = context.request._all_input(skip_broken=True)
+            given = context.request._all_input(HttpException, RuntimeError)
             context.response.put_form({name: given[name] for name in given if name not in self.secret_fields})
             context.response.json("validation", self.errors).code(422)
         return None
 
 
-def _run_executor(executor: Executor, context: WebContext) -> object:
-    """Run an executor; one that was canceled is answered here, which ends the chain."""
-    value, response = executor.execute(context), context.response
+def _run_executor(factory: Callable[[], object], context: WebContext, *_: object) -> object:
+    """Make an executor and run it; one that was canceled is answered here, which ends the chain."""
+    executor = factory()
+    if not isinstance(executor, Executor):
+        made = f"the factory {_place(factory)} made {_name(type(executor))}"
+        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
+    value, response, found = executor.execute(context), context.response, "canceled the rest"
     if not executor.canceled:
         return value
-    found = f" found errors in {', '.join(executor.errors)}" if isinstance(executor, ValidationExecutor) else ""
-    _observer(context.request.environ).explain(_printable(_name(type(executor)) + (found or " canceled the rest")))
-    if isinstance(executor, ValidationExecutor) and not response.sent:
-        response.code(422)
+    if isinstance(executor, ValidationExecutor):
+        found = f"found errors in {', '.join(executor.errors)}"
+        if not response.sent:
+            response.code(422)
+    _observer(context.request.environ).explain(_printable(f"{_name(type(executor))} {found}"))
     built = response._body
     answer = executor.on_cancel(context)
     if answer is None and response._body is built:
@@ -2774,15 +2504,7 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
         return _handler_call(executor, names)
     if not _takes(signature):
         raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
-    return functools.update_wrapper(functools.partial(_run_made, executor), executor, updated=())
-
-
-def _run_made(factory: Callable[[], object], context: WebContext) -> object:
-    executor = factory()
-    if not isinstance(executor, Executor):
-        made = f"the factory {_place(factory)} made {_name(type(executor))}"
-        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
-    return _run_executor(executor, context)
+    return functools.update_wrapper(functools.partial(_run_executor, executor), executor, updated=())
 
 
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
@@ -2790,9 +2512,8 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
 
     Further parameters need a default, as in `lambda context, n=n: ...`. Anything else is a TypeError.
     """
-    # A decorator made with functools.wraps shows the names of the function in it, and must take them as well.
-    sides = _signature(handler), _signature(handler, follow_wrapped=False)
-    parameters = [] if sides[0] is None else list(sides[0].parameters.values())
+    signature = _signature(handler)
+    parameters = [] if signature is None else list(signature.parameters.values())
     own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     for p in own:
         if p.name not in names and p.empty not in (p.default, p.annotation):
@@ -2801,19 +2522,18 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
                 f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
                 f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
-    in_order = [p.name for p in own][: len(names)] in ([], list(names))
-    if names and in_order and all(_takes(side, None, *names) for side in sides):
-        call: _Call = lambda context: handler(context, *context._values)  # noqa: E731
-        return functools.update_wrapper(call, handler, updated=())
-    if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
-        call = lambda context: handler(context, **context.params)  # noqa: E731
-        return functools.update_wrapper(call, handler, updated=())
+    if [p.name for p in own][: len(names)] in ([], list(names)) and _takes(signature, None, *names):
+        return handler
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
-    if not forgotten and not any(p.name in names for p in own) and all(_takes(side, None) for side in sides):
-        return handler
-    takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
-    raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
+    if _takes(signature, None, **dict.fromkeys(names)):
+        call: _Call = lambda context, *_: handler(context, **context.params)  # noqa: E731
+    elif _takes(signature, None) and not forgotten and not any(p.name in names for p in own):
+        call = lambda context, *_: handler(context)  # noqa: E731
+    else:
+        takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
+        raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
+    return functools.update_wrapper(call, handler, updated=())
 
 
 # ---- the context -----------------------------------------------------------------------------------------------------
@@ -2834,20 +2554,21 @@ class WebContext:
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
         "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
-        "_headers": "The header fields before the running step, which a failure goes back to.",
+        "_hooks": "The hooks that run for the request.",
         "_state": "The dict for the application, None until it asks for it.",
-        "_values": "The path's parameters in the pattern's order; set by the match.",
+        "_step": "The header fields before the running step, to which a failure goes back.",
+        "_values": "The path's parameters in the pattern's order.",
     }
 
-    def __init__(self, app: WebApp, environ: _Environ) -> None:
+    def __init__(self, app: WebApp, environ: _Environ, match: _Match) -> None:
         self.app = app
         self.request = Request(app, environ)
         self.response = Response(self.request)
-        self.route: Route | None = None
-        self._values: Sequence[Any] = ()
+        self._chain: list[_Call] | None
+        self.route, self._values, self._chain = match
+        self._hooks = app._miss_hooks if self.route is None else self.route._hooks
+        self._step = _NO_HEADERS
         self._state: dict[Any, Any] | None = None
-        self._chain: deque[_Call] | None = None
-        self._headers = _NO_HEADERS
 
     @property
     def params(self) -> dict[str, Any]:
@@ -2867,9 +2588,9 @@ class WebContext:
 
         A cookie that is missing, tampered with or older than `session_max_age` is an empty session. The session is
         saved when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
-        `secret_key`; ValueError over http if `session_cookie` begins with `__Host-` or its like. A session that needs a
-        cookie of more than 4,093 bytes is a ValueError when it is sent. A value that would come back as something else
-        (a date, a set, a key that is no str) is a TypeError; but a tuple comes back as a list.
+        `secret_key`. Saving raises ValueError for a cookie of more than 4,096 bytes, and over http for a
+        `session_cookie` that begins with `__Host-` or its like; TypeError for a value that would come back as
+        something else (a date, a set, a key that is no str). A tuple comes back as a list.
         """
         return self.response._open_session()
 
@@ -2882,7 +2603,7 @@ class WebContext:
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
         if isinstance(executor, Executor):
-            self._chain.append(functools.partial(_run_executor, executor))
+            self._chain.append(functools.partial(_run_executor, lambda: executor))
         else:
             self._chain.append(_make_call(executor, () if self.route is None else self.route._names))
 
@@ -2894,7 +2615,7 @@ class WebContext:
         """
         if not callable(callback):
             raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
-        self.request._close_with(callback)
+        self.request._closing.append(callback)
 
     def url(self, handler: object, /, **params: object) -> str:
         """Return the path of the route that `handler` answers, from SCRIPT_NAME on; further `params` become a query.
@@ -2952,12 +2673,11 @@ class Route:
 
 
 class _Hooks:
-    """The hooks that run for a route, each kind in the order in which it runs."""
+    """The hooks of a scope and of the scopes around it, each kind in the order in which it runs."""
 
     __slots__ = ("after", "before", "error")
 
     def __init__(self, innermost: Scope | None = None) -> None:
-        """Collect the hooks of a scope and of the scopes around it."""
         scopes: list[Scope] = []
         while innermost is not None:
             scopes.append(innermost)
@@ -2972,9 +2692,9 @@ class _Hooks:
 _NO_HOOKS = _Hooks()
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
-_SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
+_SEGMENT = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
+_MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")  # parameters as other frameworks write them, too
 _INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
-_FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -2982,11 +2702,19 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     """Split a pattern into (kind, text) of its segments; raise ValueError for one that can match no path."""
-    segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
-    names = [text for kind, text in segments if kind != _LITERAL]
-    found = _NO_PATH.search(pattern)
+    segments: list[tuple[str, str]] = []
     mistake = ""
-    if found:
+    for text in _named_segments(pattern):
+        match = _SEGMENT.fullmatch(text)
+        if match and match[1].isidentifier():
+            segments.append((match[2] or _NAME, match[1]))
+        else:
+            segments.append((_LITERAL, text))
+            if _MISWRITTEN.search(text):
+                wanted = "{name:path}" if text[0] == "*" else "{name}"
+                mistake = f"a parameter is written {wanted}, not {text}; {{name:int}} and {{name:path}} exist too"
+    names = [text for kind, text in segments if kind != _LITERAL]
+    if found := _NO_PATH.search(pattern):
         mistake = f"a pattern is a path without {found[0]}, and the query is context.request.query"
     elif any(kind == _REST for kind, _ in segments[:-1]):
         mistake = "a path parameter must come last"
@@ -2997,63 +2725,39 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     return segments
 
 
-def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
-    match = _SEGMENT.fullmatch(text)
-    name, converter = match.groups() if match else ("", None)
-    if _FOREIGN_PARAMETER.fullmatch(text):
-        wanted = "{name:path}" if text[0] == "*" else "{name}"
-        mistake = f"a parameter is written {wanted}, not {text}"
-    elif not match and "{" not in text and "}" not in text:
-        return _LITERAL, text
-    elif not match:
-        mistake = f"the segment {text!r} is neither a literal nor {{name}}"
-    elif not name.isidentifier():
-        mistake = f"{name!r} is no name for a parameter"
-    elif converter not in (None, ":int", ":path"):
-        mistake = f"there is no converter {converter[1:]!r}, only int and path"
-    else:
-        return (_NAME if converter is None else converter[1:]), name
-    raise ValueError(f"{pattern!r}: {mistake} ({_place()})")
-
-
 class _Node:
     """A node in the tree of patterns: where a walk stands after some segments."""
 
     __slots__ = (
         "literals",  # segment to the node behind it
-        "integer",  # the node behind {name:int}
+        "int",  # the node behind {name:int}
         "name",  # the node behind {name}
-        "rest",  # the node behind {name:path}
+        "path",  # the node behind {name:path}
         "routes",  # method to route, for the patterns that end here; HEAD falls to the route of GET
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
-        self.integer: _Node | None = None
+        self.int: _Node | None = None
         self.name: _Node | None = None
-        self.rest: _Node | None = None
+        self.path: _Node | None = None
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
         """Return the node behind one more segment of a pattern, made if there is none."""
         if kind == _LITERAL:
             return self.literals.setdefault(text, _Node())
-        slot = {_INT: "integer", _NAME: "name", _REST: "rest"}[kind]
-        if getattr(self, slot) is None:
-            setattr(self, slot, _Node())
-        return cast(_Node, getattr(self, slot))
+        child: _Node = getattr(self, kind) or _Node()
+        setattr(self, kind, child)
+        return child
 
     def add(self, route: Route) -> None:
         """Let `route` end here; raise ValueError if another one of the same method does."""
         other = self.routes.get(route.method)
-        if other is not None and other.method == route.method:
+        if other is not None and other.method == route.method and not other._gives_way:
             if route._gives_way:
                 return
-            if not other._gives_way:
-                raise ValueError(
-                    f"{route.method} {route.pattern} ({route._place}) is the same route as "
-                    f"{other.method} {other.pattern} ({other._place})"
-                )
+            raise ValueError(f"{route!r} is the same route as {other!r}")
         self.routes[route.method] = route
         if route.method == "GET" and self.routes.get("HEAD", route).method == "GET":
             self.routes["HEAD"] = route
@@ -3064,43 +2768,36 @@ class _Router:
 
     def __init__(self) -> None:
         self._root = _Node()
-        # Both by PATH_INFO as a server gives it: UTF-8 in the disguise of latin-1.
-        self._literals: dict[str, _Node] = {}  # where a wholly literal path ends
-        self._parents: dict[str, _Node] = {}  # the node in front of a last parameter, if all before it is literal
+        self._literals = {"": self._root}  # nodes behind literals only, by PATH_INFO as a server gives it
 
-    def add(self, route: Route, segments: Sequence[tuple[str, str]]) -> None:
+    def add(self, route: Route, segments: Iterable[tuple[str, str]]) -> None:
         """Add a route; ValueError if there is one of the same method and shape."""
-        node = parent = self._root
+        node, path, is_literal = self._root, "", True
         for kind, text in segments:
-            parent, node = node, node.child(kind, text)
+            node, is_literal = node.child(kind, text), is_literal and kind == _LITERAL
+            if is_literal:
+                path += "/" + text.encode().decode("latin-1")
+                self._literals[path] = node
         node.add(route)
-        parameters = [kind for kind, _ in segments if kind != _LITERAL]
-        if not parameters:
-            self._literals[_disguised(segments) or "/"] = node
-        elif len(parameters) == 1 and segments[-1][0] in (_NAME, _REST):
-            self._parents[_disguised(segments[:-1])] = parent
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Find the route of a path that is literal, or literal but for its last segment; None if that is too simple.
-
-        This is the short way for most requests. `match` would find the same route.
-        """
+        """Return what `match` finds for a path that is literal but for its last segment; None if that is too simple."""
         node = self._literals.get(path)
         if node is not None:
             return node.routes.get(method), ()
         head, _, tail = path.rpartition("/")
-        node = self._parents.get(head)
-        if node is None or node.integer is not None or not tail or not path.isascii():
+        node = self._literals.get(head)
+        if node is None or node.int is not None or not path.isascii():
             return None, ()
-        child = node.rest if node.name is None else node.name
+        if not tail:
+            return node.routes.get(method), ()
+        child = node.path if node.name is None else node.name
         return (None, ()) if child is None else (child.routes.get(method), (tail,))
 
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
     # the path. If the better choice leads nowhere, or to patterns without the method, the walk comes back and tries the
-    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
-    #
-    # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
-    # patterns as written and not by the request, and its depth by the longest pattern.
+    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight. The walk
+    # visits each node at most once, because a tree has one way to each node: its cost is bounded by the patterns.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
@@ -3113,17 +2810,17 @@ class _Router:
             while depth < size:
                 segment = segments[depth]
                 child = node.literals.get(segment)
-                if child is None and node.integer is None and node.rest is None:
+                if child is None and node.int is None and node.path is None:
                     child = node.name
                     values.append(segment)
                 else:
                     # The weakest choice is put down first, so that the best is taken up first.
-                    if node.rest is not None:
-                        waiting.append((node.rest, size, [*values, "/".join(segments[depth:])]))
+                    if node.path is not None:
+                        waiting.append((node.path, size, [*values, "/".join(segments[depth:])]))
                     if node.name is not None:
                         waiting.append((node.name, depth + 1, [*values, segment]))
-                    if node.integer is not None and _INTEGER.fullmatch(segment):
-                        waiting.append((node.integer, depth + 1, [*values, int(segment)]))
+                    if node.int is not None and _INTEGER.fullmatch(segment):
+                        waiting.append((node.int, depth + 1, [*values, int(segment)]))
                 if child is None:
                     break
                 node = child
@@ -3138,24 +2835,18 @@ class _Router:
             node, depth, values = waiting.pop()
 
 
-def _disguised(segments: Iterable[tuple[str, str]]) -> str:
-    return "".join("/" + text for _, text in segments).encode().decode("latin-1")
-
-
 def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
     """Return the path that `pattern` matches with `params`; raise ValueError for a value that it would not match."""
-    return "".join("/" + _write_segment(kind, text, params) for kind, text in _parse_pattern(pattern)) or "/"
-
-
-def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
-    if kind == _LITERAL:
-        return _quote(text, _PATH_SAFE.replace("/", ""))
-    value = "" if params[text] is None else str(params[text])
-    segments = value.split("/") if kind == _REST else [value]
-    # Browsers resolve dot segments away, however they are encoded.
-    if any(segment in ("", ".", "..") for segment in segments) or (kind == _INT and not _INTEGER.fullmatch(value)):
-        raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
-    return "/".join(_quote(segment, _PATH_SAFE.replace("/", "")) for segment in segments)
+    path = ""
+    for kind, text in _parse_pattern(pattern):
+        value = text if kind == _LITERAL else "" if params[text] is None else str(params[text])
+        segments = value.split("/") if kind == _REST else [value]
+        # Browsers resolve dot segments away, however they are encoded.
+        fits = not {"", ".", ".."}.intersection(segments) and (kind != _INT or _INTEGER.fullmatch(value))
+        if kind != _LITERAL and not fits:
+            raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
+        path += _as_path(_quote(segment, _PATH_SAFE[1:]) for segment in segments)
+    return path or "/"
 
 
 # ---- files and mounts ------------------------------------------------------------------------------------------------
@@ -3167,18 +2858,21 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
 #
 # One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
 # than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
-# the real name of the file that was opened, must lead to the same route. Otherwise the hooks of another route might
-# have to run, and the answer is a 404. `_Gateway` is the server's side of PEP 3333: mounts, the test client and the
-# server share it. A first reading may skip `_fold` and `_mistaken`.
+# the real name of an opened file, must lead to the same route. Otherwise the answer is a 404, because another route's
+# hooks might have to run. `_Gateway` is the server's side of PEP 3333, for mounts, the test client and the server. A
+# first reading may skip `_fold` and `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# A name that begins with a dot, or holds a slash, a backslash or a NUL; on Windows also a name that no file can have.
-_NOT_SERVED = re.compile(r"\.|.*[/\\\0]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
-_SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
+# A name that begins with a dot, or holds a slash or a backslash; or that looks like the second, short name that Windows
+# gives to a file, which begins with no dot. On Windows also a name that no file can have.
+_NOT_SERVED = re.compile(
+    r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 def _fold(name: str) -> str:
@@ -3200,61 +2894,57 @@ def _folded(app: WebApp) -> _Router:
     return router
 
 
-def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
-    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
+def _check_readings(context: WebContext, above: list[str], below: list[str]) -> None:
+    """Raise NotFoundException if some reading of the path leads to another route, or not below the prefix `above`."""
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
-    path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
+    path, prefix = _as_path(above + below), [*map(_fold, above)]
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
         found = app._folded_router.match(names, context.request.method)[0]
-        same = found is not None and found.handlers == route.handlers and names[:depth] == prefix
+        same = found is not None and found.handlers == route.handlers and names[: len(prefix)] == prefix
         if not same or "." in names or ".." in names or "\0" in reading:
             raise NotFoundException(f"a path that can be read as another one: {path!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
-    root = os.path.realpath(directory)
+    root, depth = os.path.realpath(directory), len(scope._whole(prefix)[0])
     if not os.path.isdir(root):
-        where = "" if os.path.isabs(directory) else f" in {os.getcwd()}"
-        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_place()})")
-    depth = len(scope._whole(prefix)[0])
+        raise ValueError(f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_place()})")
 
     def serve_file(context: WebContext) -> Response:
-        request, segments = context.request, _path_segments(context.request.environ)
-        _check_readings(context, depth, segments)
-        names = segments[depth:]
+        segments = _path_segments(context.request.environ)
+        above, names = segments[:depth], segments[depth:]
+        _check_readings(context, above, names)
         if any(map(_NOT_SERVED.match, names)):
             raise NotFoundException(f"not a name to serve: {names!r}")
         try:
-            return _build_below(context, depth, root, segments)
+            return _build_below(context, root, above, names)
         except NotFoundException:
             if not os.path.isdir(os.path.join(root, *names)):
                 raise
-        segments.append("index.html")
-        _check_readings(context, depth, segments)
-        response = _build_below(context, depth, root, segments)
-        if request.path.endswith("/"):
+        names.append("index.html")
+        _check_readings(context, above, names)
+        response = _build_below(context, root, above, names)
+        path, mark, query = context.request.url.partition("?")
+        if path.endswith("/"):
             return response
-        # A browser resolves the links of the page against the path of the request, so it has to end with a slash. The
-        # redirect is relative, so it can name no other host.
-        path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
-        name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
-        return response.redirect(f"./{name}/" + (request.query_string and "?" + request.query_string), 301)
+        # The links of the page are relative to a path with a slash. The redirect is relative: it can name no host.
+        return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
 
+    serve_file.__qualname__ = f"static({_value(directory)})"  # for messages and for --routes
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
 
 
-def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[str]) -> Response:
-    """Build a response from the file below `root` that `segments` name; NotFoundException if they name none.
+def _build_below(context: WebContext, root: str, above: list[str], names: list[str]) -> Response:
+    """Build a response from the file below `root` that `names` lead to; NotFoundException if there is none.
 
     The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
-    names = segments[depth:]
     try:
         file = _open_file(os.path.join(root, *names))
     except PermissionError as error:
@@ -3269,10 +2959,7 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
         raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
     below = real[len(start) :].split(os.sep)
     if below != names:  # a link, or another spelling
-        _check_readings(context, depth, [*segments[:depth], *below])
-    # A file system that finds the other case too may also know short names, which begin with no dot.
-    if any(map(_SHORT_NAME.fullmatch, names)) and os.path.lexists(os.path.join(root, *map(str.swapcase, names))):
-        raise NotFoundException(f"perhaps a short name: {names!r}")
+        _check_readings(context, above, below)
     return response
 
 
@@ -3301,11 +2988,12 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, _path_segments(context.request.environ))
-        gateway, response = _Gateway(), context.response
-        result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
+        request, response, gateway = context.request, context.response, _Gateway()
+        segments = _path_segments(request.environ)
+        _check_readings(context, segments[:depth], segments[depth:])
+        result = wsgi_app(_shifted(request.environ, depth), gateway.start_response)
         response._close_later(result)
-        body = gateway.body(result, context.request.method)
+        body = gateway.body(result, request.method)
         first = next(body, b"")
         status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
         response.code(int(status[:3]))
@@ -3314,8 +3002,9 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
                 response.add_header(name, value)
         response.stream(itertools.chain((first,), body))
 
-    scope._register(("*",), prefix, (run_mounted,))
-    scope._register(("*",), prefix + "/{path:path}", (run_mounted,))
+    run_mounted.__qualname__ = f"mount({_value(wsgi_app)})"
+    for pattern in (prefix, prefix + "/{path:path}"):
+        scope._register(("*",), pattern, (run_mounted,))
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
@@ -3325,8 +3014,7 @@ def _shifted(environ: _Environ, depth: int) -> _Environ:
         name, slash, rest = path.lstrip("/").partition("/")
         names.append(name)
         path = slash + rest
-    # Neither of them may begin with two slashes, because a link made of it would then name a host.
-    if not names and path:
+    if not names:  # a link made of two slashes would name a host
         path = "/" + path.lstrip("/")
     return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
 
@@ -3360,12 +3048,12 @@ class _Gateway:
         self._written.append(data)
 
     def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
-        """Yield the blocks that were written and those of `result`, without empty ones; the caller closes `result`.
+        """Yield the blocks that were written and those of `result`, which the caller closes, without empty ones.
 
         RuntimeError for a body without a head, and for one that is not as long as its Content-Length says.
         """
         sent, announced = 0, None  # bytes
-        for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
+        for chunk in itertools.chain(result, (b"",)):  # a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
             status, headers = self.head
@@ -3393,7 +3081,6 @@ class _Gateway:
 #         admin.get("/users", list_users)
 #
 # A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
-
 
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
@@ -3466,9 +3153,7 @@ class Scope:
         ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals: methods have case.
         """
         if pattern is None:
-            raise TypeError(
-                f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})"
-            )
+            raise TypeError(f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})")
         is_token = isinstance(method, str) and method != "*" and _TOKEN.fullmatch(method)
         if not is_token or (method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE")):
             raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
@@ -3477,7 +3162,6 @@ class Scope:
     def _register(
         self, methods: Sequence[str], pattern: str, executors: Sequence[object], *, gives_way: bool = False
     ) -> Callable[[_Handler], _Handler]:
-        app = self._app
         self._begin_declaration()
         segments, whole = self._whole(pattern)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
@@ -3485,8 +3169,8 @@ class Scope:
         for route in routes:
             for executor in executors:
                 route._append(executor)
-            app._router.add(route, segments)
-        app._routes += routes
+            self._app._router.add(route, segments)
+        self._app._routes += routes
 
         def append(handler: _Handler) -> _Handler:
             self._begin_declaration()
@@ -3525,10 +3209,8 @@ class Scope:
         scope = Scope(self._app, self, whole)
         if block is not None:
             if not callable(block) or not _takes(_signature(block), scope):
-                raise TypeError(
-                    f"path({prefix!r}, block) calls block(scope), which {_value(block)} does not take; "
-                    f"mount({prefix!r}, application) serves another WSGI application ({_place()})"
-                )
+                wanted = f"path() calls block(scope); mount({prefix!r}, application) serves another WSGI application"
+                raise TypeError(f"{_value(block)} is no block: {wanted} ({_place()})")
             block(scope)
         return scope
 
@@ -3537,10 +3219,9 @@ class Scope:
 
     def __exit__(self, kind: object, *exc_info: object) -> None:
         if kind is None and self._is_empty:
-            raise RuntimeError(
-                f"nothing was declared in the block {self._prefix or '/'!r}: write "
-                f"`with app.path({self._prefix or '/'!r}) as block:` and declare with @block.get(...) ({_place()})"
-            )
+            prefix = repr(self._prefix or "/")
+            wanted = f"`with app.path({prefix}) as block:` and declare with @block.get(...)"
+            raise RuntimeError(f"nothing was declared in the block {prefix}: write {wanted} ({_place()})")
 
     # Hooks.
 
@@ -3552,16 +3233,14 @@ class Scope:
         if it returned the response with a body or with a status that was set. Headers, cookies, a 2xx status and a
         body that was built but not returned do not end the request.
         """
-        self._attach(self._before, hook, "before", "context")
-        return hook
+        return self._attach("before", hook, "context")
 
     def after(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, to run once the response is sent, also after an error; inner blocks first.
 
         It may still add headers. Its exception is logged and changes nothing.
         """
-        self._attach(self._after, hook, "after", "context")
-        return hook
+        return self._attach("after", hook, "context")
 
     def error(self, hook: _ErrorHook) -> _ErrorHook:
         """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
@@ -3570,29 +3249,28 @@ class Scope:
         does not. Its own exception is logged and changes nothing. When no route matched, the hooks of the application
         itself run.
         """
-        self._attach(self._error, hook, "error", "context, cause, status_code")
-        return hook
+        return self._attach("error", hook, "context, cause, status_code")
 
-    def _attach(
-        self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
-    ) -> None:
+    def _attach(self, kind: str, hook: _Handler, arguments: str) -> _Handler:
         self._begin_declaration()
         if not callable(hook) or isinstance(hook, type):
             every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
             raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
         if not _takes(_signature(hook), *arguments.split(", ")):
             raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
-        hooks.append(hook)
+        getattr(self, f"_{kind}").append(hook)
+        return hook
 
-    # Routes whose handlers are not the application's own.
+    # Routes whose handlers this file writes.
 
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         Never anything outside of it: `..`, a symbolic link that leads out, a name that begins with a dot, a backslash
-        or a NUL is a 404. So is a %2F, and each path that a file system could take for the path of another route: in
-        another case, in another form of Unicode, by a link or by a short name. A directory answers its index.html,
-        after a redirect to its name with a slash behind it. ValueError if there is no such directory now.
+        or a NUL is a 404. So is a %2F, a name like a short name of Windows (NAME~1.TXT), and each path that a file
+        system could take for the path of another route: in another case, in another form of Unicode or by a link. A
+        directory answers its index.html, after a redirect to its name with a slash behind it. ValueError if there is
+        no such directory now; a relative one is looked for in the working directory.
 
         On Linux a link that is exchanged at the moment of a request gives nothing away. Elsewhere it could, because
         only `os.path.realpath` tells there where a file lies.
@@ -3612,14 +3290,12 @@ class Scope:
 
 # ---- the log ---------------------------------------------------------------------------------------------------------
 #
-# What does the person read who watches over an application? One record for each failure, with the stack trace from
-# where it left this file, and above the trace a line that names the hook or the route. A client's text stands in a
-# record only escaped: in its message, its arguments, its `extra` and in the trace. The exception stays as it is.
+# What does the person read who watches over an application? One record for each failure. It has a stack trace from
+# where the failure left this file, and above the trace a line that names the hook or the route. A client's text stands
+# in a record only escaped. The exception itself stays as it is.
 #
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
-_FILE = _place.__code__.co_filename
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -3631,42 +3307,25 @@ def _report(
     try:
         if not _LOG.isEnabledFor(level):
             return
+        info = None if error is None else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
         caller = sys._getframe(1)
-        code = caller.f_code
-        info = None
-        if error is not None:
-            info = type(error), error, _outside(error.__traceback__) or error.__traceback__
         record = _LOG.makeRecord(
-            _LOG.name, level, code.co_filename, caller.f_lineno, message, arguments, info, code.co_name
+            _LOG.name, level, _FILE, caller.f_lineno, message, arguments, info, caller.f_code.co_name
         )
         vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
         if error is not None:
-            lines = [where] if where else []
             try:
-                lines += _format_trace(traceback.TracebackException(type(error), error, error.__traceback__))
+                lines = [*_trace_lines(traceback.TracebackException(type(error), error, error.__traceback__))]
             except Exception:  # out of memory, or too deep in recursion
-                lines.append(f"{_value(error, 200)}, whose stack trace cannot be shown")
-            record.exc_text = "\n".join(map(_printable, lines))  # logging.Formatter prints it unchanged if it is set
+                lines = [f"{_value(error, 200)}, whose stack trace cannot be shown"]
+            # logging.Formatter prints exc_text unchanged if it is set.
+            record.exc_text = "\n".join(map(_printable, [where, *lines] if where else lines))
         _LOG.handle(record)
     except Exception:
         return
 
 
-def _forget_earlier(error: BaseException) -> None:
-    """Cut from a traceback the frames of earlier requests.
-
-    An application may raise one exception object for many requests. Python adds the frames of each raise to those
-    before, and all of them would stay in memory.
-    """
-    trace = error.__traceback__
-    first = None if trace is None else trace.tb_frame.f_code
-    while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is first:
-            trace.tb_next = None
-        trace = trace.tb_next
-
-
-def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
+def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
     A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
@@ -3674,10 +3333,9 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
-        yield from (*_format_trace(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
-    own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, found.stack))
-    if own < len(found.stack):
-        del found.stack[:own]
+        yield from (*_trace_lines(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+    outside = [number for number, frame in enumerate(found.stack) if frame.filename != _FILE]
+    del found.stack[: outside[0] if outside else 0]
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
@@ -3686,76 +3344,68 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
     for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
-        yield from ("  | " + line for line in _format_trace(inner))
+        yield from ("  | " + line for line in _trace_lines(inner))
+
+
+def _forget_earlier(error: BaseException) -> None:
+    """Cut the frames of earlier requests from a traceback: Python adds to them if an object is raised once more."""
+    first = trace = error.__traceback__
+    while first is not None and trace is not None:
+        if trace.tb_next is not None and trace.tb_next.tb_frame.f_code is first.tb_frame.f_code:
+            trace.tb_next = None
+        trace = trace.tb_next
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
-    request = context.request
+    request, route = context.request, context.route
+    if type(cause) is AttributeError:
+        kind = type(getattr(cause, "obj", None))  # since Python 3.10
+        if kind.__module__ == __name__:
+            cause.args = (f"{cause}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
     if status >= 500:
-        where = _handled_by(context, cause)
+        where = "" if route is None else f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
         _report(logging.ERROR, "%s %s: %d", repr(request.method), repr(request.path), status, error=cause, where=where)
     elif _LOG.isEnabledFor(logging.DEBUG):
         shown = _value(cause, 1000)
         _report(logging.DEBUG, "%s %s: %d %s", repr(request.method), repr(request.path), status, shown)
+    if "webapp.server" in request.environ:
+        _observer(request.environ).explain(_why(cause))
 
 
 def _why(cause: Exception) -> str:
     """Return on one line why a request failed: the message of the exception, or the place that raised it."""
-    name = _name(type(cause))
-    try:
-        text = str(cause.message if isinstance(cause, HttpException) else cause)
-    except Exception:  # of a __str__ that fails
-        text = ""
-    if text:
-        text = text if isinstance(cause, HttpException) else f"{name}: {text}"
-    elif cause.__traceback__ is not None:
-        frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
-        text = f"{name} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
-    else:  # the dispatcher has made it without raising it
-        text = f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
-    return _printable(text[:_LONGEST_REASON])
-
-
-def _handled_by(context: WebContext, cause: Exception) -> str:
-    """Name the route of a failure that has no frame of the application, as when a document is encoded; else ""."""
-    route, trace = context.route, cause.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, "json", "json.encoder"):
-        trace = trace.tb_next
-    if trace is not None or route is None:
-        return ""
-    return f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
-
-
-def _list_attributes(error: AttributeError) -> None:
-    """Let an error about an object of this file list its attributes; since 3.10 Python tells the object."""
-    kind = type(getattr(error, "obj", None))
-    if kind.__module__ == __name__:
-        error.args = (f"{error}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
+    text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
+    if isinstance(cause, HttpException):
+        text = text.partition(": ")[2]
+        if not cause.message:
+            frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
+            text = f"{_name(type(cause))} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
+    return _printable(text[:200])  # an access line is read at a glance
 
 
 def _note_nothing(request: Request, route: Route) -> None:
     """Log for debugging that a GET built nothing; an author who means it sets 204, or builds an empty body."""
     if route.method == "GET":
-        handler = route.handlers[-1]
-        said = "%s built nothing and returned None: is a return missing?"
-        asked = repr(request.method), repr(request.path)
-        _report(logging.DEBUG, "%s %s: 204, " + said, *asked, _place(handler))
-        _observer(request.environ).explain(said % _name(handler))
+        handler, said = route.handlers[-1], "built nothing and returned None: is a return missing?"
+        asked = repr(request.method), repr(request.path), _place(handler)
+        _report(logging.DEBUG, "%s %s: 204, %s " + said, *asked)
+        _observer(request.environ).explain(f"{_name(handler)} {said}")
 
 
 # ---- the application -------------------------------------------------------------------------------------------------
 #
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
-#     _match             find the route; then on_request may answer
-#     _respond           before hooks, outermost block first; a guard may answer; executors; handler
-#     _answer_failure    resolve, log, undo, error hooks, default body
+#     _match             find the route and its calls; without a route there is one call, which raises
+#     _respond           on_request, before hooks from the outermost block inward, executors, handler; the first to
+#                        answer ends it
+#     _answer_failure    resolve, log, undo, error hooks from the innermost block outward, default body
 #     _run_hook          after hooks, innermost block first; then the server gets status, headers and body
 #     _complete          close files and streams, then on_complete
 #
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. Of its server the
-# dispatcher knows only PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows only
+# PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
 
 # "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
 # on_close callback or on_complete has failed; traceback and `extra` tell which of them.
@@ -3763,17 +3413,11 @@ _HOOK_FAILED = "エラーハンドラで例外が発生しました"
 
 
 class _SentStream:
-    """A streamed body as the server iterates over it. Closing it completes the request, however far it came.
+    """A streamed body as the server iterates over it. Closing it completes the request, however far it came."""
 
-    It never calls next() again on an iterator that has ended, failed or was closed.
-    """
-
-    __slots__ = ("_chunks", "_complete", "_context")
-
-    def __init__(self, context: WebContext, chunks: Iterable[bytes], complete: Callable[[WebContext], None]) -> None:
-        self._context = context
+    def __init__(self, context: WebContext, chunks: Iterable[bytes]) -> None:
+        self._context: WebContext | None = context
         self._chunks = iter(chunks)
-        self._complete: Callable[[WebContext], None] | None = complete
 
     def __iter__(self) -> _SentStream:
         return self
@@ -3785,17 +3429,32 @@ class _SentStream:
             raise
         except Exception as cause:
             # The server breaks the connection off, so that the client does not take a part for the whole.
-            observer = _observer(self._context.request.environ)
-            if observer.unanswered(cause):  # else a mounted application has logged it
-                _log_failure(self._context, cause, 500)
-                observer.explain(_why(cause))
+            context = cast(WebContext, self._context)
+            if _observer(context.request.environ).unanswered(cause):  # else a mounted application has logged it
+                _log_failure(context, cause, 500)
             raise
 
     def close(self) -> None:
-        complete, self._complete = self._complete, None
+        context, self._context = self._context, None
         self._chunks = iter(())
-        if complete is not None:
-            complete(self._context)
+        if context is not None:
+            context.app._complete(context)
+
+
+def _failing(kind: Callable[..., Exception], *arguments: object) -> _Call:
+    """Return the call that answers a request without a route: it raises."""
+
+    def fail(context: WebContext) -> object:
+        raise kind(*arguments)
+
+    return fail
+
+
+def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
+    """Give the response the headers of an HttpException; the first error hook of every request."""
+    if isinstance(cause, HttpException):
+        for name, value in cause.headers.items():
+            context.response.header(name, value)
 
 
 def _check_limit(name: str, value: int) -> int:
@@ -3843,8 +3502,8 @@ class WebApp(Scope):
         self._routes: list[Route] = []
         self._sealing = threading.Lock()
         self._sealed = False
-        self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
-        self._overrides_on_request = self._overrides_on_complete = False  # set when sealing
+        self._miss_hooks = _NO_HOOKS  # for a request without a route; set when sealing
+        self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
 
     # The three methods that an application may override.
 
@@ -3870,9 +3529,16 @@ class WebApp(Scope):
     # Everything else is final.
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a subclass that overrides another method than those three."""
+        """Raise TypeError for a subclass, or a mixin in it, that overrides another method than those three."""
         super().__init_subclass__(**kwargs)
-        _refuse_overrides(cls)
+        for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
+            for name in sorted(_FINAL & vars(base).keys()):
+                raise TypeError(
+                    f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
+                    f"an application may override {', '.join(_OVERRIDABLE)} ({_place()})"
+                )
+        _check_methods(cls, "context", "on_request", "on_complete")
+        _check_methods(cls, "cause", "resolve_status_code")
 
     def __setattr__(self, name: str, value: object) -> None:
         """Raise TypeError for an attribute that is a method of the class: no method can be replaced that way."""
@@ -3888,15 +3554,15 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
-        named = [route for route in self._routes if handler in route.handlers]
-        routes = [route for route in named if set(route._names) <= set(params)]
+        named = {route: route._names for route in self._routes if handler in route.handlers}
+        routes = [route for route, names in named.items() if set(names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
-            needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
+            needs = ", ".join(f"{route.pattern} needs {' and '.join(names)}" for route, names in named.items())
             raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
-        route = max(routes, key=lambda route: len(route._names))
-        query = {name: value for name, value in params.items() if name not in route._names and value is not None}
+        route = max(routes, key=lambda route: len(named[route]))
+        query = {name: value for name, value in params.items() if name not in named[route] and value is not None}
         return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
@@ -3914,13 +3580,14 @@ class WebApp(Scope):
         with self._sealing:
             if self._sealed:
                 return
+            first = () if type(self).on_request is WebApp.on_request else (self._ask_first,)
             for route in self._routes:
                 if not route.handlers:
-                    raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
-                route._hooks = _Hooks(route.scope)
-            self._own_hooks = _Hooks(self)
-            self._overrides_on_request = type(self).on_request is not WebApp.on_request
-            self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
+                    raise RuntimeError(f"{route!r} has no handler")
+                hooks = route._hooks = _Hooks(route.scope)
+                hooks.before = first + hooks.before
+            self._miss_hooks = _Hooks(self)
+            self._miss_hooks.before = first
             self._sealed = True
 
     # The dispatcher.
@@ -3929,29 +3596,17 @@ class WebApp(Scope):
         """Answer one request (PEP 3333)."""
         if not self._sealed:
             self._seal()
-        context = WebContext(self, environ)
+        context = WebContext(self, environ, self._match(environ))
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
-            miss = self._match(context, environ)
-            hooks = self._own_hooks if context.route is None else context.route._hooks
-            ended = False  # by on_request: only on_complete runs behind it
             try:
-                if self._overrides_on_request:
-                    try:
-                        response._has_answered(self.on_request(context), self.on_request)
-                    finally:
-                        ended = response.sent
-                if miss is not None and not ended:
-                    context._headers = response._headers
-                    self._answer_failure(context, hooks, miss)
-                elif not ended:
-                    self._respond(context, hooks)
+                self._respond(context)
             except Exception as cause:
-                self._answer_failure(context, hooks, cause)
-            for hook in () if ended else hooks.after:
-                self._run_hook(context, "after", response._save(), hook)
-            if response.status == 405 and "allow" not in response._headers:
+                self._answer_failure(context, cause)
+            if context._hooks.after:
+                self._run_after(context)
+            if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -3962,72 +3617,79 @@ class WebApp(Scope):
             if streamed is None and (self._overrides_on_complete or context.request._closing):
                 self._complete(context)
 
-    def _match(self, context: WebContext, environ: _Environ) -> HttpException | None:
-        """Set the context's route and parameters; return the exception that answers a miss, None for a match."""
-        # The exception is not raised: its traceback would refer to a frame that refers to the exception.
-        path, method = environ.get("PATH_INFO") or "/", context.request.method
+    def _match(self, environ: _Environ) -> _Match:
+        """Find the route of a request and the calls that answer it. Without a route there is one call, which raises."""
+        path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
+        route: Route | None = None
         # A %2F in the raw target may make another path of PATH_INFO.
-        encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
-        if not encoded:
-            context.route, context._values = self._router.look_up(path, method)
-        if context.route is None:
+        if "%2" not in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or ""):
+            route, values = self._router.look_up(path, method)
+        if route is None:
             try:
-                segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
+                route, values, methods = self._router.match(_path_segments(environ), method)
             except UnicodeError:
-                return HttpException(400, "the path is not UTF-8")
-            context.route, context._values, methods = self._router.match(segments, method)
-            if context.route is None:
-                context._chain = deque()
-                return MethodNotAllowedException(methods) if methods else NotFoundException()
-        context._chain = deque(context.route._calls)
-        return None
+                return None, (), [_failing(HttpException, 400, "the path is not UTF-8")]
+            if route is None and methods:
+                return None, (), [_failing(MethodNotAllowedException, methods)]
+            if route is None:
+                return None, (), [_failing(NotFoundException, "no such route")]
+        return route, values, list(route._calls)
 
-    def _respond(self, context: WebContext, hooks: _Hooks) -> None:
-        """Run before hooks, executors and handler until one has answered; else send the response that they built."""
+    def _respond(self, context: WebContext) -> None:
+        """Run hooks, executors and handler until one has answered; else send the response that they built."""
         response = context.response
-        for hook in hooks.before:
-            context._headers = response._headers
+        for hook in context._hooks.before:
             if response._has_answered(hook(context), hook):
                 return
-        context._headers = response._headers
-        chain = cast("deque[_Call]", context._chain)
-        while chain:
-            call = chain.popleft()
-            if response._has_answered(call(context), call):
+            context._step = response._headers
+        for call in context._chain or ():  # add_executor may make it longer meanwhile
+            if response._has_answered(call(context, *context._values), call):
                 return
-        context._chain = None
         if not response.has_body and response._status is None:
             _note_nothing(context.request, cast(Route, context.route))
         response._send(None, call)
+
+    def _ask_first(self, context: WebContext) -> None:
+        """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
+        try:
+            context.response._has_answered(self.on_request(context), self.on_request)
+        finally:
+            if context.response.sent:
+                context._hooks = _NO_HOOKS
+
+    def _run_after(self, context: WebContext) -> None:
+        """Run the after hooks, which can only add header fields by now. A hook that raises adds none."""
+        response = context.response
+        for hook in context._hooks.after:
+            headers = response._headers
+            try:
+                value = hook(context)
+                if value is not None and value is not response:
+                    response._send(value, hook)  # it is a RuntimeError
+            except Exception as error:
+                response._headers = headers
+                self._report_hook(context, "after", error, hook)
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
     # run, innermost block first, until one sends. In the end a complete response is sent.
 
-    def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
+    def _answer_failure(self, context: WebContext, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
-        context._chain = None
+        response, context._chain = context.response, None
         _forget_earlier(cause)
-        if type(cause) is AttributeError:
-            _list_attributes(cause)
-        request, response = context.request, context.response
         status = self._resolve(cause)
         _log_failure(context, cause, status)
-        observer = _observer(request.environ)
-        if observer is not _NO_OBSERVER:
-            observer.explain(_why(cause))
         if not response.sent:
-            response._undo_step(context._headers, status)
-            if isinstance(cause, HttpException):
-                self._add_headers(response, cause)
-            for hook in hooks.error:
-                self._run_hook(context, "error", response._save(), hook, cause, status)
+            response._undo_step(context._step, status)
+            for hook in (_add_headers, *context._hooks.error):
+                self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
-            if self._send_answer(context, hooks):
+            if self._send_built(context):
                 return
         if status >= 500:
-            observer.unanswered(cause)
+            _observer(context.request.environ).unanswered(cause)
 
     def _resolve(self, cause: Exception) -> int:
         try:
@@ -4036,47 +3698,38 @@ class WebApp(Scope):
             _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
             return 500
 
-    def _add_headers(self, response: Response, cause: HttpException) -> None:
-        try:
-            for name, value in cause.headers.items():
-                response.header(name, value)
-        except Exception as error:
-            _report(logging.ERROR, "the headers of %s cannot be sent", _value(cause), error=error)
-
-    def _send_answer(self, context: WebContext, hooks: _Hooks) -> bool:
+    def _send_built(self, context: WebContext) -> bool:
         """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
         answered = response.has_body
-        if not answered:
-            response._build_default()
         try:
-            response._send()
+            if answered:
+                response._send()
+            else:
+                response._send_default()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error, hooks.error[0] if len(hooks.error) == 1 else None)
+            self._report_hook(context, "error", error)
         response._session = None
-        response._build_default()
-        response._send()
+        response._send_default()
         return False
 
-    def _run_hook(
-        self, context: WebContext, stage: str, saved: tuple[Any, ...], hook: Callable[..., object], *arguments: object
-    ) -> None:
-        """Run an error or after hook. A hook that raises is undone, unless it had already sent."""
-        response, was_sent = context.response, context.response.sent
+    def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
+        """Run an error hook. A hook that raises is undone, unless it has sent the response."""
+        response = context.response
+        saved = response._save()
         try:
-            value = hook(context, *arguments)
+            value = hook(context, cause, status)
             if value is not None and value is not response:
                 response._send(value, hook)
         except Exception as error:
-            if response.sent == was_sent:
-                response._restore(saved)
-            self._report_hook(context, stage, error, hook)
+            response._restore(saved)
+            self._report_hook(context, "error", error, hook)
 
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
     ) -> None:
-        """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
+        """Log a failed hook; None: the error hooks have built a response that cannot be sent."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
         named = "the response that the error hooks built" if hook is None else f"{stage} hook {_place(hook)}"
@@ -4099,13 +3752,12 @@ class WebApp(Scope):
             wrapped = cast("Iterable[bytes]", wrapper(body, _PIECE))
             body.on_close = functools.partial(self._complete, context)
             return wrapped
-        return _SentStream(context, body, self._complete)
+        return _SentStream(context, body)
 
     def _complete(self, context: WebContext) -> None:
         """Close files and streams, the last opened first, then call on_complete, which ends a request."""
-        closing: list[Callable[[], object]] = [functools.partial(self.on_complete, context)]
-        closing += context.request._closing or ()
-        context.request._closing = closing
+        closing = context.request._closing
+        closing.insert(0, functools.partial(self.on_complete, context))
         interrupt = None
         while closing:
             callback = closing.pop()
@@ -4129,45 +3781,27 @@ _FINAL = {"__call__", "__setattr__"}.union(name for base in (WebApp, Scope) for 
 _FINAL.difference_update(_OVERRIDABLE)
 
 
-def _refuse_overrides(app_class: type) -> None:
-    """Raise TypeError for a subclass of WebApp, or a mixin in it, that redefines a final method."""
-    for base in app_class.__mro__:
-        for name in sorted(_FINAL & vars(base).keys()) if base not in (WebApp, Scope, object) else ():
-            raise TypeError(
-                f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
-                f"an application may override {', '.join(_OVERRIDABLE)} ({_place()})"
-            )
-    for name in _OVERRIDABLE:
-        method = getattr(app_class, name)
-        argument = "cause" if name == "resolve_status_code" else "context"
-        if not callable(method) or (isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None)):
-            where = f"{app_class.__qualname__}.{name}"
-            raise TypeError(f"{where} must take (self, {argument}) ({_place()})")
-
-
 # ---- origins ---------------------------------------------------------------------------------------------------------
 #
 # How does an application refuse requests that another site's page makes with this user's cookies?
 #
 #     app.before(same_origin)        POST with "Origin: https://evil.example"  ->  403
 #
-# An origin is the scheme, host and port that a page came from (RFC 6454). The framework itself never attaches the hook.
+# An origin is the scheme, host and port that a page came from (RFC 6454). No application has the hook unasked.
 
 
 def same_origin(context: WebContext) -> None:
     """Answer 403 to a request from another site's page that would change something: a ready `before` hook.
 
-    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin of a request
-    in Sec-Fetch-Site (Fetch Metadata); an older browser tells it in Origin (RFC 6454). Another site is another scheme,
-    host or port. The 403 is an HttpException, so error hooks may answer it.
+    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin in
+    Sec-Fetch-Site (Fetch Metadata), an older one in Origin. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
-    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
-    foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
-    if site is not None:
-        foreign = site not in ("same-origin", "none")
+    own = _origin(f"{request.scheme}://{request.host}")
+    origin, site = request.headers.get("Origin", own), request.headers.get("Sec-Fetch-Site")
+    foreign = _origin(origin) != own if site is None else site not in ("same-origin", "none")
     if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
-        raise HttpException(403, f"a {request.method} from another site: {origin!r}")
+        raise HttpException(403, f"a {request.method} from another site: {site or origin!r}")
 
 
 def _origin(url: str) -> str:
@@ -4183,28 +3817,13 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client shows what a browser would get from the server below: it never repairs a response, and a response that
-# the server would cut off is an exception. It opens no socket. `TestClient._exchange` does for one request what
-# PEP 3333 asks of a server. A first reading may skip the functions in front of the class: they make an environ.
+# the server would cut off is an exception. `TestClient._exchange` does for one request what PEP 3333 asks of a server.
+# A first reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
-_MAX_REDIRECTS = 10  # browsers stop at 20
+_MAX_REDIRECTS = 10
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
 _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
-_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
-
-_SERVER_ENVIRON: _Environ = {
-    "SERVER_NAME": "localhost",
-    "SERVER_PORT": "80",
-    "SERVER_PROTOCOL": "HTTP/1.1",
-    "SCRIPT_NAME": "",
-    "HTTP_HOST": "localhost",
-    "REMOTE_ADDR": "127.0.0.1",
-    "wsgi.version": (1, 0),
-    "wsgi.url_scheme": "http",
-    "wsgi.multithread": False,
-    "wsgi.multiprocess": False,
-    "wsgi.run_once": False,
-}
 
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
@@ -4215,12 +3834,11 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
     """Return the environment entries for a path or full URL; `query` is appended to the one it holds."""
-    match = _REQUEST_TARGET.fullmatch(_quote(path, _PRINTABLE_ASCII))
+    match = _REQUEST_TARGET.fullmatch(_quote(path, string.punctuation))
     if match is None:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
     scheme, host, path, own_query = match.groups("")
-    path = path or "/"
-    query = "&".join(filter(None, (own_query, query)))
+    path, query = path or "/", "&".join(filter(None, (own_query, query)))
     entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query}
     entries["REQUEST_URI"] = f"{path}?{query}" if query else path
     return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
@@ -4254,6 +3872,8 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
     for name, file in _pairs(files, list):
         if not isinstance(file, tuple):
             file = (os.path.basename(str(getattr(file, "name", name))), file)
+        elif len(file) not in (2, 3) or not isinstance(file[0], str):
+            raise TypeError(f"a file is (filename, content[, content type]), not {_value(file)} ({_place()})")
         filename, content, content_type = (*file, "application/octet-stream")[:3]
         label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
         parts.append((name, label, content))
@@ -4288,7 +3908,7 @@ class _TestObserver(_Observer):
         self.errors: list[BaseException] = []
 
     def unanswered(self, error: BaseException) -> bool:
-        if any(error is known for known in self.errors):
+        if error in self.errors:
             return False
         self.errors.append(error)
         return True
@@ -4324,12 +3944,11 @@ class TestClient:
     ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
     The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
-    answered, instead of showing the 500. An exception that escapes from the application is always raised, for example
-    when a stream breaks after its start. A body that is not as long as its Content-Length is a RuntimeError, because a
-    server would cut the connection or answer 500.
+    answered, instead of showing the 500. An exception that escapes from the application, for example from a stream, is
+    always raised. A body that is not as long as its Content-Length is a RuntimeError.
 
-    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response adds to it and deletes
-    from it. Each request sends all of them: Path, Domain and Secure do not count, and no cookie expires by waiting.
+    `cookies` is a plain dict of names to values, which Set-Cookie of a response changes. Each request sends all of
+    them: Path, Domain and Secure do not count, and no cookie expires by waiting.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
@@ -4374,15 +3993,20 @@ class TestClient:
             body = b""  # RFC 9110 section 8.6: these send a Content-Length of 0
         content, described = _encode_content(json, form, files, body)
         entries = {
-            **_SERVER_ENVIRON,
             "REQUEST_METHOD": method,
-            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
+            "SCRIPT_NAME": "",
+            "SERVER_NAME": "localhost",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "HTTP_HOST": "localhost",
+            "REMOTE_ADDR": "127.0.0.1",
             "wsgi.input": io.BytesIO(content),
             "wsgi.errors": sys.stderr,
+            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
             **described,
             **_header_entries(headers or ()),
             **(environ or {}),
         }
+        setup_testing_defaults(entries)
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
@@ -4443,10 +4067,10 @@ class TestClient:
         parts = header.encode("latin-1").decode("utf-8", "surrogateescape").split(";")
         (name, _, value), *rest = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
         attributes = {attribute.lower(): text for attribute, _, text in rest}
-        expires = _parse_http_date(attributes.get("expires", ""))
+        expires, max_age = _parse_http_date(attributes.get("expires", "")), attributes.get("max-age", "")
         gone = expires is not None and expires <= time.time()
-        if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):  # it outranks Expires: RFC 6265 section 5.3
-            gone = int(attributes["max-age"]) <= 0
+        if _INTEGER.fullmatch(max_age):  # it outranks Expires: RFC 6265 section 5.3
+            gone = int(max_age) <= 0
         self.cookies[name] = value
         if gone:
             del self.cookies[name]
