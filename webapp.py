@@ -4937,12 +4937,13 @@ class _Crew:
             if leave and self.leads():
                 self._depose()
 
-    def end(self) -> None:
-        """Let every thread end after what it is doing."""
+    def end(self) -> set[_Connection]:
+        """Let every thread end after what it is doing; return the connections that no thread has."""
         with self._lock:
             self.ended = True
             self._change.notify_all()
             self._alarm.notify_all()
+            return {*self.waiting, *self.answered}
 
     def join(self) -> None:
         """Wait until the threads have ended, but for those that are stuck in an answer."""
@@ -5042,10 +5043,13 @@ class _Crew:
         self._server._answer(connection)
         with self._lock:
             self._taken[connection.place] -= 1
-            self.answered[connection] = None
+            if not self.ended:
+                self.answered[connection] = None
             if leading and self.leads():
                 self._beat += 1
                 return True
+        if self.ended:
+            self._server._close_for_good(connection)
         self._server._wake()
         return not leading
 
@@ -5221,12 +5225,8 @@ class Server:
 
     def _addresses(self) -> str:
         """Return `url`, and what others in the network open if they can."""
-        if self.host not in ("", "0.0.0.0", "::"):
-            return self.url
-        address = _own_address(self.host)
-        return f"{self.url} and, for the network, " + (
-            self._url_of(address) if address else "any other address of this machine"
-        )
+        address = self.host in ("", "0.0.0.0", "::") and _own_address(self.host)
+        return f"{self.url} and, for the network, {self._url_of(address)}" if address else self.url
 
     def __enter__(self) -> Server:
         self.start()
@@ -5287,9 +5287,7 @@ class Server:
 
     def _wake(self) -> None:
         """Make the leader look at what was answered, or at `stopping`."""
-        if self._finished.is_set():
-            self._close_answered()
-        elif not self._woken:
+        if not self._woken:
             self._woken = True
             with contextlib.suppress(OSError):  # the server has just ended
                 self._ringer.send(b"!")
@@ -5390,15 +5388,12 @@ class Server:
 
     def _select(self, connection: _Connection, events: int) -> None:
         """Look out for `events` on a connection."""
-        if events == connection.selected:
-            return
-        if not connection.selected:
-            self._selector.register(connection.socket, events, connection)
-        elif events:
-            self._selector.modify(connection.socket, events, connection)
-        else:
-            self._selector.unregister(connection.socket)
-        connection.selected = events
+        if events != connection.selected:
+            if connection.selected:
+                self._selector.unregister(connection.socket)
+            if events:
+                self._selector.register(connection.socket, events, connection)
+            connection.selected = events
 
     # New connections.
 
@@ -5721,36 +5716,29 @@ class Server:
             self._told = True
             heads = [head for each in running if (head := each.head) is not None]
             names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads[:5])
-            names += f" and {len(heads) - 5} more" if len(heads) > 5 else ""
+            names += ", ..." * (len(heads) > 5)
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
         return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
 
     def _close(self) -> None:
         """Let go of everything. A thread that still answers finds its connection shut down."""
-        self.crew.end()
-        self._close_answered()
-        for connection in list(self._connections):
-            if connection.stage != _ANSWERING or connection in self.crew.waiting:
+        left = self.crew.end()
+        for connection in self._connections:
+            if connection.stage != _ANSWERING or connection in left:
                 self._close_for_good(connection)
-            elif connection.stage != _CLOSED:
+            else:
+                run = connection.run
                 connection.shut_down()
-                if connection.run is not None and connection.place == _STREAMS:
+                if run is not None and connection.place == _STREAMS:
                     # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
                     with contextlib.suppress(BaseException):
-                        connection.run.result.close()
-                    connection.run.note_access()
+                        run.result.close()
+                    run.note_access()
         self._held.close()
         _servers.discard(self)
         self._finished.set()
-        self._close_answered()
         self.clerk.end()
-
-    def _close_answered(self) -> None:
-        """Close what was given back after the last round, or after the end."""
-        with contextlib.suppress(KeyError):
-            while True:
-                self._close_for_good(self.crew.answered.popitem()[0])
 
     def _close_for_good(self, connection: _Connection) -> None:
         connection.stage, connection.deadline = _CLOSED, _NEVER
@@ -5835,11 +5823,8 @@ def _most_connections() -> float:
 
 
 def _own_address(host: str) -> str:
-    """Return the address of this machine that others in the network see, "" if that is not to be found out.
-
-    A datagram socket knows it once it is connected, which sends nothing: here to an address that is nobody's (RFC 5737,
-    RFC 3849).
-    """
+    """Return the address of this machine that others in the network see, "" if that is not to be found out."""
+    # A datagram socket knows it once it is connected, which sends nothing: here to nobody (RFC 5737, RFC 3849).
     family, nobody = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((nobody, 9))
