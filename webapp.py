@@ -621,19 +621,15 @@ def _wsgi_text(text: str, errors: str = "strict") -> str:
     return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
 
-_PERCENT_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+_PERCENT_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_CHARACTERS = {digits: chr(int(digits, 16)) for digits in map("".join, itertools.product(string.hexdigits, repeat=2))}
+_CHARACTERS = {f"%{a}{b}": chr(int(a + b, 16)) for a in string.hexdigits for b in string.hexdigits}
 
 
 def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
-    if "%" not in text:
-        return text
     # urllib.parse.unquote_to_bytes takes too much memory and time for a form of nothing but percent signs.
-    pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
-    pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
-    return "".join(pieces)
+    return _PERCENT_ESCAPE.sub(lambda escape: _CHARACTERS[escape[0]], text) if "%" in text else text
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
