@@ -1220,13 +1220,9 @@ def test_fields_give_first_values_and_all_values_in_order():
     assert fields["b"] == fields.get("b") == "1" and fields.getall("b") == ["1", "3"] and fields.getall("c") == []
     assert fields[""] == "" and fields.get("c") is None and fields.get("c", "x") == "x"
     assert list(fields) == ["b", "a", ""] and len(fields) == 3 and dict(fields) == {"b": "1", "a": "2", "": ""}
-    assert "a" in fields and "c" not in fields and None not in fields
+    assert "a" in fields and "c" not in fields and None not in fields and not hasattr(fields, "__dict__")
     assert repr(fields) == "Fields([('b', '1'), ('b', '3'), ('a', '2'), ('', '')])"
     assert fields.getall("b").append("x") or fields.getall("b") == ["1", "3"]
-    with pytest.raises(TypeError):
-        fields["b"] = "x"
-    with pytest.raises(AttributeError):
-        fields.other = "x"
 
 
 TOLD = {"path": "/?a=1&n=x", "headers": {"Cookie": "a=1; a=2; n=x", "A": "1", "N": "x"}, "form": {"a": "1", "n": "x"}}
@@ -1661,20 +1657,17 @@ def test_json_nests_200_deep_and_can_be_sent_back(left, right):
 
 
 def test_json_object_is_a_dict_whose_missing_members_are_a_400():
-    sent = {"a": 1, "b": {"c": [{}]}}
-    document = read(lambda request: request.json, json=sent)
-    assert isinstance(document, dict) and document == sent == {**document} and repr(document) == repr(sent)
-    assert document.get("x") is None and document.get("x", 7) == 7 and "x" not in document
-    assert json.dumps(document) == json.dumps(sent) and document | {"a": 2} == {**sent, "a": 2}
+    document = read(lambda request: request.json, json={"a": 1, "b": {}})
+    assert isinstance(document, dict) and document == {"a": 1, "b": {}} and repr(document) == "{'a': 1, 'b': {}}"
     for same in (copy.copy(document), copy.deepcopy(document), pickle.loads(pickle.dumps(document))):
-        assert same == sent
+        assert same == document
     with pytest.raises(KeyError) as outer:
         document["x"]
     with pytest.raises(KeyError) as inner:
         document["b"]["x"]
     assert (outer.value.status_code, outer.value.field, type(inner.value)) == (400, "x", KeyError)
-    assert document.pop("x", None) is None and document.setdefault("x", 7) == 7
-    assert answer(lambda context: context.request.json, method="POST", json=sent).json == sent
+    assert document.get("x", 7) == 7 and "x" not in document and document.setdefault("x", 8) == 8
+    assert answer(lambda context: context.request.json, method="POST", json=document).json == document
 
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -1747,19 +1740,18 @@ def test_2_4_members_join_one_object_which_a_document_replaces(row):
 
 
 def test_json_takes_a_document_or_name_and_value_unchanged():
-    for arguments in ((), (1, 2), ("a", 1, 2), (None, 1)):
+    for arguments in ("", "1, 2", "'a', 1, 2", "None, 1"):
         with pytest.raises(TypeError):
-            answer(lambda context, arguments=arguments: context.response.json(*arguments), raise_errors=True)
+            answer(does(f"response.json({arguments})"), raise_errors=True)
     form, document = {"a": 1}, {"b": 2}
-    answer(lambda context: context.response.put_form(form).json(document).put_form({"c": 3}).json("d", 4))
+    answer(does("response.put_form(form).json(document).put_form({'c': 3}).json('d', 4)", form=form, document=document))
     assert (form, document) == ({"a": 1}, {"b": 2})
 
 
 def test_rows_of_sqlite3_are_written_as_objects():
     database = pytest.importorskip("sqlite3")
-    connection = database.connect(":memory:")
-    connection.row_factory = database.Row
-    with contextlib.closing(connection):
+    with contextlib.closing(database.connect(":memory:")) as connection:
+        connection.row_factory = database.Row
         rows = connection.execute("SELECT 1 AS id, 'Ada' AS name UNION SELECT 2, NULL ORDER BY id").fetchall()
     assert answer(lambda context: {"a": rows}).json == {"a": [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]}
 
@@ -2042,6 +2034,8 @@ def test_markup_takes_template_strings():
     assert Markup("<tr>{}").format(row) == Markup("<tr>%s") % row == Markup("<tr>") + row == "<tr><td>&lt;"
     assert row + Markup("<tr>") == "<td>&lt;<tr>"
     assert answer(lambda context: context.response.html("<tr>{row}", row=row)).text == "<tr><td>&lt;"
+    with pytest.raises(TypeError, match="without values"):
+        answer(lambda context: context.response.html(row, x=1), raise_errors=True)
 
 
 UNWRITABLE = {
@@ -2051,12 +2045,10 @@ UNWRITABLE = {
 
 
 @needs_template_strings
-def test_template_string_that_cannot_be_written_says_why():
-    for source, words in UNWRITABLE.items():
-        with pytest.raises(TypeError if "None" in source else ValueError, match=re.escape(words)):
-            Markup(template_string(source))
-    with pytest.raises(TypeError, match="without values"):
-        answer(lambda context: context.response.html(template_string('t"a"'), x=1), raise_errors=True)
+@pytest.mark.parametrize("source, words", UNWRITABLE.items())
+def test_template_string_that_cannot_be_written_says_why(source, words):
+    with pytest.raises(TypeError if "None" in source else ValueError, match=re.escape(words)):
+        Markup(template_string(source))
 
 
 # ---- the request: attributes -----------------------------------------------------------------------------------------
@@ -2447,6 +2439,7 @@ WORST = r"""
 400 MULTIPART: a preamble of them       | filled(b"\r\n--xy", size=16 * MEBIBYTE)
 200 MULTIPART: beginnings of a boundary | file_of(b"\r\n--")
 200 MULTIPART: ISO-2022-JP              | filled(b"\x1b$B!!\x1b(B", JAPANESE, b"\r\n--x--")
+200 TRICKLED: tiny pieces of a field    | filled(b"x", PART + b"\r\n\r\n", b"\r\n--x--", MEBIBYTE // 2)
 200 HTTP_ACCEPT: types                  | filled(b"a/b;q=0.1,", size=HEAD)
 200 HTTP_ACCEPT: parameters             | filled(b";c=d", b"a/b", size=HEAD)
 200 HTTP_ACCEPT: backslashes            | filled(b"\\a", b'a/b;c="', size=HEAD)
@@ -2462,6 +2455,15 @@ WORST = r"""
 200 QUERY_STRING: escapes               | filled(b"%41", size=HEAD)
 400 QUERY_STRING: fields                | b"a&" * 1001
 """.strip().splitlines()
+
+
+class Trickle(io.BytesIO):
+    """A body that arrives in tiny pieces."""
+
+    def read(self, size=-1):
+        return super().read(min(size, 16))
+
+    read1 = read
 
 
 def read_everything(context):
@@ -2484,13 +2486,16 @@ def test_worst_request_takes_at_most_250_ms_and_64_mib(row):
     app = WebApp(secret_key=KEY)
     app.any("/", read_everything)
     status, parser, source = int(row[:3]), row[4 : row.index(":")], row.partition(" | ")[2]
-    body, content_type = eval(source), {"JSON": JSON, "URLENCODED": URLENCODED, "MULTIPART": MULTIPART}.get(parser)
+    types = {"JSON": JSON, "URLENCODED": URLENCODED, "MULTIPART": MULTIPART, "TRICKLED": MULTIPART}
+    body, content_type = eval(source), types.get(parser)
     environ = {"CONTENT_TYPE": content_type} if content_type else {parser: body.decode("latin-1")}
     sent = {"environ": environ, "body": body if content_type else b""}
     method = "GET" if parser in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_RANGE") else "POST"
     browser = client(app, unchecked="that would be measured, too")
     gc.collect()  # the garbage of other tests must not count
     for _ in range(5):  # nor the work of other programs
+        if parser == "TRICKLED":
+            environ["wsgi.input"] = Trickle(body)
         begun = time.thread_time()
         assert browser.request(method, "/", **sent).status == status
         seconds = time.thread_time() - begun
@@ -2500,6 +2505,8 @@ def test_worst_request_takes_at_most_250_ms_and_64_mib(row):
     if "parts(" in source:
         return  # a header has 8 KiB at most
     tracemalloc = pytest.importorskip("tracemalloc")
+    if parser == "TRICKLED":
+        environ["wsgi.input"].seek(0)
     tracemalloc.start()
     try:
         browser.request(method, "/", **sent)

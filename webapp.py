@@ -621,19 +621,15 @@ def _wsgi_text(text: str, errors: str = "strict") -> str:
     return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
 
-_PERCENT_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+_PERCENT_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_CHARACTERS = {digits: chr(int(digits, 16)) for digits in map("".join, itertools.product(string.hexdigits, repeat=2))}
+_CHARACTERS = {f"%{a}{b}": chr(int(a + b, 16)) for a in string.hexdigits for b in string.hexdigits}
 
 
 def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
-    if "%" not in text:
-        return text
     # urllib.parse.unquote_to_bytes takes too much memory and time for a form of nothing but percent signs.
-    pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
-    pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
-    return "".join(pieces)
+    return _PERCENT_ESCAPE.sub(lambda escape: _CHARACTERS[escape[0]], text) if "%" in text else text
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
@@ -706,17 +702,15 @@ _READ_SIZE = 2**20
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
     """Return a file of all pieces, at its start, and its size; raise OSError if the disk is full."""
     # Not a tempfile.SpooledTemporaryFile: before Python 3.11 neither zipfile nor io can read one.
-    file: BinaryIO = io.BytesIO()
-    size = 0
+    file: Any = io.BytesIO()
     for piece in pieces:
-        size += len(piece)
-        if size > _SPOOL_SIZE and isinstance(file, io.BytesIO):
+        if isinstance(file, io.BytesIO) and file.tell() + len(piece) > _SPOOL_SIZE:
             import tempfile
 
-            disk = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-            so_far, file = file, temporary_files.enter_context(disk)
+            so_far, file = file, temporary_files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             file.write(so_far.getbuffer())
         file.write(piece)
+    size = file.tell()
     file.seek(0)  # writes the rest of its buffer
     return file, size
 
@@ -863,10 +857,8 @@ def _parse_multipart(
 # Limits of our own keep a body from costing much: a document that fits them can always be encoded again. A failure to
 # write names the member: document["user"]["joined"]. A first reading may skip how values are counted.
 
-# Each number, string, array... of a document takes up to 230 bytes of memory, and the collector looks at it more than
-# once. A program that takes larger bodies than usual (max_form_memory) takes more values too.
-_MAX_JSON_VALUES = 2**17
-_BYTES_PER_VALUE = 8
+_MAX_JSON_VALUES = 2**17  # numbers, strings, arrays..., because each takes up to 230 bytes of memory
+_BYTES_PER_VALUE = 8  # a program that takes larger bodies (max_form_memory) takes more values
 _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
 _MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, because int() takes quadratic time
 
@@ -882,7 +874,7 @@ def _parse_int(digits: str) -> float:
     return int(digits) if len(digits.lstrip("-")) <= _MAX_JSON_DIGITS else _parse_float(digits)
 
 
-# A short document cannot hold a long integer, so nothing is called for each integer in it.
+# A document of up to 4,300 characters has no longer integer, so nothing is called for each integer in it.
 _DECODER, _LONG_DECODER = (
     json.JSONDecoder(parse_constant=_parse_float, parse_int=convert, parse_float=_parse_float)
     for convert in (int, _parse_int)
@@ -891,29 +883,26 @@ _DECODER, _LONG_DECODER = (
 _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
-def _depth(document: Any) -> int:
-    """Return how many arrays and objects stand in one another, at the most; RecursionError if they are very many."""
-    if type(document) is dict:
-        document = document.values()
-    elif type(document) is not list:
-        return 0
-    return 1 + max(map(_depth, document), default=0)
+def _deeper_than(limit: int, document: object) -> bool:
+    """Tell whether arrays and objects stand in one another more than `limit` deep."""
+    level: list[Any] = [[document]]  # the arrays and objects of one depth; this one stands around the document
+    for _ in range(limit + 1):
+        members = (member for item in level for member in (item.values() if type(item) is dict else item))
+        level = [member for member in members if type(member) in (dict, list)]
+    return bool(level)
 
 
 def _parse_json(body: bytes, max_values: int) -> Any:
-    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259).
-
-    HttpException 413 if it has more than `max_values`, counted before any of them is made. An object is a `_Given`.
-    """
+    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON, or 413."""
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
-        if brackets + text.count(",") >= max_values:  # perhaps they stand within texts
+        if len(text) > max_values and brackets + text.count(",") >= max_values:  # perhaps they stand within texts
             plain = _JSON_LEAF.sub("0", text)
             if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
                 raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
-        if brackets > _MAX_JSON_DEPTH and _depth(value) > _MAX_JSON_DEPTH:
+        if brackets > _MAX_JSON_DEPTH and _deeper_than(_MAX_JSON_DEPTH, value):
             raise ValueError(f"it nests more than {_MAX_JSON_DEPTH} deep")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
@@ -953,10 +942,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=
 
 
 def _encode_json(document: object, giver: object = None) -> bytes:
-    """Return `document` as JSON in UTF-8; raise ValueError, TypeError or RecursionError if that is impossible.
-
-    The error names the member, and `giver`, the function that it is of.
-    """
+    """Return `document` as JSON in UTF-8; if that is impossible, the error names the member, and `giver`."""
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
         return _ENCODER.encode(document).encode("utf-8", "backslashreplace")
