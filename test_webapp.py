@@ -2254,9 +2254,9 @@ def test_headers_are_a_case_insensitive_read_only_mapping():
     headers = read(lambda request: request.headers, body=b"ab", headers=sent)
     with pytest.raises(TypeError, match="response.header"):
         headers["X-New"] = "1"
-    assert headers["x-token"] == headers["X-TOKEN"] == headers.get("X-Token") == "secret"
-    assert "x-token" in headers and "X-Missing" not in headers and headers.get("X-Missing", "no") == "no"
-    assert headers.getall("content-LENGTH") == ["2"] and headers.getall("X-Missing") == []
+    assert headers["x-token"] == headers["X-TOKEN"] == headers.get("X-Token") == "secret" and "x-token" in headers
+    assert ("X-No" in headers, headers.get("X-No", "no"), headers.getall("X-No")) == (False, "no", [])
+    assert headers.getall("content-LENGTH") == ["2"]
     assert (dict(headers), len(headers)) == ({**sent, "Content-Length": "2", "Host": "localhost"}, 4)
 
 
@@ -2274,8 +2274,7 @@ COOKIES = {
 
 @pytest.mark.parametrize("sent, expected", COOKIES.items())
 def test_cookies_are_read_as_browsers_send_them(sent, expected):
-    environ = {} if sent is None else {"HTTP_COOKIE": sent}
-    assert read(lambda request: dict(request.cookies), environ=environ) == expected
+    assert read(lambda r: dict(r.cookies), environ={} if sent is None else {"HTTP_COOKIE": sent}) == expected
 
 
 # ---- the request: the body -------------------------------------------------------------------------------------------
@@ -2296,8 +2295,7 @@ class Input:
         if isinstance(self.pieces[0], Exception):
             raise self.pieces[0]
         piece = self.pieces.pop(0)
-        if len(piece) > size:
-            self.pieces.insert(0, piece[size:])
+        self.pieces[:0] = filter(None, [piece[size:]])
         return piece[:size]
 
 
@@ -2358,18 +2356,17 @@ def test_body_past_max_body_size_is_a_413_but_not_as_a_stream():
 @pytest.mark.parametrize("first", ["body", "form", "files"])
 @pytest.mark.parametrize("status, piece", [(400, b"a"), (408, TimeoutError()), (400, b"no delimiter")])
 def test_failure_of_the_body_is_kept_however_it_is_read_again(first, status, piece):
+    unread = Input(piece)
+
     def look(request):
-        found = []
         for name in (first, "body", "text", "form", "files", "stream"):
             with pytest.raises(HttpException) as caught:
                 getattr(request, name)
-            found.append((caught.value.status_code, unread.asked))
-        assert len(set(found)) == 1
-        raise caught.value
+            found.add((caught.value.status_code, unread.asked))
 
-    environ = arriving(piece, length=12 if piece != b"no delimiter" or first != "body" else 13)
-    unread = environ["wsgi.input"]
-    assert read(look, environ=environ, headers={"Content-Type": MULTIPART}) == status
+    found, length = set(), 12 if piece != b"no delimiter" or first != "body" else 13
+    read(look, environ={"wsgi.input": unread, "CONTENT_LENGTH": str(length)}, headers={"Content-Type": MULTIPART})
+    assert len(found) == 1 and found.pop()[0] == status
 
 
 # First reader > second reader, or ! if the second comes too late.
@@ -2387,12 +2384,9 @@ def test_body_is_read_again_unless_a_stream_or_multipart_took_it(sent, pair):
 
     def both(request):
         getattr(request, first)
-        if works == "!":
-            with pytest.raises(RuntimeError, match=first):
-                getattr(request, second)
-            return None
-        value = getattr(request, second)
-        return value.read() if second == "stream" else value["a"] if second == "form" else value
+        with contextlib.nullcontext() if works == ">" else pytest.raises(RuntimeError, match=first):
+            value = getattr(request, second)
+            return value.read() if second == "stream" else value["a"] if second == "form" else value
 
     expected = {"json": [1], "text": "[1]", "files": {}, "form": "1"}.get(second, body) if works == ">" else None
     assert read(both, headers={"Content-Type": content_type}, body=body) == expected
@@ -2573,9 +2567,8 @@ def test_worst_request_takes_at_most_250_ms_and_64_mib(row):
     app.any("/", read_everything)
     status, parser, source = int(row[:3]), row[4 : row.index(":")], row.partition(" | ")[2]
     body, content_type = eval(source), {"JSON": JSON, "URLENCODED": URLENCODED, "MULTIPART": MULTIPART}.get(parser)
-    sent: dict[str, Any] = {"environ": {"CONTENT_TYPE": content_type}, "body": body}
-    if content_type is None:
-        sent = {"environ": {parser: body.decode("latin-1")}, "body": b""}
+    environ = {"CONTENT_TYPE": content_type} if content_type else {parser: body.decode("latin-1")}
+    sent = {"environ": environ, "body": body if content_type else b""}
     method = "GET" if parser in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_RANGE") else "POST"
     browser = client(app, unchecked="that would be measured, too")
     gc.collect()  # the garbage of other tests must not count
@@ -2976,27 +2969,23 @@ ENDS = [(), ("",), ("a",), ("", "a", ""), (ValueError(),), ("a", ValueError()), 
 
 def feeding_app(way, feed):
     app = WebApp()
-    if way == "mount":
-        app.mount("/", lambda environ, start_response: start_response("200 OK", [("Content-Type", PLAIN)]) and feed)
-    else:
-        app.any("/", does(way, feed=feed))
+    app.any("/", does(way, feed=feed))
     return app
 
 
-@pytest.mark.parametrize("way", [*WAYS_TO_STREAM, "mount"])
+@pytest.mark.parametrize("way", WAYS_TO_STREAM)
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("chunks", ENDS, ids=str)
 def test_iterator_that_ended_or_failed_is_closed_and_left_alone(way, method, chunks):
-    feed = Feed(*((chunk.encode() if way == "mount" and chunk in ("", "a") else chunk) for chunk in chunks))
-    environ, started = {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": "/"}, []
+    feed, started = Feed(*chunks), []
+    environ = {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": "/"}
     setup_testing_defaults(environ)
     with Log(), contextlib.suppress(KeyboardInterrupt):
-        body = feeding_app(way, feed)(environ, lambda *arguments: started.append(arguments) or (lambda data: None))
+        body = feeding_app(way, feed)(environ, lambda *arguments: started.append(arguments))
         iterator = iter(body)
         for _ in range(4):
-            with contextlib.suppress(ValueError, TypeError, StopIteration):
-                while True:
-                    next(iterator)
+            with contextlib.suppress(ValueError, TypeError):
+                collections.deque(iterator)
         if hasattr(body, "close"):
             body.close()
         assert next(iterator, None) is None and len(started) == 1
