@@ -5055,7 +5055,7 @@ def test_session_value_or_key_that_would_come_back_as_something_else_is_named(va
 
 
 def test_session_without_a_key_or_too_large_for_a_cookie_is_an_error():
-    for options, message in (({}, "secret_key"), ({"secret_key": KEY}, "'session': more than 4,096 bytes: keep")):
+    for options, message in (({}, "secret_key"), ({"secret_key": KEY}, "'session'.*4,096 bytes")):
         with pytest.raises((RuntimeError, ValueError), match=message):
             answer(lambda context: context.session.update(x="x" * 3100), options=options, raise_errors=True)
 
