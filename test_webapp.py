@@ -2683,8 +2683,8 @@ response.header("X-A", "1").events(map(request.form.__getitem__, "x")) > 400 Non
 request.cookies.get("a") or 1 / 0                               > 500 None Vary: Accept+Cookie
 context.session["user"]                                         > 500 None Vary: Accept+Cookie
 request.accepts("a") and response.header("Vary", "Origin")      > 204  Vary: Accept+Origin
-request.accepts("a") and response.header("Vary", "accept")      > 204  Vary: accept
-request.accepts("a") and response.header("Vary", "*")           > 204  Vary: *
+request.accepts("a") and response.header("Vary", "accept")      > 204  Vary: Accept
+request.accepts("a") and response.header("Vary", "*")           > 204  Vary: *+Accept
 """.strip().splitlines()
 
 

@@ -1712,9 +1712,9 @@ _CONTENT_TYPES = dict(
 )
 
 
-def _content_type(extension: str) -> str:
+def _content_type(path: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
-    found = _CONTENT_TYPES.get(extension.lower(), "application/octet-stream")
+    found = _CONTENT_TYPES.get(os.path.splitext(path)[1].lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
@@ -2188,14 +2188,11 @@ class Response:
         self._refuse_if_sent()
         if filename is not None:
             _check_text("the filename of a download", filename)
-        return self._build_file(_open_file(os.fsdecode(path)), content_type, filename)
-
-    def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
+        file = _open_file(os.fsdecode(path))
         self._close_later(file)
         file.filename = filename
-        if content_type is not None:
-            return self._build(file, _check_header("Content-Type", content_type)[1])
-        return self._build(file, _content_type(os.path.splitext(file.path)[1]))
+        checked = content_type and _check_header("Content-Type", content_type)[1]
+        return self._build(file, checked or _content_type(file.path))
 
     # Sending.
 
@@ -2294,20 +2291,13 @@ class Response:
         else:
             self._build(_STATUS_LINES[status].encode(), _TEXT)
 
-    def _note_variance(self) -> None:
-        """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
-        names = list(dict.fromkeys(self._request._varies))
-        if "vary" in self._headers:
-            said = ", ".join(value for _, value in self._headers["vary"])
-            known = {name.strip(" \t").lower() for name in said.split(",")}
-            names = [said] + [name for name in names if not known & {name.lower(), "*"}]
-        self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
-
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
         self._state = _HANDED_OVER
-        if self._request._varies:
-            self._note_variance()
+        if self._request._varies:  # RFC 9110 section 12.5.5
+            said = [value for _, value in self._headers.get("vary", ())]
+            names = {name.lower(): name for name in ", ".join([*said, *self._request._varies]).split(", ")}
+            self._headers = {**self._headers, "vary": (("Vary", ", ".join(names.values())),)}
         status = self._status or 200
         body = b"" if self._body is None or status in _BODILESS else self._body
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
@@ -2956,10 +2946,10 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
     The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
     try:
-        file = _open_file(os.path.join(root, *names))
+        response = context.response.file(os.path.join(root, *names))
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
-    response = context.response._build_file(file)  # now the request closes the file, even if a check fails
+    file: _FileBody = response._body  # the request closes the file, even if a check fails
     try:
         real = os.readlink(f"/proc/self/fd/{file.fileno()}")
     except OSError:  # not on Linux: somebody may exchange a link now, and deceive this second look at the path
