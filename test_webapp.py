@@ -36,6 +36,7 @@ import json
 import logging
 import logging.handlers
 import math
+import operator
 import os
 import pathlib
 import pickle
@@ -2096,8 +2097,7 @@ def test_attribute_of_a_request(attribute, sent, expected):
 
 def test_every_attribute_is_computed_once():
     names = "headers cookies query form files body text json stream".split()
-    same = [True] * len(names)
-    assert read(lambda r: [getattr(r, name) is getattr(r, name) for name in names], json={"a": []}) == same
+    assert read(lambda r: [name for name in names if getattr(r, name) is not getattr(r, name)], json={"a": []}) == []
 
 
 # Number of trusted proxies, X-Forwarded-For, -Proto and -Host > address, scheme and host of the request.
@@ -2119,9 +2119,9 @@ def test_forwarded_headers_are_believed_only_from_trusted_proxies(row):
     proxies, *values = (value.strip(" ") for value in sent.split("|"))
     names = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host")
     headers = {"Forwarded": "for=6.6.6.6;proto=https;host=evil", **{n: v for n, v in zip(names, values) if v}}
-    look = lambda r: f"{r.remote_address} {r.scheme} {r.host} {r.url}"  # noqa: E731
-    found, _, url = read(look, options={"trusted_proxies": int(proxies)}, headers=headers).rpartition(" ")
-    assert (found, url) == (expected, "{}://{}/".format(*expected.split()[1:]))
+    look = does('f"{request.remote_address} {request.scheme} {request.host} {request.url}"')
+    found = answer(look, options={"trusted_proxies": int(proxies)}, headers=headers).text
+    assert found == expected + " {}://{}/".format(*expected.split()[1:])
 
 
 # A text that can be no host, address or scheme counts as not sent, by a client, a proxy or a server.
@@ -2132,13 +2132,11 @@ HOSTS = ["a", "a:", "a:65535", "A.b-c_d~", "%C3%A4", "!$&'()*+,;=", "[::1]", "[2
 @pytest.mark.parametrize("sent", HOSTS + NO_HOSTS)
 def test_host_url_and_address_hold_only_valid_text_of_anybody(sent):
     """RFC 9110 section 7.2, RFC 3986 section 3.2.2."""
+    look, odd = lambda r: (r.host, r.url, r.remote_address), "it refuses such an environment"
     for sender in ("HTTP_HOST", "HTTP_X_FORWARDED_HOST", "SERVER_NAME"):
         environ = {"HTTP_HOST": "", "SERVER_NAME": "own", "SERVER_PORT": "80", "REMOTE_ADDR": "192.0.2.1", sender: sent}
         environ.update(HTTP_X_FORWARDED_FOR=f"<{sent}", HTTP_X_FORWARDED_PROTO=sent)
-        host, url, address = read(
-            lambda request: (request.host, request.url, request.remote_address),
-            environ=environ, options={"trusted_proxies": 1}, unchecked="it refuses such an environment",
-        )  # fmt: skip
+        host, url, address = read(look, environ=environ, options={"trusted_proxies": 1}, unchecked=odd)
         if sender != "SERVER_NAME":
             last = sent.split(",")[-1] if sender != "HTTP_HOST" else sent  # a proxy joins hosts with commas
             assert host == (last if sent in HOSTS else "own")
@@ -2150,9 +2148,9 @@ def test_headers_are_a_case_insensitive_read_only_mapping():
     headers = read(lambda request: request.headers, body=b"ab", headers=sent)
     with pytest.raises(TypeError, match="response.header"):
         headers["X-New"] = "1"
-    assert headers["x-token"] == headers["X-TOKEN"] == headers.get("X-Token") == "secret"
-    assert "x-token" in headers and "X-Missing" not in headers and headers.get("X-Missing", "no") == "no"
-    assert headers.getall("content-LENGTH") == ["2"] and headers.getall("X-Missing") == []
+    assert headers["x-token"] == headers["X-TOKEN"] == headers.get("X-Token") == "secret" and "x-token" in headers
+    assert ("X-No" in headers, headers.get("X-No", "no"), headers.getall("X-No")) == (False, "no", [])
+    assert headers.getall("content-LENGTH") == ["2"]
     assert (dict(headers), len(headers)) == ({**sent, "Content-Length": "2", "Host": "localhost"}, 4)
 
 
@@ -2170,8 +2168,7 @@ COOKIES = {
 
 @pytest.mark.parametrize("sent, expected", COOKIES.items())
 def test_cookies_are_read_as_browsers_send_them(sent, expected):
-    environ = {} if sent is None else {"HTTP_COOKIE": sent}
-    assert read(lambda request: dict(request.cookies), environ=environ) == expected
+    assert read(lambda r: dict(r.cookies), environ={} if sent is None else {"HTTP_COOKIE": sent}) == expected
 
 
 # ---- the request: the body -------------------------------------------------------------------------------------------
@@ -2192,8 +2189,7 @@ class Input:
         if isinstance(self.pieces[0], Exception):
             raise self.pieces[0]
         piece = self.pieces.pop(0)
-        if len(piece) > size:
-            self.pieces.insert(0, piece[size:])
+        self.pieces[:0] = filter(None, [piece[size:]])
         return piece[:size]
 
 
@@ -2207,7 +2203,6 @@ READERS = {
     "body": lambda request: request.body,
     "stream": lambda request: request.stream.read(),
     "stream in pieces": lambda request: b"".join(iter(lambda: request.stream.read(3), b"")),
-    "stream by lines": lambda request: b"".join(request.stream),
     "text": lambda request: request.text.encode(),
 }
 BYTES = "ü\n\nlast".encode()
@@ -2235,21 +2230,19 @@ def test_broken_content_length_is_a_400_and_nothing_is_read(sent):
     unread, odd = Input(b"first"), "it refuses such a Content-Length"
     environ = {"wsgi.input": unread, "CONTENT_LENGTH": sent, "CONTENT_TYPE": JSON}
     for attribute in ("content_length", "body", "text", "json", "stream"):
-        assert read(lambda request, name=attribute: getattr(request, name), environ=environ, unchecked=odd) == 400
+        assert read(operator.attrgetter(attribute), environ=environ, unchecked=odd) == 400
     assert unread.asked == 0
 
 
 def test_body_past_max_body_size_is_a_413_but_not_as_a_stream():
-    unread, few = Input(b"x" * 11), {"max_body_size": 10}
+    unread, few, body = Input(b"x" * 11), {"max_body_size": 10}, operator.attrgetter("body")
     environ = {"wsgi.input": unread, "CONTENT_LENGTH": "11"}
-    for attribute in ("body", "text"):
-        assert read(lambda r, name=attribute: getattr(r, name), options=few, environ=environ) == 413
+    assert {read(operator.attrgetter(name), options=few, environ=environ) for name in ("body", "text")} == {413}
     assert unread.asked == 0  # Content-Length is enough
-    assert read(lambda request: request.body, options={"max_body_size": 11}, environ=environ) == b"x" * 11
+    assert read(body, options={"max_body_size": 11}, environ=environ) == b"x" * 11
     endless = arriving(*[b"x"] * 99)
-    assert read(lambda request: request.body, options=few, environ=endless) == 413
-    assert len(endless["wsgi.input"].pieces) == 88
-    assert read(lambda request: request.body, options=few, environ=arriving(*[b"x"] * 10)) == b"x" * 10
+    assert (read(body, options=few, environ=endless), len(endless["wsgi.input"].pieces)) == (413, 88)
+    assert read(body, options=few, environ=arriving(*[b"x"] * 10)) == b"x" * 10
     for environ in (arriving(*[b"x"] * 11), arriving(b"x" * 11, length=11)):
         assert read(lambda request: request.stream.read(), options=few, environ=environ) == b"x" * 11
 
@@ -2257,18 +2250,17 @@ def test_body_past_max_body_size_is_a_413_but_not_as_a_stream():
 @pytest.mark.parametrize("first", ["body", "form", "files"])
 @pytest.mark.parametrize("status, piece", [(400, b"a"), (408, TimeoutError()), (400, b"no delimiter")])
 def test_failure_of_the_body_is_kept_however_it_is_read_again(first, status, piece):
+    unread = Input(piece)
+
     def look(request):
-        found = []
         for name in (first, "body", "text", "form", "files", "stream"):
             with pytest.raises(HttpException) as caught:
                 getattr(request, name)
-            found.append((caught.value.status_code, unread.asked))
-        assert len(set(found)) == 1
-        raise caught.value
+            found.add((caught.value.status_code, unread.asked))
 
-    environ = arriving(piece, length=12 if piece != b"no delimiter" or first != "body" else 13)
-    unread = environ["wsgi.input"]
-    assert read(look, environ=environ, headers={"Content-Type": MULTIPART}) == status
+    found, length = set(), 12 if piece != b"no delimiter" or first != "body" else 13
+    read(look, environ={"wsgi.input": unread, "CONTENT_LENGTH": str(length)}, headers={"Content-Type": MULTIPART})
+    assert len(found) == 1 and found.pop()[0] == status
 
 
 # First reader > second reader, or ! if the second comes too late.
@@ -2286,12 +2278,9 @@ def test_body_is_read_again_unless_a_stream_or_multipart_took_it(sent, pair):
 
     def both(request):
         getattr(request, first)
-        if works == "!":
-            with pytest.raises(RuntimeError, match=first):
-                getattr(request, second)
-            return None
-        value = getattr(request, second)
-        return value.read() if second == "stream" else value["a"] if second == "form" else value
+        with contextlib.nullcontext() if works == ">" else pytest.raises(RuntimeError, match=first):
+            value = getattr(request, second)
+            return value.read() if second == "stream" else value["a"] if second == "form" else value
 
     expected = {"json": [1], "text": "[1]", "files": {}, "form": "1"}.get(second, body) if works == ">" else None
     assert read(both, headers={"Content-Type": content_type}, body=body) == expected
@@ -2300,7 +2289,7 @@ def test_body_is_read_again_unless_a_stream_or_multipart_took_it(sent, pair):
 def test_input_that_nobody_needs_is_left_alone():
     for method, length, name in (("POST", "9", "method"), ("GET", "", "body"), ("GET", "", "json")):
         environ = {"wsgi.input": Input(OSError()), "CONTENT_LENGTH": length}
-        assert read(lambda r, name=name: getattr(r, name), method=method, environ=environ) in ("POST", b"", 415)
+        assert read(operator.attrgetter(name), method=method, environ=environ) in ("POST", b"", 415)
         assert environ["wsgi.input"].asked == 0
 
 
@@ -2339,10 +2328,7 @@ def test_body_all_is_query_then_form_then_json_and_the_later_wins(sent, expected
 
 
 LATIN = st.text(st.characters(max_codepoint=255), max_size=30)
-CHARSETS = st.sampled_from(
-    "utf-8 utf-16 utf-7 idna punycode unicode_escape hex zlib rot13 undefined mbcs utf-8\0 ../x __init__ \xfc".split()
-    + ["x" * 300, "", '"', '"\\"']
-)
+CHARSETS = st.sampled_from([*NO_TEXT, *"utf-8 utf-16 utf-7 mbcs utf-8\0 ../x __init__ \xfc".split(), "x" * 300, '"\\"'])
 CONTENT_TYPES = (
     LATIN
     | st.sampled_from([JSON, "a/b+json", URLENCODED, "multipart/form-data", MULTIPART, MULTIPART + '"\xff'])
@@ -2426,7 +2412,6 @@ WORST = r"""
 400 JSON: brackets                      | b"[" * (MOST_VALUES - 1)
 200 URLENCODED: a text that widens      | filled(b"x", right=b"\xf0\x9f\x98\x80")
 200 URLENCODED: escapes                 | filled(b"%26%41\xc3\xa9")
-200 URLENCODED: separators              | filled(b"&", b"%26")
 413 URLENCODED: too many fields         | filled(b"a=&b=&")
 200 MULTIPART: parts                    | (PART + b"\r\n\r\n\r\n") * 1000 + b"--x--"
 200 MULTIPART: files                    | file_of(b"x" * 17_000 + FILE)
@@ -2445,7 +2430,6 @@ WORST = r"""
 200 HTTP_ACCEPT: backslashes            | filled(b"\\a", b'a/b;c="', size=HEAD)
 200 HTTP_COOKIE: cookies                | b";".join(b"%x=\xc3\xa9" % n for n in range(12_000))[:HEAD]
 200 HTTP_COOKIE: a session              | filled(b"a.", b"session=", size=HEAD)
-200 CONTENT_TYPE: parameters            | filled(b";a=b", b"text/plain", size=HEAD)
 415 CONTENT_TYPE: backslashes           | filled(b"\\\\", b'text/plain;charset="', size=HEAD)
 200 CONTENT_TYPE: spaces                | filled(b" ", b"text/plain;a", size=HEAD)
 200 HTTP_HOST: a name                   | filled(b"%41", size=HEAD)
@@ -2538,16 +2522,12 @@ iter(())                           > text/plain; charset=UTF-8 >
 def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule(row):
     value, content_type, body = re.split(r" +> ?", row, maxsplit=2)
     for giver in ("on_request", "inner_before", "inner_handler", "outer_error"):
+        failing = {"inner_handler": ValueError()} if giver == "outer_error" else {}
         for give in (value, f"response.send({value})"):
-            failing = {"inner_handler": ValueError()} if giver == "outer_error" else {}
-            response = see("/in/route", **{giver: give, **failing}).response
-            assert (response.status, response.text) == (500 if failing else 200, body)
-            assert response.headers["Content-Type"] == content_type
-
-
-def test_type_error_about_a_value_names_who_returned_it():
-    for giver, handler in (("on_request", "'x'"), ("inner_before", "'x'"), ("outer_error", ValueError())):
-        error = see("/in/route", **{"inner_handler": handler, giver: "(1, 2)"}).records[-1].exc_info[1]
+            response = see("/in/route", **{**failing, giver: give}).response
+            found = (response.status, response.headers["Content-Type"], response.text)
+            assert found == (500 if failing else 200, content_type, body)
+        error = see("/in/route", **{**failing, giver: "(1, 2)"}).records[-1].exc_info[1]
         assert re.search(rf"{giver} \(.*{HERE}\) gave tuple as a response", str(error))
 
 
@@ -2602,8 +2582,8 @@ def test_code_takes_any_int_from_200_to_599_else_it_is_a_value_error():
 def test_headers_are_replaced_appended_and_read_in_any_case():
     calls = 'header("X-One", "1").add_header("x-one", "2").add_header("X-Two", "3").header("x-two", "4")'
     response = answer(does(f'[(h := response.{calls}.headers)["X-ONE"], h["X-two"], "X" in h]'), raise_errors=True)
-    assert response.json == ["1", "4", False]
-    assert [response.headers.getall(name) for name in ("X-One", "X-Two")] == [["1", "2"], ["4"]]
+    found = [response.json, *(response.headers.getall(name) for name in ("X-One", "X-Two"))]
+    assert found == [["1", "4", False], ["1", "2"], ["4"]]
 
 
 HOP_BY_HOP = ["Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Status"]
@@ -2656,11 +2636,10 @@ def test_change_of_a_sent_response_is_refused_and_changes_nothing(a_file, change
     def handler(context):
         response = context.response
         assert not response.sent
-        response.code(202).json({"first": 1}).send()
-        before = list(response.headers.items())
+        before = [*response.code(202).json({"first": 1}).send().headers.items()]
         with pytest.raises(RuntimeError):
             does("response." + change, path=a_file)(context)
-        assert (response.sent, response.status, list(response.headers.items())) == (True, 202, before)
+        assert (response.sent, response.status, [*response.headers.items()]) == (True, 202, before)
 
     assert answer(handler, raise_errors=True).body == b'{"first": 1}'
 
@@ -2693,8 +2672,8 @@ response.header("X-A", "1").events(map(request.form.__getitem__, "x")) > 400 Non
 request.cookies.get("a") or 1 / 0                               > 500 None Vary: Accept+Cookie
 context.session["user"]                                         > 500 None Vary: Accept+Cookie
 request.accepts("a") and response.header("Vary", "Origin")      > 204  Vary: Accept+Origin
-request.accepts("a") and response.header("Vary", "accept")      > 204  Vary: accept
-request.accepts("a") and response.header("Vary", "*")           > 204  Vary: *
+request.accepts("a") and response.header("Vary", "accept")      > 204  Vary: Accept
+request.accepts("a") and response.header("Vary", "*")           > 204  Vary: *+Accept
 """.strip().splitlines()
 
 
@@ -2717,10 +2696,9 @@ NO_EVENTS = [
 
 
 def test_body_takes_bytes_only_and_events_only_events():
-    for body in ("text", None, 5, ["a"]):
-        assert answer(does("response.body(body, PLAIN)", body=body)).status == 500
-    for event in NO_EVENTS:
-        assert answer(does("response.events(iter([event]))", event=event)).status == 500, event
+    for call, wrong in (("body(it, PLAIN)", ["x", None, 5, ["a"]]), ("events([it])", NO_EVENTS)):
+        for it in wrong:
+            assert answer(does(f"response.{call}", it=it)).status == 500, it
 
 
 @given(ANY_TEXT)
@@ -2739,32 +2717,33 @@ def test_redirect_percent_encodes_only_what_a_uri_may_not_hold(location):
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 200, 204, 299, 304, 400, 500, True, "303", None])
 def test_redirect_takes_the_statuses_of_redirects_and_no_others(status):
     with contextlib.nullcontext() if status in (301, 302, 307, 308) else pytest.raises(ValueError):
-        response = answer(lambda context: context.response.redirect("/a", status), raise_errors=True)
-        assert (response.status, response.headers["Location"]) == (status, "/a")
+        assert answer(lambda context: context.response.redirect("/a", status), raise_errors=True).status == status
 
 
 # ---- the response: cookies -------------------------------------------------------------------------------------------
 
-ATTRIBUTES_OF_COOKIES = [
-    ({}, "Path=/; HttpOnly; SameSite=Lax"), ({"samesite": None}, "Path=/; HttpOnly"),
-    ({"max_age": 60}, "Max-Age=60; Path=/; HttpOnly; SameSite=Lax"),
-    ({"max_age": 0}, "Max-Age=0; Path=/; HttpOnly; SameSite=Lax"),
-    ({"expires": NEW_YEAR}, "Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly; SameSite=Lax"),
-    ({"expires": datetime.datetime.min}, "Expires=Mon, 01 Jan 0001 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax"),
-    ({"samesite": "None", "secure": True}, "Path=/; Secure; HttpOnly; SameSite=None"),
-    ({"partitioned": True, "secure": True}, "Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned"),
-    ({"path": "/p", "domain": "d.example", "httponly": False}, "Path=/p; Domain=d.example; SameSite=Lax"),
-]  # fmt: skip
+# Options > attributes of the cookie. Secure follows the scheme unless it is given.
+ATTRIBUTES_OF_COOKIES = """
+                                           > Path=/; HttpOnly; SameSite=Lax
+samesite=None                              > Path=/; HttpOnly
+max_age=60                                 > Max-Age=60; Path=/; HttpOnly; SameSite=Lax
+max_age=0                                  > Max-Age=0; Path=/; HttpOnly; SameSite=Lax
+expires=NEW_YEAR                           > Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly; SameSite=Lax
+expires=datetime.datetime.min              > Expires=Mon, 01 Jan 0001 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax
+samesite="None", secure=True               > Path=/; Secure; HttpOnly; SameSite=None
+partitioned=True, secure=True              > Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned
+path="/p", domain="a.example", httponly=0  > Path=/p; Domain=a.example; SameSite=Lax
+secure=False                               > Path=/; HttpOnly; SameSite=Lax
+""".strip("\n").splitlines()
 
 
-@pytest.mark.parametrize("options, attributes", ATTRIBUTES_OF_COOKIES, ids=str)
-def test_cookie_has_every_attribute_on_every_python_version(options, attributes):
-    for scheme in ("http", "https"):  # Secure follows the scheme unless it is given
-        for asked in (options, {**options, "secure": False})[: 1 if "Secure" in attributes else 2]:
-            secure = {"Secure"} if "secure" not in asked and scheme == "https" else set()
-            response = answer(lambda c, asked=asked: c.response.cookie("name", "value", **asked), path=f"{scheme}://a/")
-            pair, *found = response.headers["Set-Cookie"].split("; ")
-            assert (pair, sorted(found)) == ("name=value", sorted(secure.union(attributes.split("; "))))
+@pytest.mark.parametrize("row", ATTRIBUTES_OF_COOKIES)
+def test_cookie_has_every_attribute_on_every_python_version(row):
+    options, attributes = re.split(" +> ", row)
+    for scheme in ("http", "https"):
+        response = answer(does(f'response.cookie("name", "value", {options})'), path=f"{scheme}://a/")
+        expected = f"name=value; {attributes}" + "; Secure" * ("secure" not in options and scheme == "https")
+        assert sorted(response.headers["Set-Cookie"].split("; ")) == sorted(expected.split("; "))
 
 
 COOKIES_THAT_BROWSERS_KEEP = [
@@ -2814,13 +2793,11 @@ def test_deleted_cookie_is_forgotten_by_every_browser(name):
 
 
 def test_later_cookie_replaces_the_one_of_that_name_path_and_domain():
-    def handler(context):
-        context.response.cookie("a", "1").cookie("b", "2").cookie("a", "3").cookie("a", "4", path="/p")
-        context.response.delete_cookie("a", path="/q", domain="example.com")
-
-    lines = answer(handler).headers.getall("Set-Cookie")
-    assert sorted(line.split("; ")[0] for line in lines) == ["a=", "a=3", "a=4", "b=2"]
-    assert any({"Path=/q", "Domain=example.com"} <= set(line.split("; ")) for line in lines)
+    calls = 'cookie("a", "1").cookie("b", "2").cookie("a", "3").cookie("a", "4", path="/p")'
+    response = answer(does(f'response.{calls}.delete_cookie("a", path="/q", domain="example.com") and None'))
+    lines = sorted(line.split("; ") for line in response.headers.getall("Set-Cookie"))
+    assert [line[0] for line in lines] == ["a=", "a=3", "a=4", "b=2"]
+    assert {"Path=/q", "Domain=example.com"} <= set(lines[0])
 
 
 COOKIE_NAMES = st.text("!#$%&'*+-.^_`|~" + string.ascii_letters + string.digits, min_size=1)
@@ -2868,18 +2845,18 @@ class Completing(WebApp):
 
 
 @pytest.mark.parametrize("send, form", [("stream", "{}"), ("events", "data: {}\n\n")])
-def test_stream_is_drawn_chunk_by_chunk_and_completes_once(send, form):
-    for taken in range(5):  # chunks that the server takes
-        app = Completing()
-        app.get("/", lambda context, app=app: getattr(context.response, send)(app.chunks("a", "b", "é")))
-        app.after(lambda context, app=app: app.seen.append("after"))
-        _, _, body = begin_request(app)
-        assert app.seen == ["a", "after"]
-        assert [chunk for _, chunk in zip(range(taken), body)] == [form.format(c).encode() for c in "abé"[:taken]]
-        assert "on_complete" not in app.seen
-        for _ in range(2):
-            body.close()
-        assert app.seen == ["a", "after", *"bé"[: max(0, taken - 1)], "finally", "on_complete"]
+@pytest.mark.parametrize("taken", range(5))  # chunks that the server takes
+def test_stream_is_drawn_chunk_by_chunk_and_completes_once(send, form, taken):
+    app = Completing()
+    app.get("/", lambda context: getattr(context.response, send)(app.chunks("a", "b", "é")))
+    app.after(lambda context: app.seen.append("after"))
+    _, _, body = begin_request(app)
+    assert app.seen == ["a", "after"]
+    assert [chunk for _, chunk in zip(range(taken), body)] == [form.format(c).encode() for c in "abé"[:taken]]
+    assert "on_complete" not in app.seen
+    for _ in range(2):
+        body.close()
+    assert app.seen == ["a", "after", *"bé"[: max(0, taken - 1)], "finally", "on_complete"]
 
 
 @pytest.mark.parametrize("failure", [ValueError("late"), 5, KeyboardInterrupt()], ids=repr)
@@ -2894,8 +2871,7 @@ def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
     body.close()
     logged = [] if isinstance(failure, KeyboardInterrupt) else [("ERROR", True)]
     assert [(record.levelname, bool(record.exc_info)) for record in log.records] == logged
-    assert (app.seen[-2:], app.seen.count("on_complete")) == (["finally", "on_complete"], 1)
-    assert "error hook" not in app.seen
+    assert app.seen in (["a", "finally", "on_complete"], ["a", 5, "finally", "on_complete"])
 
 
 WAYS_TO_STREAM = ["feed", "response.send(feed)", 'response.stream(feed, "text/csv")', "response.events(feed)"]
@@ -2904,27 +2880,23 @@ ENDS = [(), ("",), ("a",), ("", "a", ""), (ValueError(),), ("a", ValueError()), 
 
 def feeding_app(way, feed):
     app = WebApp()
-    if way == "mount":
-        app.mount("/", lambda environ, start_response: start_response("200 OK", [("Content-Type", PLAIN)]) and feed)
-    else:
-        app.any("/", does(way, feed=feed))
+    app.any("/", does(way, feed=feed))
     return app
 
 
-@pytest.mark.parametrize("way", [*WAYS_TO_STREAM, "mount"])
+@pytest.mark.parametrize("way", WAYS_TO_STREAM)
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("chunks", ENDS, ids=str)
 def test_iterator_that_ended_or_failed_is_closed_and_left_alone(way, method, chunks):
-    feed = Feed(*((chunk.encode() if way == "mount" and chunk in ("", "a") else chunk) for chunk in chunks))
-    environ, started = {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": "/"}, []
+    feed, started = Feed(*chunks), []
+    environ = {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": "/"}
     setup_testing_defaults(environ)
     with Log(), contextlib.suppress(KeyboardInterrupt):
-        body = feeding_app(way, feed)(environ, lambda *arguments: started.append(arguments) or (lambda data: None))
+        body = feeding_app(way, feed)(environ, lambda *arguments: started.append(arguments))
         iterator = iter(body)
         for _ in range(4):
-            with contextlib.suppress(ValueError, TypeError, StopIteration):
-                while True:
-                    next(iterator)
+            with contextlib.suppress(ValueError, TypeError):
+                collections.deque(iterator)
         if hasattr(body, "close"):
             body.close()
         assert next(iterator, None) is None and len(started) == 1
@@ -3002,8 +2974,8 @@ def test_on_close_takes_functions_and_on_complete_may_use_it():
     see("/nothing", on_complete=lambda context: context.on_close(lambda: closed.append(True)))
     assert closed == [True]
     for callback in (None, 5, "close"):
-        with pytest.raises(TypeError, match=re.escape(repr(callback))):
-            answer(does("context.on_close(callback)", callback=callback), raise_errors=True)
+        seen = see("/route", outer_handler=does("context.on_close(callback)", callback=callback))
+        assert repr(callback) in str(seen.records[0].exc_info[1])
 
 
 EVENTS = [
@@ -4929,13 +4901,13 @@ def read_with(browser, cookie, name="session"):
     return browser.get("/read", headers={"Cookie": f"{name}={cookie}"}).json
 
 
-@pytest.mark.parametrize(
-    "options, site, attributes",
-    [
-        ({}, "", {"Max-Age=1209600"}),
-        ({"session_cookie": "mine", "session_max_age": 60}, "https://localhost", {"Secure", "Max-Age=60"}),
-    ],
-)
+SESSIONS = [
+    ({}, "", {"Max-Age=1209600"}),
+    ({"session_cookie": "mine", "session_max_age": 60}, "https://localhost", {"Secure", "Max-Age=60"}),
+]
+
+
+@pytest.mark.parametrize("options, site, attributes", SESSIONS)
 def test_session_is_kept_in_a_cookie_between_requests_until_it_is_emptied(options, site, attributes):
     browser = counter(**options)
     assert "Set-Cookie" not in browser.get("/clear").headers
@@ -4945,8 +4917,7 @@ def test_session_is_kept_in_a_cookie_between_requests_until_it_is_emptied(option
         assert cookie.startswith(options.get("session_cookie", "session") + "=")
         assert set(found) == {"Path=/", "HttpOnly", "SameSite=Lax", *attributes}
     assert counter(**options).get("/read").json == {}
-    assert "Max-Age=0" in browser.get("/clear").headers["Set-Cookie"].split("; ")
-    assert browser.cookies == {}
+    assert "Max-Age=0" in browser.get("/clear").headers["Set-Cookie"].split("; ") and browser.cookies == {}
 
 
 def test_session_whose_cookie_promises_https_is_kept_over_https_and_not_over_http():
@@ -4960,19 +4931,22 @@ def test_session_whose_cookie_promises_https_is_kept_over_https_and_not_over_htt
     assert "Max-Age=0" in browser.get("https://localhost/clear").headers["Set-Cookie"]
 
 
+# An expression of a handler, and whether it makes the session one to be saved.
+CHANGED = {
+    "'x'": False, "str(context.session)": False, "context.session.update(context.session)": False,
+    'context.session.update(x=1) or context.session.pop("x") and None': False,
+    'context.session.setdefault("list", []).append(1)': True, 'context.session["list"].append(2) or iter("x")': True,
+}  # fmt: skip
+
+
 def test_session_is_saved_only_when_it_was_changed():
     app = WebApp(secret_key=KEY)
-    app.get("/none", lambda context: "x")
-    app.get("/read", lambda context: str(context.session))
-    app.get("/same", lambda context: context.session.update(context.session))
-    app.get("/back", lambda context: context.session.update(x=1) or context.session.pop("x") and None)
-    app.get("/deep", lambda context: context.session.setdefault("list", []).append(1))
-    app.get("/stream", lambda context: context.session["list"].append(2) or iter("x"))
-    browser, paths = client(app), ("/none", "/read", "/same", "/back", "/deep", "/stream")
+    for number, expression in enumerate(CHANGED):
+        app.get(f"/{number}", does(expression))
+    browser = client(app)
     for _ in range(2):
-        changed = ["Set-Cookie" in browser.get(path).headers for path in paths]
-        assert changed == [False, False, False, False, True, True]
-    assert browser.get("/read").text == "{'list': [1, 2, 1, 2]}"
+        assert ["Set-Cookie" in browser.get(f"/{n}").headers for n in range(len(CHANGED))] == [*CHANGED.values()]
+    assert browser.get("/1").text == "{'list': [1, 2, 1, 2]}"
 
 
 def test_every_change_of_a_sessions_cookie_makes_the_session_empty():
@@ -4996,8 +4970,7 @@ def test_keys_are_rotated_the_first_signs_and_all_verify():
     old, both, new = counter(secret_key=old), counter(secret_key=[new, old.encode()]), counter(secret_key=new)
     old.get("/count")
     both.cookies.update(old.cookies)
-    assert both.get("/read").json == {"n": 1}
-    both.get("/count")
+    assert both.get("/count").status == 204
     new.cookies.update(both.cookies)
     old.cookies.update(both.cookies)
     assert (new.get("/read").json, old.get("/read").json) == ({"n": 2}, {})
@@ -5014,14 +4987,6 @@ def test_session_expires_by_the_clock_of_the_server(monkeypatch):
         assert read_with(browser, cookie) == expected
 
 
-@pytest.mark.parametrize("size", [3100, 90_000])
-def test_session_too_large_for_a_cookie_is_a_failure_that_names_the_cookie(size):
-    with Log() as log:
-        response = answer(lambda context: context.session.update(x="x" * size), options={"secret_key": KEY})
-    assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
-    assert "'session': more than 4,096 bytes: keep large things elsewhere" in str(log.records[-1].exc_info[1])
-
-
 LOST = [
     # what is put into the session, and the member that the message names
     ({"day": datetime.date(2030, 1, 1)}, 'session["day"]'),
@@ -5035,18 +5000,17 @@ LOST = [
 
 @pytest.mark.parametrize("values, member", LOST, ids=str)
 def test_session_value_or_key_that_would_come_back_as_something_else_is_named(values, member):
-    """Issue: cart[item_id] += 1 never got past 1, because JSON turns 5 into "5"."""
-
-    def save(context):
+    def save(context):  # cart[item_id] += 1 would never get past 1, because JSON turns 5 into "5"
         context.session.update(values)
 
     with pytest.raises((TypeError, ValueError), match=rf"^{re.escape(member)} of .*save \(.*{HERE}\): "):
         answer(save, options={"secret_key": KEY}, raise_errors=True)
 
 
-def test_without_a_key_a_session_is_a_runtime_error():
-    with pytest.raises(RuntimeError, match="secret_key"):
-        answer(lambda context: context.session, raise_errors=True)
+def test_session_without_a_key_or_too_large_for_a_cookie_is_an_error():
+    for options, message in (({}, "secret_key"), ({"secret_key": KEY}, "'session'.*4,096 bytes")):
+        with pytest.raises((RuntimeError, ValueError), match=message):
+            answer(lambda context: context.session.update(x="x" * 3100), options=options, raise_errors=True)
 
 
 NO_SECRETS = ["", b"", [""], [KEY, ""], "k", b"\xff", "short", [KEY, b"short"], " " * 32, "é\n"]
@@ -5067,26 +5031,23 @@ def test_key_that_is_no_secret_is_refused_and_one_that_may_be_guessed_gets_a_war
             assert "token_hex()" in message and re.search(HERE, message) and str(key) not in message
 
 
-@given(
-    st.lists(st.text("abAB-_", min_size=1, max_size=6), min_size=2, max_size=2, unique=True),
-    st.lists(st.sampled_from([KEY, KEY[1:], KEY + "\0", "k" * 64, "k" * 65]), min_size=2, max_size=2),
-)
+SESSION_KEYS = st.sampled_from([KEY, KEY[1:], KEY + "\0", "k" * 64, "k" * 65])
+
+
+@given(st.lists(st.text("abAB-_", min_size=1), min_size=2, max_size=2, unique=True), st.tuples(*[SESSION_KEYS] * 2))
 def test_session_of_one_cookie_is_empty_under_another_name_or_key(names, keys):
     browser = counter(session_cookie=names[0], secret_key=keys[0])
     browser.get("/count")
-    cookie = browser.cookies[names[0]]
     for name, key in itertools.product(names, keys):
-        same = (name, key) == (names[0], keys[0])
-        found = read_with(counter(session_cookie=name, secret_key=[key, key[::-1]]), cookie, name)
-        assert found == ({"n": 1} if same else {})
+        found = read_with(counter(session_cookie=name, secret_key=[key, key[::-1]]), browser.cookies[names[0]], name)
+        assert found == ({"n": 1} if (name, key) == (names[0], keys[0]) else {})
 
 
 def test_session_cannot_be_forged_with_what_the_same_secret_signs_elsewhere():
     """An application that signs a client's texts with its secret must not sign sessions for it."""
     document = base64.urlsafe_b64encode(b'{"n":9}').decode().rstrip("=") + f".{int(time.time())}"
-    for purpose in ("webapp session session", "webapp session"):
-        signed_elsewhere = hmac.digest(KEY.encode(), purpose.encode(), "sha256")
-        for key in (KEY.encode(), signed_elsewhere):
+    for text in (b"webapp session session", b"webapp session"):
+        for key in (KEY.encode(), hmac.digest(KEY.encode(), text, "sha256")):
             signature = base64.urlsafe_b64encode(hmac.digest(key, document.encode(), "sha256")).decode().rstrip("=")
             assert read_with(counter(), f"{document}.{signature}") == {}
 

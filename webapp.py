@@ -1433,9 +1433,9 @@ class Request:
         return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
-        """Tell whether Accept names application/json or text/javascript with a weight above 0; `*/*` names neither.
+        """Tell whether Accept names application/json or text/javascript, not `*/*`. Then the default body is JSON.
 
-        So the default error body is JSON. The response gets `Vary: Accept`.
+        A weight of 0 does not count. The response gets `Vary: Accept`.
         """
         self._varies += ("Accept",)
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
@@ -1462,9 +1462,9 @@ class Request:
 
     @_once
     def body(self) -> bytes:
-        """All bytes of the body. RuntimeError if it was already read as a multipart form, or through `stream`.
+        """All bytes of the body. HttpException 413 past `max_body_size`, 400 for a broken length or an early end.
 
-        HttpException 413 past `max_body_size`, 400 if the body ends early or has a broken length, 408 if it stalls.
+        HttpException 408 if the client stalls. RuntimeError if the body was read as a multipart form or `stream`.
         """
         source = self._input("body", self._app._max_body_size)
         whole = io.BytesIO()  # a list of tiny pieces would take many times their size
@@ -1504,12 +1504,10 @@ class Request:
     def json(self) -> Any:
         """JSON document in the body (RFC 8259). HttpException 415 if the type is not JSON, 400 if the body is not.
 
-        A document that is an object is a dict, but a missing member of it is a 400, as it is for a form. In an object
-        further inside it is Python's KeyError.
-
-        JSON types are application/json, text/json and `+json`. Besides malformed documents 400 refuses NaN and
-        Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything but UTF-8. 413: more than
-        `max_form_memory`, or more values than there are in any ordinary document of that size.
+        A missing member of a document that is an object is a 400, as it is for a form; further inside it is Python's
+        KeyError. JSON types are application/json, text/json and `+json`. NaN and Infinity, nesting deeper than 200,
+        integers of more than 4,300 digits and anything but UTF-8 are a 400, too. 413: more than `max_form_memory`, or
+        more values than there are in any ordinary document of that size.
         """
         if not self._is_json():
             raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
@@ -1560,8 +1558,8 @@ class Request:
     def body_all(self) -> dict[str, Any]:
         """Return all input as one dict: query, then form, then the members of a JSON object; a later one wins.
 
-        A repeated field is a list, any other its value. Files and path parameters are not in it, and a JSON document
-        that is no object has no members. Raises what `query`, `form` and `json` raise; missing input is a 400.
+        A repeated field is a list, any other its value. Files, path parameters and a JSON document that is no object
+        are not in it. Raises what `query`, `form` and `json` raise; missing input is a 400.
         """
         return self._all_input()
 
@@ -1687,9 +1685,9 @@ _CONTENT_TYPES = dict(
 )
 
 
-def _content_type(extension: str) -> str:
+def _content_type(path: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
-    found = _CONTENT_TYPES.get(extension.lower(), "application/octet-stream")
+    found = _CONTENT_TYPES.get(os.path.splitext(path)[1].lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
@@ -1808,22 +1806,21 @@ _RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18})
 
 
 def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | None:
-    """Return start and end of the single range that a GET asks for, None to send all; raise HttpException 416.
+    """Return start and end of the range that a GET asks for, None to send all; raise HttpException 416.
 
-    A server may ignore several ranges and malformed ones (RFC 9110 section 14.2). This one does.
+    Several ranges and malformed ones are ignored, as RFC 9110 section 14.2 allows.
     """
     match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", "")) if request.method == "GET" else None
     if match is None or request.environ.get("HTTP_IF_RANGE") not in (None, *_validators(info)):
         return None
     size = info.st_size
     first, last, suffix = match.groups()
-    start = max(0, size - int(suffix)) if suffix else int(first)
-    end = min(size, int(last) + 1) if last else size
     if last and int(last) < int(first):
-        return None  # not a valid range
+        return None
+    start = max(0, size - int(suffix)) if suffix else int(first)
     if start >= size:
         raise HttpException(416, headers={"Content-Range": f"bytes */{size}"})
-    return start, end
+    return start, min(size, int(last) + 1) if last else size
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
@@ -1905,15 +1902,11 @@ class _Session:
         signed, _, signature = cookie.rpartition(b".")
         document, _, stamp = signed.rpartition(b".")
         valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in self._keys]
-        if not any(valid) or time.time() - int(stamp) > self.max_age:  # a stamp that we have signed is a number
-            return "{}"
-        return base64.urlsafe_b64decode(document + b"==").decode()
+        fresh = any(valid) and time.time() - int(stamp) <= self.max_age  # a stamp that we have signed is a number
+        return base64.urlsafe_b64decode(document + b"==").decode() if fresh else "{}"
 
     def cookie(self, giver: object) -> str | None:
-        """Return the value of the cookie that keeps the session, "" for an empty one, None if nothing has changed.
-
-        TypeError or ValueError for a value that JSON cannot hold; the message names the member, and `giver`.
-        """
+        """Return the value of the cookie that keeps the session, "" for an empty one, None if nothing has changed."""
         try:
             text = _session_text(self.values)
         except Exception as error:
@@ -2040,9 +2033,8 @@ class Response:
         """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
-        `secure` follows the request's scheme unless given; `samesite` is "Lax", "Strict", "None", or None to leave it
-        out. ValueError for `;`, control characters, and cookies that browsers refuse or would misread, such as one of
-        more than 4,096 bytes, or `__Host-name` over http.
+        `secure` follows the request's scheme unless given. `samesite` may be None. ValueError for a cookie that
+        browsers refuse or misread: a `;`, more than 4,096 bytes, `__Host-name` over http.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
@@ -2133,8 +2125,8 @@ class Response:
     def events(self, iterable: Iterable[str | Mapping[str, Any]]) -> Response:
         """Build a stream of server-sent events, for a browser's EventSource (HTML standard, section 9.2).
 
-        An event is a str, its data, or a dict of `data`, `event`, `id`, `retry` (milliseconds) and `comment`. Data
-        other than a str is sent as JSON. The response gets `Cache-Control: no-cache`.
+        An event is its data, a str, or a dict of `data` (sent as JSON unless it is a str), `event`, `id`, `retry`
+        (milliseconds) and `comment`. The response gets `Cache-Control: no-cache`.
         """
         self._build_stream(iterable, _encode_event, _EVENTS)
         return self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
@@ -2169,14 +2161,11 @@ class Response:
         self._refuse_if_sent()
         if filename is not None:
             _check_text("the filename of a download", filename)
-        return self._build_file(_open_file(os.fsdecode(path)), content_type, filename)
-
-    def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
+        file = _open_file(os.fsdecode(path))
         self._close_later(file)
         file.filename = filename
-        if content_type is not None:
-            return self._build(file, _check_header("Content-Type", content_type)[1])
-        return self._build(file, _content_type(os.path.splitext(file.path)[1]))
+        checked = content_type and _check_header("Content-Type", content_type)[1]
+        return self._build(file, checked or _content_type(file.path))
 
     # Sending.
 
@@ -2277,20 +2266,13 @@ class Response:
             self._build(_STATUS_LINES[status].encode(), _TEXT)
         self._send()
 
-    def _note_variance(self) -> None:
-        """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
-        names = list(dict.fromkeys(self._request._varies))
-        if "vary" in self._headers:
-            said = ", ".join(value for _, value in self._headers["vary"])
-            known = {name.strip(" \t").lower() for name in said.split(",")}
-            names = [said] + [name for name in names if not known & {name.lower(), "*"}]
-        self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
-
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
         self._state = _HANDED_OVER
-        if self._request._varies:
-            self._note_variance()
+        if self._request._varies:  # RFC 9110 section 12.5.5
+            said = [value for _, value in self._headers.get("vary", ())]
+            names = {name.lower(): name for name in ", ".join([*said, *self._request._varies]).split(", ")}
+            self._headers = {**self._headers, "vary": (("Vary", ", ".join(names.values())),)}
         status = self._status or 200
         body = b"" if self._body is None or status in _BODILESS else self._body
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
@@ -2932,10 +2914,10 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
     The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
     try:
-        file = _open_file(os.path.join(root, *names))
+        response = context.response.file(os.path.join(root, *names))
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
-    response = context.response._build_file(file)  # now the request closes the file, even if a check fails
+    file: _FileBody = response._body  # the request closes the file, even if a check fails
     try:
         real = os.readlink(f"/proc/self/fd/{file.fileno()}")
     except OSError:  # not on Linux: somebody may exchange a link now, and deceive this second look at the path
