@@ -27,7 +27,6 @@ import hashlib
 import hmac
 import html
 import html.parser
-import http.client
 import importlib.util
 import inspect
 import io
@@ -550,13 +549,13 @@ def test_6_methods_are_final_and_three_can_be_overridden(name):
 MIXIN = new_class(object, get=OVERRIDDEN)
 REFUSED_OVERRIDES = [
     ((), {"get": 5}), ((), {"get": WebApp.options}), ((new_class(),), {"get": OVERRIDDEN}), ((MIXIN, WebApp), {}),
-    ((new_class(MIXIN), WebApp), {}), *(((), {name: None}) for name in OVERRIDABLE),
+    ((new_class(MIXIN), WebApp), {}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("bases, members", REFUSED_OVERRIDES)
 def test_6_nothing_is_overridden_by_a_base_class_or_by_no_method(bases, members):
-    with pytest.raises(TypeError, match=r"\.get would override WebApp\.get|App\.(on_|resolve_)"):
+    with pytest.raises(TypeError, match=r"\.get would override WebApp\.get"):
         new_class(*bases, **members)
 
 
@@ -616,7 +615,7 @@ def test_7_1_resolve_status_code_that_fails_means_500_and_is_logged(outcome):
     app.error(lambda context, cause, status: f"the hook got {status}")
     with Log() as log:
         assert client(app).get("/").text == "the hook got 500"
-    said = "resolve_status_code failed for NotFoundException(404, '')"
+    said = "resolve_status_code failed for NotFoundException(404, 'no such route')"
     assert log.lines() == [f"ERROR {said}", "ERROR 'GET' '/': 500"]
 
 
@@ -813,7 +812,7 @@ LEVELS = [("/route", 500), ("/route", 599), ("/route", 200), ("/route", 403), ("
 @pytest.mark.parametrize("asked, status", LEVELS)
 def test_7_5_5xx_is_an_error_with_the_stack_trace_and_everything_else_for_debugging(asked, status):
     """The level follows the resolved status; a hook that sets another one changes nothing (design 4)."""
-    cause = HttpException(status, "what happened") if asked == "/route" else NotFoundException()
+    cause = HttpException(status, "what happened") if asked == "/route" else NotFoundException("no such route")
     [record] = see(asked, outer_handler=cause, outer_error=f"response.code({404 if status >= 500 else 500})").records
     if status >= 500:
         assert (record.levelname, record.exc_info[1], "in fail" in record.exc_text) == ("ERROR", cause, True)
@@ -885,7 +884,7 @@ def test_2_2_and_7_5_exception_leaks_no_text_and_forges_no_log_line(kind, end, s
 
 @pytest.mark.parametrize("earlier", ["error", "None"])
 def test_7_5_stack_trace_is_that_of_python_without_frames_of_webapp(earlier):
-    """Chained, as logging itself would print it; for line ends in it see above."""
+    """Chained, as logging itself would print it, below the name of the handler; for line ends in it see above."""
 
     def fail(context):
         try:
@@ -894,7 +893,7 @@ def test_7_5_stack_trace_is_that_of_python_without_frames_of_webapp(earlier):
             raise LookupError("what happened") from {"error": error, "None": None}[earlier]
 
     [record] = see("/route", outer_handler=fail).records
-    assert record.exc_text == logging.Formatter().formatException(record.exc_info)
+    assert record.exc_text.partition("\n")[2] == logging.Formatter().formatException(record.exc_info)
 
 
 def test_7_5_chain_of_causes_deeper_than_recursion_is_logged():
@@ -3065,28 +3064,18 @@ def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
     assert calls == ["handler", "added by a before hook", "instance", "function 5"]
 
 
-@pytest.mark.parametrize(
-    "asked, stage", [("/in/route", "inner_after"), ("/route", "outer_error"), ("/nowhere", "outer_error")]
-)
+@pytest.mark.parametrize("asked, stage", [("in/route", "inner_after"), ("route", "outer_error"), ("no", "outer_error")])
 def test_executor_added_after_the_route_or_a_failure_is_too_late(asked, stage):
-    seen = see(asked, outer_handler="1 / 0", **{stage: "context.add_executor(lambda context: 'never reached')"})
+    seen = see(f"/{asked}", outer_handler="1 / 0", **{stage: "context.add_executor(lambda context: 'never reached')"})
     assert "never" not in seen.answer and seen.log[-1] == f"ERROR {stage.partition('_')[2]} {stage}"
 
 
-@pytest.mark.parametrize(
-    "executor", [Says, lambda: Says(), functools.partial(Says, "made"), lambda a="made": Says(a)]
-)
-def test_executor_of_a_route_is_a_subclass_or_a_factory(executor):
-    """A factory needs no argument."""
-    app = WebApp()
-    app.get("/{name}", executor)
-    assert client(app, raise_errors=True).get("/x").text == "made"
-
-
-def test_factory_is_called_for_every_request_and_makes_an_executor():
+@pytest.mark.parametrize("make", [Says, lambda: Says(), functools.partial(Says, "made"), lambda a="made": Says(a)])
+def test_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(make):
     app, made = WebApp(), []
+    app.get("/{name}", make)
     app.get("/", lambda: made.append(Says(str(len(made)))) or made[-1])
-    assert [client(app).get("/").text for _ in range(3)] == ["0", "1", "2"]
+    assert [client(app).get(path).text for path in ("/x", "/", "/")] == ["made", "0", "1"]  # made for every request
     for factory in (lambda: None, lambda: Says):
         with pytest.raises(TypeError, match=rf"the factory .*{HERE}.* is no Executor: a handler takes \(context\)"):
             answer(factory, raise_errors=True)
@@ -3104,25 +3093,20 @@ ANSWERED_TO_HEAD = [
 
 @pytest.mark.parametrize("handler", ANSWERED_TO_HEAD)
 def test_a_get_route_answers_head_with_the_same_headers_and_no_body(handler):
-    app = WebApp()
-    app.get("/a")(does(handler))
-    got, head = client(app).get("/a"), client(app).head("/a")
+    got, head = (answer(does(handler), method) for method in ("GET", "HEAD"))
     assert (head.status, head.body, dict(head.headers)) == (got.status, b"", dict(got.headers))
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"])
-def test_each_usual_method_has_a_declaration_and_any_has_them_all(method):
-    app = WebApp()
-    assert getattr(app, method.lower())("/one")(nothing) is app.any("/all")(nothing) is nothing
-    assert [client(app).request(method, path).status for path in ("/one", "/all")] == [204, 204]
-
-
-@pytest.mark.parametrize("method", ["PROPFIND", "purge", "M-SEARCH"])
-def test_any_other_token_is_a_method_and_methods_have_case(method):
-    app = WebApp()
-    app.route(method, "/a")(lambda context: "called")
+@pytest.mark.parametrize("method", "GET POST PUT PATCH DELETE HEAD OPTIONS PROPFIND purge M-SEARCH".split())
+def test_each_usual_method_has_a_declaration_and_any_other_token_is_a_method(method):
+    """Methods have case; `any` has the usual ones."""
+    app, is_usual = WebApp(), hasattr(WebApp, method.lower())
+    declare = getattr(app, method.lower()) if is_usual else functools.partial(app.route, method)
+    assert declare("/one")(nothing) is app.any("/all")(nothing) is nothing
     browser = client(app, unchecked="it warns of such methods")
-    assert [browser.request(each, "/a").status for each in (method, method.swapcase())] == [200, 405]
+    asked = [browser.request(method, path).status for path in ("/one", "/all")]
+    assert asked == [204, 204 if is_usual else 405]
+    assert browser.request(method.swapcase(), "/one").status == 405
 
 
 SAME_ROUTE = [
@@ -3175,7 +3159,7 @@ def wrapping(function):
 
 GOOD_HANDLERS = [
     *map(function, ["context", "context, a, b", "context, b, a", "request_context, *, b, a", "context, **values",
-                    "context, a='-', b=0", "context, a, b, more=1"]),
+                    "context, a='-', b=0", "context, a, b, more=1", "context, c='-'", "context, *more"]),
     Shop(), Shop().both, Shop.static, functools.partial(function("joint, context, a, b"), " "),
     hiding(function("context, a, b")), wrapping(function("context")), wrapping(wrapping(function("context, *, b, a"))),
 ]  # fmt: skip
@@ -3191,13 +3175,12 @@ def test_handler_takes_the_context_alone_or_with_the_pattern_names(handler):
 
 
 def test_default_serves_a_route_that_lacks_the_parameter_and_a_loop():
-    app = WebApp()
-    hello = lambda context, name="Stranger": f"Hello {name}"  # noqa: E731
+    app, hello = WebApp(), lambda context, name="Stranger": f"Hello {name}"
     for pattern in ("/hello", "/hello/{name}"):
         app.get(pattern)(hello)
     for name in ("Bo", "Cy"):
-        app.get(f"/bye/{name}")(lambda context, name=name: f"Bye {name}")
-    asked = {"/hello": "Hello Stranger", "/hello/Ada": "Hello Ada", "/bye/Bo": "Bye Bo", "/bye/Cy": "Bye Cy"}
+        app.get(f"/{name}")(lambda context, name=name: f"Bye {name}")
+    asked = {"/hello": "Hello Stranger", "/hello/Ada": "Hello Ada", "/Bo": "Bye Bo", "/Cy": "Bye Cy"}
     assert {path: client(app).get(path).text for path in asked} == asked
 
 
@@ -3215,11 +3198,11 @@ GOOD_HOOKS = [
 @pytest.mark.parametrize("kind, hook", GOOD_HOOKS)
 def test_hook_is_called_with_its_positional_arguments(kind, hook):
     """Contract 2.1, design 3.1. For hooks that do not take them see REFUSED_DECLARATIONS."""
-    app = WebApp()
+    app = failing_app(ValueError()) if kind == "error" else WebApp()
     assert getattr(app, kind)(hook) is hook
-    app.get("/")(lambda context: 1 / 0 if kind == "error" else "handled")
+    app.get("/handled")(nothing)
     with Log() as log:
-        assert client(app).get("/").status == (500 if kind == "error" else 200)
+        client(app).get("/" if kind == "error" else "/handled")
     assert HOOK_FAILED not in "".join(record.getMessage() for record in log.records)
 
 
@@ -3260,12 +3243,6 @@ BAD_HOOKS = [
     ("error", functools.partial(lambda context, cause, status_code: None, status_code=1)),
     *((kind, bad) for kind in ("before", "error") for bad in (coroutine, asynchronous_generator, None, "hook", 404)),
 ]  # fmt: skip
-DECORATED = [
-    # pattern, handler, what it must take
-    ("/", lambda context, a: "", "(context)"),
-    ("/{a}/{b}", lambda context, a: "", "(context) or (context, a, b)"),
-    ("/{name}", lambda name: name, "(context) or (context, name)"),  # it would be given the context as the name
-]
 # A declaration that is refused at once, the error, and words of the message beside the place.
 REFUSED_DECLARATIONS = [
     *((lambda app, pattern=pattern: app.get(pattern), ValueError, repr(pattern)) for pattern in BAD_PATTERNS),
@@ -3275,7 +3252,10 @@ REFUSED_DECLARATIONS = [
     *((lambda app, pattern=pattern: app.get(pattern), TypeError, "pattern") for pattern in (None, 5, b"/a", ["a"])),
     *((lambda app, method=method: app.route(method, "/a"), ValueError, repr(method)) for method in BAD_METHODS),
     *((lambda app, bad=bad: app.get("/{a}/{b:int}")(bad), TypeError, "") for bad in BAD_HANDLERS),
-    *((lambda app, bad=bad: app.get(bad[0])(bad[1]), TypeError, f"must take {bad[2]} (") for bad in DECORATED),
+    (lambda app: app.get("/")(lambda context, a: ""), TypeError, "must take (context) ("),
+    (lambda app: app.get("/{a}/{b}")(lambda context, a: ""), TypeError, "must take (context) or (context, a, b) ("),
+    # It would be given the context as the name.
+    (lambda app: app.get("/{name}")(lambda name: name), TypeError, "must take (context) or (context, name) ("),
     *((lambda app, bad=bad: app.get("/", bad), TypeError, "") for bad in BAD_EXECUTORS),
     *((lambda app, bad=bad: getattr(app.path(""), bad[0])(bad[1]), TypeError, "") for bad in BAD_HOOKS),
     *((lambda app, bad=bad: new_class(Executor, execute=bad), TypeError, "") for bad in BAD_METHODS_OF_EXECUTORS),
@@ -3468,30 +3448,25 @@ PLACES = ["on_request", *(f"before {depth}" for depth in range(3)), "function", 
 
 def with_guards(guards):
     """Return an application with these pairs of place and expression, in the order in which they run, and its calls."""
-    calls = []
-
-    def guards_at(place):
-        def guard(number, expression):
-            return lambda context, *_: calls.append(number) or acting(expression)(context)
-
-        found = [guard(number, expression) for number, (where, expression) in enumerate(guards) if where == place]
-        made = [new_class(Executor, execute=lambda self, context, each=each: each(context)) for each in found]
-        return made if place.endswith("class") else found
+    calls, at = [], collections.defaultdict(list)
+    for number, (place, expression) in enumerate(guards):
+        guard = does("calls.append(number) or act(context)", calls=calls, number=number, act=acting(expression))
+        made = new_class(Executor, execute=lambda self, context, guard=guard: guard(context))
+        at[place].append(made if place.endswith("class") else guard)
 
     def on_request(self, context):
-        for queued in (*guards_at("queued function"), *guards_at("queued class")):
+        for queued in (*at["queued function"], *at["queued class"]):
             context.add_executor(queued)
-        return next(iter(guards_at("on_request")), nothing)(context)
+        return at["on_request"][0](context) if at["on_request"] else None
 
     members = {"on_request": on_request, "on_complete": lambda self, context: calls.append("on_complete")}
     app = scope = new_class(**members)(secret_key=KEY)
     app.after(lambda context: calls.append("after"))
     for depth in range(3):
-        for hook in guards_at(f"before {depth}"):
+        for hook in at[f"before {depth}"]:
             scope.before(hook)
         scope = scope.path("")
-    chain = [*guards_at("function"), *guards_at("class"), *guards_at("handler")]
-    scope.get("/", *(chain or [nothing]))
+    scope.get("/", *(at["function"] + at["class"] + at["handler"] or [nothing]))
     return app, calls
 
 
@@ -3552,26 +3527,6 @@ def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, sent
     with Log():
         response = client(app).get("/")
     assert f"{response.status} {response.text}".rstrip() == sent
-
-
-@pytest.mark.parametrize("guard", ["response.redirect('/login')", "response.redirect('/login') and None"])
-def test_guard_stops_the_request_on_our_server_and_on_wsgiref(guard, capfd):
-    """Flask users return the redirect; Bottle users do not."""
-    app, deleted = WebApp(), []
-    app.before(does(guard))
-    app.post("/")(lambda context: deleted.append("data") or "secret")
-    with Server(app) as server, wsgiref.simple_server.make_server("", 0, app) as other:
-        thread = threading.Thread(target=other.handle_request)
-        thread.start()
-        for port in (server.port, other.server_port):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-            connection.request("POST", "/", b"")
-            response = connection.getresponse()
-            assert (response.status, response.getheader("Location")) == (303, "/login")
-            assert b"secret" not in response.read()
-            connection.close()
-        thread.join()
-    assert deleted == []
 
 
 # ---- the application: the order of hooks -----------------------------------------------------------------------------
@@ -3652,6 +3607,7 @@ def test_order_of_hooks_and_the_body_are_those_of_the_model(tree, handler, is_mi
     path = "/p" * (len(tree) - 1) + ("/nowhere" if is_miss else "/route")
     with Log():
         assert (calls, client(app).get(path).text) == model(tree, handler, is_miss)
+
 
 # ---- the application: sealing ----------------------------------------------------------------------------------------
 
@@ -3828,8 +3784,8 @@ def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_p
         for path, content in itertools.product((*handlers, "/valid", "/missing", "/s/a.txt"), contents):
             mark = Point(1, "")  # an object of one request, which nothing holds after the request
             kept = weakref.ref(mark)
-            browser = client(app, unchecked="its own objects refer to each other")
             with contextlib.suppress(TypeError):
+                browser = client(app, unchecked="its own objects refer to each other")
                 browser.request(path=path, environ={"mark": mark}, **{"method": "POST", **content})
             del mark
             assert kept() is None, path
@@ -3841,7 +3797,7 @@ def test_no_memo_keeps_more_than_1_mib_of_what_clients_send():
     """A memo has a bound on the number and on the length of what it remembers."""
     tracemalloc = pytest.importorskip("tracemalloc")
     names = "Accept Cookie Host If-Modified-Since If-None-Match Origin Range User-Agent X-Forwarded-Host".split()
-    kinds = ("{}", "text/plain; charset={}", "multipart/form-data; boundary=b{:.60}", JSON)
+    kinds = {"POST": "{}", "PUT": "text/plain; charset={}", "PATCH": "multipart/form-data; boundary=b{:.60}", "": JSON}
     app = WebApp(secret_key=KEY, trusted_proxies=1)
 
     @app.any("/{name}")
@@ -3853,11 +3809,11 @@ def test_no_memo_keeps_more_than_1_mib_of_what_clients_send():
         return str(context.session)
 
     def send_everywhere(text):
-        headers = {**dict.fromkeys(names, text), text: "1", "Accept": f"text/{text}"}
-        for method, kind in zip(("POST", "PUT", "PATCH", text), kinds):
+        for method, kind in kinds.items():
+            headers = {**dict.fromkeys(names, text), text: "1", "Accept": f"text/{text}"}
             headers["Content-Type"] = kind.format(text)
             browser = client(app, unchecked="it refuses that")
-            browser.request(method, f"/{text}?{text}", body=f'"{text}"', headers=headers)
+            browser.request(method or text, f"/{text}?{text}", body=f'"{text}"', headers=headers)
 
     send_everywhere("first")
     gc.collect()
@@ -7569,7 +7525,6 @@ DECLARED = [
     (lambda app: app.get("/users/:id"), ValueError, "a parameter is written {name}, not :id"),
     (lambda app: app.get("/files/*"), ValueError, "a parameter is written {name:path}, not *"),
     (lambda app: app.mount("/in", app), TypeError, "an application cannot be mounted in itself"),
-    (lambda app: checking(secret_fields=None), TypeError, "App.secret_fields is a tuple: names of fields, not Non"),
     (lambda app: new_class(on_request=lambda self: None), TypeError, "App.on_request must take (self, context)"),
     (lambda app: new_class(on_request=coroutine), TypeError, "coroutine is async, and WSGI is not"),
     (lambda app: new_class(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
@@ -7813,9 +7768,8 @@ def test_tests_use_no_helper_that_is_defined_below():
 
 
 def test_table_of_contents_names_the_sections_in_their_order():
-    contents = re.findall(r"(?m)^    ([a-zA-Z][a-zA-Z ]+?)  +\S.*$", webapp.__doc__)
-    assert contents == [title for title in TITLES if title in contents]
-    assert contents[0] == TITLES[0] and set(TITLES[: TITLES.index("the test client") + 1]) <= set(contents)
+    contents = re.split(r",\s+|\s{2,}", webapp.__doc__.partition("question that it answers.")[2].strip())
+    assert [title for title in contents if title in TITLES] == TITLES
 
 
 def test_older_python_is_told_which_python_is_needed(monkeypatch):

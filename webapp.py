@@ -16,29 +16,14 @@ Its speciality is how failures become HTTP responses. Every request takes one pa
 (`WebApp.__call__`); hooks belong to the block they are written in; whatever an application does, the client gets a
 complete response, and nothing internal is in it unless the application puts it there.
 
-The file reads from top to bottom, each thing after the things it is made of:
+Read it from top to bottom: each section is made of the sections above it, and opens with the question that it answers.
 
-    words for people                how messages name functions, values and places
-    header values                   tokens, parameters, Accept, dates, cookies
-    statuses and exceptions         failures, and their names in HTTP
-    fields and uploads              query strings, forms, multipart/form-data
-    JSON                            strict when reading, valid when writing
-    HTML                            `Markup`, which escapes; templates
-    the request                     `Request`
-    contents                        the body of a response: bytes, a JSON document, a stream, a file
-    sessions                        `WebContext.session`: JSON in a signed cookie
-    the response                    `Response`
-    executors                       `Executor`, `ValidationExecutor`, and the calls that the dispatcher makes
-    the context                     `WebContext`
-    patterns and routes             `Route`, and the tree that finds it
-    files and mounts                `Scope.static`, `Scope.mount`
-    scopes                          `Scope`: blocks of routes and hooks
-    the log                         one record for each failure
-    the application                 `WebApp`: the dispatcher, where everything above comes together
-    origins                         `same_origin`
-    the test client                 `TestClient`
-    the server                      `Server`, on wsgiref's classes, in seven sections
-    the command line                `python -m webapp module:app`
+    texts      words for people, header values, statuses and exceptions, fields and uploads, JSON, HTML
+    messages   the request, contents, sessions, the response
+    dispatch   executors, the context, patterns and routes, files and mounts, scopes, the log, the application, origins
+    testing    the test client
+    serving    the head of a request, the body of a request, a connection, access lines, one run of the application,
+               the crew, the server, the command line
 """
 # Copyright (c) 2026 the webapp.py authors
 #
@@ -134,6 +119,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
 _LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
 _FUNCTION = type(lambda: None)
+_FILE = sys._getframe().f_code.co_filename
 
 
 def _printable(text: str) -> str:
@@ -168,10 +154,10 @@ def _place(thing: Any = None) -> str:
     function = thing
     while isinstance(function, functools.partial):
         function = function.func
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None and callable(function):
-        code = getattr(type(function).__call__, "__code__", None)  # of an object that can be called
-    if code is None or code.co_filename == _place.__code__.co_filename:
+    function = inspect.unwrap(function)
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # the method of an object that can be called
+    code = getattr(function, "__code__", getattr(call, "__code__", None))
+    if code is None or code.co_filename == _FILE:
         return _name(thing)
     return f"{_name(thing)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
 
@@ -477,6 +463,7 @@ class MethodNotAllowedException(HttpException):
         methods = allow.replace(",", " ").split() if isinstance(allow, str) else allow
         self.allow = tuple(sorted(set(map(str.__str__, methods))))
         self.headers = dict([_check_header("Allow", ", ".join(self.allow))])
+        self.message = f"only for {self.headers['Allow']}"
 
 
 class CodeException(Exception):
@@ -2279,28 +2266,30 @@ class Response:
     # hook is undone completely. Once the response is sent, only headers are undone.
 
     def _save(self) -> tuple[Any, ...]:
-        if self._state != _OPEN:
-            return (self._headers,)
+        """Return all that is built, for `_restore`."""
         session = self._session
         with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
             session = copy.deepcopy(session)
-        return self._headers, self._status, self._body, self._content_type, self._form, session
+        return self._state, self._headers, self._status, self._body, self._content_type, self._form, session
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
-        for name, value in zip(("_headers", "_status", "_body", "_content_type", "_form", "_session"), saved):
-            setattr(self, name, value)
+        """Go back to the result of `_save`, unless the response was sent after that."""
+        if self._state == saved[0]:
+            _, self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
-        self._restore((headers, status, None, _TEXT, None, None))
+        """Go back to the header fields before a step, without body, form and changes of the session; set the status."""
+        self._restore((_OPEN, headers, status, None, _TEXT, None, None))
 
-    def _build_default(self) -> None:
-        """Build the default error body for the status that stands; it never holds anything of the failure."""
+    def _send_default(self) -> None:
+        """Send the default error body for the status that stands; it never holds anything of the failure."""
         status = self.status
         self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
         if self._request.accept_json():
             self._build(f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON)
         else:
             self._build(_STATUS_LINES[status].encode(), _TEXT)
+        self._send()
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
@@ -2338,21 +2327,22 @@ class Response:
 # What runs for a route? Its executors, one after the other, then its handler. A route names Executor classes, factories
 # or functions, never instances: an instance would carry one request's errors into the next request.
 #
-#     _make_call(user, ["id"])      for `def user(context, id)`: lambda context: user(context, 7)
+#     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
 #
-# A call takes the context alone. A function that the dispatcher could not call is refused when it is declared.
-# Nothing here catches an exception. A first reading may skip `_handler_call`.
+# A call takes the context and the values of the path's parameters. A function that the dispatcher could not call is
+# refused when it is declared. Nothing here catches an exception. A first reading may skip `_handler_call`.
 
-_Call = Callable[["WebContext"], object]
+_Call = Callable[..., object]
+_Match = tuple[Optional["Route"], Sequence[Any], list[_Call]]  # a route, the values of its parameters, what answers it
 
 
-def _signature(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature | None:
+def _signature(function: Callable[..., object]) -> inspect.Signature | None:
     """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` functions."""
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
             raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
     try:
-        return inspect.signature(function, follow_wrapped=follow_wrapped)
+        return inspect.signature(function)
     except ValueError:
         return None
 
@@ -2366,6 +2356,14 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
     return True
 
 
+def _check_methods(cls: type, argument: str, *names: str) -> None:
+    """Raise TypeError for a method that cannot be called with one argument, as the dispatcher will call it."""
+    for name in names:
+        method = inspect.getattr_static(cls, name, None)
+        if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
+            raise TypeError(f"{cls.__qualname__}.{name} must take (self, {argument}) ({_place()})")
+
+
 class Executor:
     """Part of a route's work, before its handler. Made anew for every request.
 
@@ -2373,15 +2371,11 @@ class Executor:
     """
 
     canceled = False
-    _called: tuple[str, ...] = ("execute", "on_cancel")  # methods that get the context
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a method that cannot be called as the dispatcher will call it."""
+        """Raise TypeError for a method that does not take the context."""
         super().__init_subclass__(**kwargs)
-        for name in cls._called:
-            method = inspect.getattr_static(cls, name)
-            if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
-                raise TypeError(f"{cls.__qualname__}.{name} must take (self, context) ({_place()})")
+        _check_methods(cls, "context", "execute", "on_cancel", "validate")
 
     def execute(self, context: WebContext) -> object:
         """Do the work. An executor that answers ends the route: see `Scope.before` for the ways to answer."""
@@ -2392,33 +2386,25 @@ class Executor:
         self.canceled = True
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer a request that was canceled.
-
-        If it neither builds nor sends nor returns anything, the return value of `execute` is sent with the status that
-        stands.
-        """
+        """Answer a canceled request. If this builds, sends and returns nothing, the value of `execute` is sent."""
 
 
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
-    Any error cancels the executor and answers 422; the return value of `validate` does not matter then. No error hook
-    runs, because nothing failed: to change the look of a 422, override `on_cancel`; its status is 422 unless
-    `on_cancel` sets another one.
+    Any error cancels the executor and answers 422. No error hook runs, because nothing failed: to change the look of a
+    422, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
     `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
     """
 
     secret_fields: Collection[str] = ()
-    _called = (*Executor._called, "validate")
     _errors: dict[str, list[str]] | None = None  # made on demand, because a subclass may write __init__ without super()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for `secret_fields` that are a str, as in ("password"), or hold no names at all."""
+        """Raise TypeError for `secret_fields` that are a str, as in ("password"): it would hide single letters."""
         super().__init_subclass__(**kwargs)
-        fields: object = cls.secret_fields
-        if isinstance(fields, (str, bytes)) or not (isinstance(fields, Collection) or hasattr(fields, "__get__")):
-            wanted = f"({fields!r},)" if isinstance(fields, str) else f"names of fields, not {_value(fields)}"
-            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: {wanted} ({_place()})")
+        if isinstance(cls.secret_fields, str):
+            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: ({cls.secret_fields!r},) ({_place()})")
 
     @property
     def errors(self) -> dict[str, list[str]]:
@@ -2473,15 +2459,20 @@ class ValidationExecutor(Executor):
         return None
 
 
-def _run_executor(executor: Executor, context: WebContext) -> object:
-    """Run an executor; one that was canceled is answered here, which ends the chain."""
-    value, response = executor.execute(context), context.response
+def _run_executor(factory: Callable[[], object], context: WebContext, *_: object) -> object:
+    """Make an executor and run it; one that was canceled is answered here, which ends the chain."""
+    executor = factory()
+    if not isinstance(executor, Executor):
+        made = f"the factory {_place(factory)} made {_name(type(executor))}"
+        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
+    value, response, found = executor.execute(context), context.response, "canceled the rest"
     if not executor.canceled:
         return value
-    found = f" found errors in {', '.join(executor.errors)}" if isinstance(executor, ValidationExecutor) else ""
-    _observer(context.request.environ).explain(_printable(_name(type(executor)) + (found or " canceled the rest")))
-    if isinstance(executor, ValidationExecutor) and not response.sent:
-        response.code(422)
+    if isinstance(executor, ValidationExecutor):
+        found = f"found errors in {', '.join(executor.errors)}"
+        if not response.sent:
+            response.code(422)
+    _observer(context.request.environ).explain(_printable(f"{_name(type(executor))} {found}"))
     built = response._body
     answer = executor.on_cancel(context)
     if answer is None and response._body is built:
@@ -2513,15 +2504,7 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
         return _handler_call(executor, names)
     if not _takes(signature):
         raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
-    return functools.update_wrapper(functools.partial(_run_made, executor), executor, updated=())
-
-
-def _run_made(factory: Callable[[], object], context: WebContext) -> object:
-    executor = factory()
-    if not isinstance(executor, Executor):
-        made = f"the factory {_place(factory)} made {_name(type(executor))}"
-        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
-    return _run_executor(executor, context)
+    return functools.update_wrapper(functools.partial(_run_executor, executor), executor, updated=())
 
 
 def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
@@ -2529,9 +2512,8 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
 
     Further parameters need a default, as in `lambda context, n=n: ...`. Anything else is a TypeError.
     """
-    # A decorator made with functools.wraps shows the names of the function in it, and must take them as well.
-    sides = _signature(handler), _signature(handler, follow_wrapped=False)
-    parameters = [] if sides[0] is None else list(sides[0].parameters.values())
+    signature = _signature(handler)
+    parameters = [] if signature is None else list(signature.parameters.values())
     own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     for p in own:
         if p.name not in names and p.empty not in (p.default, p.annotation):
@@ -2540,19 +2522,18 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
                 f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
                 f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
-    in_order = [p.name for p in own][: len(names)] in ([], list(names))
-    if names and in_order and all(_takes(side, None, *names) for side in sides):
-        call: _Call = lambda context: handler(context, *context._values)  # noqa: E731
-        return functools.update_wrapper(call, handler, updated=())
-    if names and all(_takes(side, None, **dict.fromkeys(names)) for side in sides):
-        call = lambda context: handler(context, **context.params)  # noqa: E731
-        return functools.update_wrapper(call, handler, updated=())
+    if [p.name for p in own][: len(names)] in ([], list(names)) and _takes(signature, None, *names):
+        return handler
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
-    if not forgotten and not any(p.name in names for p in own) and all(_takes(side, None) for side in sides):
-        return handler
-    takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
-    raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
+    if _takes(signature, None, **dict.fromkeys(names)):
+        call: _Call = lambda context, *_: handler(context, **context.params)  # noqa: E731
+    elif _takes(signature, None) and not forgotten and not any(p.name in names for p in own):
+        call = lambda context, *_: handler(context)  # noqa: E731
+    else:
+        takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
+        raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
+    return functools.update_wrapper(call, handler, updated=())
 
 
 # ---- the context -----------------------------------------------------------------------------------------------------
@@ -2573,20 +2554,21 @@ class WebContext:
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
         "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
-        "_headers": "The header fields before the running step, which a failure goes back to.",
+        "_hooks": "The hooks that run for the request.",
         "_state": "The dict for the application, None until it asks for it.",
-        "_values": "The path's parameters in the pattern's order; set by the match.",
+        "_step": "The header fields before the running step, to which a failure goes back.",
+        "_values": "The path's parameters in the pattern's order.",
     }
 
-    def __init__(self, app: WebApp, environ: _Environ) -> None:
+    def __init__(self, app: WebApp, environ: _Environ, match: _Match) -> None:
         self.app = app
         self.request = Request(app, environ)
         self.response = Response(self.request)
-        self.route: Route | None = None
-        self._values: Sequence[Any] = ()
+        self._chain: list[_Call] | None
+        self.route, self._values, self._chain = match
+        self._hooks = app._miss_hooks if self.route is None else self.route._hooks
+        self._step = _NO_HEADERS
         self._state: dict[Any, Any] | None = None
-        self._chain: deque[_Call] | None = None
-        self._headers = _NO_HEADERS
 
     @property
     def params(self) -> dict[str, Any]:
@@ -2606,9 +2588,9 @@ class WebContext:
 
         A cookie that is missing, tampered with or older than `session_max_age` is an empty session. The session is
         saved when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
-        `secret_key`; ValueError over http if `session_cookie` begins with `__Host-` or its like. A session that needs a
-        cookie of more than 4,096 bytes is a ValueError when it is sent. A value that would come back as something else
-        (a date, a set, a key that is no str) is a TypeError; but a tuple comes back as a list.
+        `secret_key`. Saving raises ValueError for a cookie of more than 4,096 bytes, and over http for a
+        `session_cookie` that begins with `__Host-` or its like; TypeError for a value that would come back as
+        something else (a date, a set, a key that is no str). A tuple comes back as a list.
         """
         return self.response._open_session()
 
@@ -2621,7 +2603,7 @@ class WebContext:
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
         if isinstance(executor, Executor):
-            self._chain.append(functools.partial(_run_executor, executor))
+            self._chain.append(functools.partial(_run_executor, lambda: executor))
         else:
             self._chain.append(_make_call(executor, () if self.route is None else self.route._names))
 
@@ -3100,7 +3082,6 @@ class _Gateway:
 #
 # A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
 
-
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
@@ -3172,9 +3153,7 @@ class Scope:
         ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals: methods have case.
         """
         if pattern is None:
-            raise TypeError(
-                f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})"
-            )
+            raise TypeError(f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})")
         is_token = isinstance(method, str) and method != "*" and _TOKEN.fullmatch(method)
         if not is_token or (method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE")):
             raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
@@ -3183,7 +3162,6 @@ class Scope:
     def _register(
         self, methods: Sequence[str], pattern: str, executors: Sequence[object], *, gives_way: bool = False
     ) -> Callable[[_Handler], _Handler]:
-        app = self._app
         self._begin_declaration()
         segments, whole = self._whole(pattern)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
@@ -3191,8 +3169,8 @@ class Scope:
         for route in routes:
             for executor in executors:
                 route._append(executor)
-            app._router.add(route, segments)
-        app._routes += routes
+            self._app._router.add(route, segments)
+        self._app._routes += routes
 
         def append(handler: _Handler) -> _Handler:
             self._begin_declaration()
@@ -3231,10 +3209,8 @@ class Scope:
         scope = Scope(self._app, self, whole)
         if block is not None:
             if not callable(block) or not _takes(_signature(block), scope):
-                raise TypeError(
-                    f"path({prefix!r}, block) calls block(scope), which {_value(block)} does not take; "
-                    f"mount({prefix!r}, application) serves another WSGI application ({_place()})"
-                )
+                wanted = f"path() calls block(scope); mount({prefix!r}, application) serves another WSGI application"
+                raise TypeError(f"{_value(block)} is no block: {wanted} ({_place()})")
             block(scope)
         return scope
 
@@ -3243,10 +3219,9 @@ class Scope:
 
     def __exit__(self, kind: object, *exc_info: object) -> None:
         if kind is None and self._is_empty:
-            raise RuntimeError(
-                f"nothing was declared in the block {self._prefix or '/'!r}: write "
-                f"`with app.path({self._prefix or '/'!r}) as block:` and declare with @block.get(...) ({_place()})"
-            )
+            prefix = repr(self._prefix or "/")
+            wanted = f"`with app.path({prefix}) as block:` and declare with @block.get(...)"
+            raise RuntimeError(f"nothing was declared in the block {prefix}: write {wanted} ({_place()})")
 
     # Hooks.
 
@@ -3258,16 +3233,14 @@ class Scope:
         if it returned the response with a body or with a status that was set. Headers, cookies, a 2xx status and a
         body that was built but not returned do not end the request.
         """
-        self._attach(self._before, hook, "before", "context")
-        return hook
+        return self._attach("before", hook, "context")
 
     def after(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, to run once the response is sent, also after an error; inner blocks first.
 
         It may still add headers. Its exception is logged and changes nothing.
         """
-        self._attach(self._after, hook, "after", "context")
-        return hook
+        return self._attach("after", hook, "context")
 
     def error(self, hook: _ErrorHook) -> _ErrorHook:
         """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
@@ -3276,21 +3249,19 @@ class Scope:
         does not. Its own exception is logged and changes nothing. When no route matched, the hooks of the application
         itself run.
         """
-        self._attach(self._error, hook, "error", "context, cause, status_code")
-        return hook
+        return self._attach("error", hook, "context, cause, status_code")
 
-    def _attach(
-        self, hooks: list[Callable[..., object]], hook: Callable[..., object], kind: str, arguments: str
-    ) -> None:
+    def _attach(self, kind: str, hook: _Handler, arguments: str) -> _Handler:
         self._begin_declaration()
         if not callable(hook) or isinstance(hook, type):
             every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
             raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
         if not _takes(_signature(hook), *arguments.split(", ")):
             raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
-        hooks.append(hook)
+        getattr(self, f"_{kind}").append(hook)
+        return hook
 
-    # Routes whose handlers are not the application's own.
+    # Routes whose handlers this file writes.
 
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
@@ -3319,14 +3290,12 @@ class Scope:
 
 # ---- the log ---------------------------------------------------------------------------------------------------------
 #
-# What does the person read who watches over an application? One record for each failure, with the stack trace from
-# where it left this file, and above the trace a line that names the hook or the route. A client's text stands in a
-# record only escaped: in its message, its arguments, its `extra` and in the trace. The exception stays as it is.
+# What does the person read who watches over an application? One record for each failure. It has a stack trace from
+# where the failure left this file, and above the trace a line that names the hook or the route. A client's text stands
+# in a record only escaped. The exception itself stays as it is.
 #
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
-_FILE = _place.__code__.co_filename
-_LONGEST_REASON = 200  # characters; an access line is read at a glance
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -3338,42 +3307,25 @@ def _report(
     try:
         if not _LOG.isEnabledFor(level):
             return
+        info = None if error is None else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
         caller = sys._getframe(1)
-        code = caller.f_code
-        info = None
-        if error is not None:
-            info = type(error), error, _outside(error.__traceback__) or error.__traceback__
         record = _LOG.makeRecord(
-            _LOG.name, level, code.co_filename, caller.f_lineno, message, arguments, info, code.co_name
+            _LOG.name, level, _FILE, caller.f_lineno, message, arguments, info, caller.f_code.co_name
         )
         vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
         if error is not None:
-            lines = [where] if where else []
             try:
-                lines += _format_trace(traceback.TracebackException(type(error), error, error.__traceback__))
+                lines = [*_trace_lines(traceback.TracebackException(type(error), error, error.__traceback__))]
             except Exception:  # out of memory, or too deep in recursion
-                lines.append(f"{_value(error, 200)}, whose stack trace cannot be shown")
-            record.exc_text = "\n".join(map(_printable, lines))  # logging.Formatter prints it unchanged if it is set
+                lines = [f"{_value(error, 200)}, whose stack trace cannot be shown"]
+            # logging.Formatter prints exc_text unchanged if it is set.
+            record.exc_text = "\n".join(map(_printable, [where, *lines] if where else lines))
         _LOG.handle(record)
     except Exception:
         return
 
 
-def _forget_earlier(error: BaseException) -> None:
-    """Cut from a traceback the frames of earlier requests.
-
-    An application may raise one exception object for many requests. Python adds the frames of each raise to those
-    before, and all of them would stay in memory.
-    """
-    trace = error.__traceback__
-    first = None if trace is None else trace.tb_frame.f_code
-    while trace is not None and trace.tb_next is not None:
-        if trace.tb_next.tb_frame.f_code is first:
-            trace.tb_next = None
-        trace = trace.tb_next
-
-
-def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
+def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
     A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
@@ -3381,10 +3333,9 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
-        yield from (*_format_trace(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
-    own = sum(1 for _ in itertools.takewhile(lambda frame: frame.filename == _FILE, found.stack))
-    if own < len(found.stack):
-        del found.stack[:own]
+        yield from (*_trace_lines(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+    outside = [number for number, frame in enumerate(found.stack) if frame.filename != _FILE]
+    del found.stack[: outside[0] if outside else 0]
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
@@ -3393,76 +3344,68 @@ def _format_trace(found: traceback.TracebackException) -> Iterator[str]:
     for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
     for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
-        yield from ("  | " + line for line in _format_trace(inner))
+        yield from ("  | " + line for line in _trace_lines(inner))
+
+
+def _forget_earlier(error: BaseException) -> None:
+    """Cut the frames of earlier requests from a traceback: Python adds to them if an object is raised once more."""
+    first = trace = error.__traceback__
+    while first is not None and trace is not None:
+        if trace.tb_next is not None and trace.tb_next.tb_frame.f_code is first.tb_frame.f_code:
+            trace.tb_next = None
+        trace = trace.tb_next
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
-    request = context.request
+    request, route = context.request, context.route
+    if type(cause) is AttributeError:
+        kind = type(getattr(cause, "obj", None))  # since Python 3.10
+        if kind.__module__ == __name__:
+            cause.args = (f"{cause}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
     if status >= 500:
-        where = _handled_by(context, cause)
+        where = "" if route is None else f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
         _report(logging.ERROR, "%s %s: %d", repr(request.method), repr(request.path), status, error=cause, where=where)
     elif _LOG.isEnabledFor(logging.DEBUG):
         shown = _value(cause, 1000)
         _report(logging.DEBUG, "%s %s: %d %s", repr(request.method), repr(request.path), status, shown)
+    if "webapp.server" in request.environ:
+        _observer(request.environ).explain(_why(cause))
 
 
 def _why(cause: Exception) -> str:
     """Return on one line why a request failed: the message of the exception, or the place that raised it."""
-    name = _name(type(cause))
-    try:
-        text = str(cause.message if isinstance(cause, HttpException) else cause)
-    except Exception:  # of a __str__ that fails
-        text = ""
-    if text:
-        text = text if isinstance(cause, HttpException) else f"{name}: {text}"
-    elif cause.__traceback__ is not None:
-        frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
-        text = f"{name} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
-    else:  # the dispatcher has made it without raising it
-        text = f"only for {', '.join(cause.allow)}" if isinstance(cause, MethodNotAllowedException) else "no such route"
-    return _printable(text[:_LONGEST_REASON])
-
-
-def _handled_by(context: WebContext, cause: Exception) -> str:
-    """Name the route of a failure that has no frame of the application, as when a document is encoded; else ""."""
-    route, trace = context.route, cause.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, "json", "json.encoder"):
-        trace = trace.tb_next
-    if trace is not None or route is None:
-        return ""
-    return f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
-
-
-def _list_attributes(error: AttributeError) -> None:
-    """Let an error about an object of this file list its attributes; since 3.10 Python tells the object."""
-    kind = type(getattr(error, "obj", None))
-    if kind.__module__ == __name__:
-        error.args = (f"{error}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
+    text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
+    if isinstance(cause, HttpException):
+        text = text.partition(": ")[2]
+        if not cause.message:
+            frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
+            text = f"{_name(type(cause))} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
+    return _printable(text[:200])  # an access line is read at a glance
 
 
 def _note_nothing(request: Request, route: Route) -> None:
     """Log for debugging that a GET built nothing; an author who means it sets 204, or builds an empty body."""
     if route.method == "GET":
-        handler = route.handlers[-1]
-        said = "%s built nothing and returned None: is a return missing?"
-        asked = repr(request.method), repr(request.path)
-        _report(logging.DEBUG, "%s %s: 204, " + said, *asked, _place(handler))
-        _observer(request.environ).explain(said % _name(handler))
+        handler, said = route.handlers[-1], "built nothing and returned None: is a return missing?"
+        asked = repr(request.method), repr(request.path), _place(handler)
+        _report(logging.DEBUG, "%s %s: 204, %s " + said, *asked)
+        _observer(request.environ).explain(f"{_name(handler)} {said}")
 
 
 # ---- the application -------------------------------------------------------------------------------------------------
 #
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
-#     _match             find the route; then on_request may answer
-#     _respond           before hooks, outermost block first; a guard may answer; executors; handler
-#     _answer_failure    resolve, log, undo, error hooks, default body
+#     _match             find the route and its calls; without a route there is one call, which raises
+#     _respond           on_request, before hooks from the outermost block inward, executors, handler; the first to
+#                        answer ends it
+#     _answer_failure    resolve, log, undo, error hooks from the innermost block outward, default body
 #     _run_hook          after hooks, innermost block first; then the server gets status, headers and body
 #     _complete          close files and streams, then on_complete
 #
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. Of its server the
-# dispatcher knows only PEP 3333 and the `_Observer`. Read beside it: PEP 3333, RFC 9110 section 15.
+# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows only
+# PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
 
 # "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
 # on_close callback or on_complete has failed; traceback and `extra` tell which of them.
@@ -3470,17 +3413,11 @@ _HOOK_FAILED = "エラーハンドラで例外が発生しました"
 
 
 class _SentStream:
-    """A streamed body as the server iterates over it. Closing it completes the request, however far it came.
+    """A streamed body as the server iterates over it. Closing it completes the request, however far it came."""
 
-    It never calls next() again on an iterator that has ended, failed or was closed.
-    """
-
-    __slots__ = ("_chunks", "_complete", "_context")
-
-    def __init__(self, context: WebContext, chunks: Iterable[bytes], complete: Callable[[WebContext], None]) -> None:
-        self._context = context
+    def __init__(self, context: WebContext, chunks: Iterable[bytes]) -> None:
+        self._context: WebContext | None = context
         self._chunks = iter(chunks)
-        self._complete: Callable[[WebContext], None] | None = complete
 
     def __iter__(self) -> _SentStream:
         return self
@@ -3492,17 +3429,32 @@ class _SentStream:
             raise
         except Exception as cause:
             # The server breaks the connection off, so that the client does not take a part for the whole.
-            observer = _observer(self._context.request.environ)
-            if observer.unanswered(cause):  # else a mounted application has logged it
-                _log_failure(self._context, cause, 500)
-                observer.explain(_why(cause))
+            context = cast(WebContext, self._context)
+            if _observer(context.request.environ).unanswered(cause):  # else a mounted application has logged it
+                _log_failure(context, cause, 500)
             raise
 
     def close(self) -> None:
-        complete, self._complete = self._complete, None
+        context, self._context = self._context, None
         self._chunks = iter(())
-        if complete is not None:
-            complete(self._context)
+        if context is not None:
+            context.app._complete(context)
+
+
+def _failing(kind: Callable[..., Exception], *arguments: object) -> _Call:
+    """Return the call that answers a request without a route: it raises."""
+
+    def fail(context: WebContext) -> object:
+        raise kind(*arguments)
+
+    return fail
+
+
+def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
+    """Give the response the headers of an HttpException; the first error hook of every request."""
+    if isinstance(cause, HttpException):
+        for name, value in cause.headers.items():
+            context.response.header(name, value)
 
 
 def _check_limit(name: str, value: int) -> int:
@@ -3550,8 +3502,8 @@ class WebApp(Scope):
         self._routes: list[Route] = []
         self._sealing = threading.Lock()
         self._sealed = False
-        self._own_hooks = _NO_HOOKS  # those of the outermost scope, for a miss; set when sealing
-        self._overrides_on_request = self._overrides_on_complete = False  # set when sealing
+        self._miss_hooks = _NO_HOOKS  # for a request without a route; set when sealing
+        self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
 
     # The three methods that an application may override.
 
@@ -3577,9 +3529,16 @@ class WebApp(Scope):
     # Everything else is final.
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a subclass that overrides another method than those three."""
+        """Raise TypeError for a subclass, or a mixin in it, that overrides another method than those three."""
         super().__init_subclass__(**kwargs)
-        _refuse_overrides(cls)
+        for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
+            for name in sorted(_FINAL & vars(base).keys()):
+                raise TypeError(
+                    f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
+                    f"an application may override {', '.join(_OVERRIDABLE)} ({_place()})"
+                )
+        _check_methods(cls, "context", "on_request", "on_complete")
+        _check_methods(cls, "cause", "resolve_status_code")
 
     def __setattr__(self, name: str, value: object) -> None:
         """Raise TypeError for an attribute that is a method of the class: no method can be replaced that way."""
@@ -3595,15 +3554,15 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
-        named = [route for route in self._routes if handler in route.handlers]
-        routes = [route for route in named if set(route._names) <= set(params)]
+        named = {route: route._names for route in self._routes if handler in route.handlers}
+        routes = [route for route, names in named.items() if set(names) <= set(params)]
         if not named:
             raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
         if not routes:
-            needs = ", ".join(f"{route.pattern} needs {' and '.join(route._names)}" for route in named)
+            needs = ", ".join(f"{route.pattern} needs {' and '.join(names)}" for route, names in named.items())
             raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
-        route = max(routes, key=lambda route: len(route._names))
-        query = {name: value for name, value in params.items() if name not in route._names and value is not None}
+        route = max(routes, key=lambda route: len(named[route]))
+        query = {name: value for name, value in params.items() if name not in named[route] and value is not None}
         return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
 
     def run(
@@ -3621,13 +3580,14 @@ class WebApp(Scope):
         with self._sealing:
             if self._sealed:
                 return
+            first = () if type(self).on_request is WebApp.on_request else (self._ask_first,)
             for route in self._routes:
                 if not route.handlers:
-                    raise RuntimeError(f"the route {route.method} {route.pattern} has no handler ({route._place})")
-                route._hooks = _Hooks(route.scope)
-            self._own_hooks = _Hooks(self)
-            self._overrides_on_request = type(self).on_request is not WebApp.on_request
-            self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
+                    raise RuntimeError(f"{route!r} has no handler")
+                hooks = route._hooks = _Hooks(route.scope)
+                hooks.before = first + hooks.before
+            self._miss_hooks = _Hooks(self)
+            self._miss_hooks.before = first
             self._sealed = True
 
     # The dispatcher.
@@ -3636,29 +3596,17 @@ class WebApp(Scope):
         """Answer one request (PEP 3333)."""
         if not self._sealed:
             self._seal()
-        context = WebContext(self, environ)
+        context = WebContext(self, environ, self._match(environ))
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
-            miss = self._match(context, environ)
-            hooks = self._own_hooks if context.route is None else context.route._hooks
-            ended = False  # by on_request: only on_complete runs behind it
             try:
-                if self._overrides_on_request:
-                    try:
-                        response._has_answered(self.on_request(context), self.on_request)
-                    finally:
-                        ended = response.sent
-                if miss is not None and not ended:
-                    context._headers = response._headers
-                    self._answer_failure(context, hooks, miss)
-                elif not ended:
-                    self._respond(context, hooks)
+                self._respond(context)
             except Exception as cause:
-                self._answer_failure(context, hooks, cause)
-            for hook in () if ended else hooks.after:
-                self._run_hook(context, "after", response._save(), hook)
-            if response.status == 405 and "allow" not in response._headers:
+                self._answer_failure(context, cause)
+            if context._hooks.after:
+                self._run_after(context)
+            if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -3669,72 +3617,79 @@ class WebApp(Scope):
             if streamed is None and (self._overrides_on_complete or context.request._closing):
                 self._complete(context)
 
-    def _match(self, context: WebContext, environ: _Environ) -> HttpException | None:
-        """Set the context's route and parameters; return the exception that answers a miss, None for a match."""
-        # The exception is not raised: its traceback would refer to a frame that refers to the exception.
-        path, method = environ.get("PATH_INFO") or "/", context.request.method
+    def _match(self, environ: _Environ) -> _Match:
+        """Find the route of a request and the calls that answer it. Without a route there is one call, which raises."""
+        path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
+        route: Route | None = None
         # A %2F in the raw target may make another path of PATH_INFO.
-        encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
-        if not encoded:
-            context.route, context._values = self._router.look_up(path, method)
-        if context.route is None:
+        if "%2" not in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or ""):
+            route, values = self._router.look_up(path, method)
+        if route is None:
             try:
-                segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
+                route, values, methods = self._router.match(_path_segments(environ), method)
             except UnicodeError:
-                return HttpException(400, "the path is not UTF-8")
-            context.route, context._values, methods = self._router.match(segments, method)
-            if context.route is None:
-                context._chain = deque()
-                return MethodNotAllowedException(methods) if methods else NotFoundException()
-        context._chain = deque(context.route._calls)
-        return None
+                return None, (), [_failing(HttpException, 400, "the path is not UTF-8")]
+            if route is None and methods:
+                return None, (), [_failing(MethodNotAllowedException, methods)]
+            if route is None:
+                return None, (), [_failing(NotFoundException, "no such route")]
+        return route, values, list(route._calls)
 
-    def _respond(self, context: WebContext, hooks: _Hooks) -> None:
-        """Run before hooks, executors and handler until one has answered; else send the response that they built."""
+    def _respond(self, context: WebContext) -> None:
+        """Run hooks, executors and handler until one has answered; else send the response that they built."""
         response = context.response
-        for hook in hooks.before:
-            context._headers = response._headers
+        for hook in context._hooks.before:
             if response._has_answered(hook(context), hook):
                 return
-        context._headers = response._headers
-        chain = cast("deque[_Call]", context._chain)
-        while chain:
-            call = chain.popleft()
-            if response._has_answered(call(context), call):
+            context._step = response._headers
+        for call in context._chain or ():  # add_executor may make it longer meanwhile
+            if response._has_answered(call(context, *context._values), call):
                 return
-        context._chain = None
         if not response.has_body and response._status is None:
             _note_nothing(context.request, cast(Route, context.route))
         response._send(None, call)
+
+    def _ask_first(self, context: WebContext) -> None:
+        """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
+        try:
+            context.response._has_answered(self.on_request(context), self.on_request)
+        finally:
+            if context.response.sent:
+                context._hooks = _NO_HOOKS
+
+    def _run_after(self, context: WebContext) -> None:
+        """Run the after hooks, which can only add header fields by now. A hook that raises adds none."""
+        response = context.response
+        for hook in context._hooks.after:
+            headers = response._headers
+            try:
+                value = hook(context)
+                if value is not None and value is not response:
+                    response._send(value, hook)  # it is a RuntimeError
+            except Exception as error:
+                response._headers = headers
+                self._report_hook(context, "after", error, hook)
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
     # run, innermost block first, until one sends. In the end a complete response is sent.
 
-    def _answer_failure(self, context: WebContext, hooks: _Hooks, cause: Exception) -> None:
+    def _answer_failure(self, context: WebContext, cause: Exception) -> None:
         """Answer a request that failed with `cause`."""
-        context._chain = None
+        response, context._chain = context.response, None
         _forget_earlier(cause)
-        if type(cause) is AttributeError:
-            _list_attributes(cause)
-        request, response = context.request, context.response
         status = self._resolve(cause)
         _log_failure(context, cause, status)
-        observer = _observer(request.environ)
-        if observer is not _NO_OBSERVER:
-            observer.explain(_why(cause))
         if not response.sent:
-            response._undo_step(context._headers, status)
-            if isinstance(cause, HttpException):
-                self._add_headers(response, cause)
-            for hook in hooks.error:
-                self._run_hook(context, "error", response._save(), hook, cause, status)
+            response._undo_step(context._step, status)
+            for hook in (_add_headers, *context._hooks.error):
+                self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
-            if self._send_answer(context, hooks):
+            if self._send_built(context):
                 return
         if status >= 500:
-            observer.unanswered(cause)
+            _observer(context.request.environ).unanswered(cause)
 
     def _resolve(self, cause: Exception) -> int:
         try:
@@ -3743,47 +3698,38 @@ class WebApp(Scope):
             _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
             return 500
 
-    def _add_headers(self, response: Response, cause: HttpException) -> None:
-        try:
-            for name, value in cause.headers.items():
-                response.header(name, value)
-        except Exception as error:
-            _report(logging.ERROR, "the headers of %s cannot be sent", _value(cause), error=error)
-
-    def _send_answer(self, context: WebContext, hooks: _Hooks) -> bool:
+    def _send_built(self, context: WebContext) -> bool:
         """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
         response = context.response
         answered = response.has_body
-        if not answered:
-            response._build_default()
         try:
-            response._send()
+            if answered:
+                response._send()
+            else:
+                response._send_default()
             return answered
         except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error, hooks.error[0] if len(hooks.error) == 1 else None)
+            self._report_hook(context, "error", error)
         response._session = None
-        response._build_default()
-        response._send()
+        response._send_default()
         return False
 
-    def _run_hook(
-        self, context: WebContext, stage: str, saved: tuple[Any, ...], hook: Callable[..., object], *arguments: object
-    ) -> None:
-        """Run an error or after hook. A hook that raises is undone, unless it had already sent."""
-        response, was_sent = context.response, context.response.sent
+    def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
+        """Run an error hook. A hook that raises is undone, unless it has sent the response."""
+        response = context.response
+        saved = response._save()
         try:
-            value = hook(context, *arguments)
+            value = hook(context, cause, status)
             if value is not None and value is not response:
                 response._send(value, hook)
         except Exception as error:
-            if response.sent == was_sent:
-                response._restore(saved)
-            self._report_hook(context, stage, error, hook)
+            response._restore(saved)
+            self._report_hook(context, "error", error, hook)
 
     def _report_hook(
         self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
     ) -> None:
-        """Log a failed hook; None: one of several error hooks has built a response that cannot be sent."""
+        """Log a failed hook; None: the error hooks have built a response that cannot be sent."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
         named = "the response that the error hooks built" if hook is None else f"{stage} hook {_place(hook)}"
@@ -3806,13 +3752,12 @@ class WebApp(Scope):
             wrapped = cast("Iterable[bytes]", wrapper(body, _PIECE))
             body.on_close = functools.partial(self._complete, context)
             return wrapped
-        return _SentStream(context, body, self._complete)
+        return _SentStream(context, body)
 
     def _complete(self, context: WebContext) -> None:
         """Close files and streams, the last opened first, then call on_complete, which ends a request."""
-        closing: list[Callable[[], object]] = [functools.partial(self.on_complete, context)]
-        closing += context.request._closing or ()
-        context.request._closing = closing
+        closing = context.request._closing
+        closing.insert(0, functools.partial(self.on_complete, context))
         interrupt = None
         while closing:
             callback = closing.pop()
@@ -3834,22 +3779,6 @@ class WebApp(Scope):
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 _FINAL = {"__call__", "__setattr__"}.union(name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__")
 _FINAL.difference_update(_OVERRIDABLE)
-
-
-def _refuse_overrides(app_class: type) -> None:
-    """Raise TypeError for a subclass of WebApp, or a mixin in it, that redefines a final method."""
-    for base in app_class.__mro__:
-        for name in sorted(_FINAL & vars(base).keys()) if base not in (WebApp, Scope, object) else ():
-            raise TypeError(
-                f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
-                f"an application may override {', '.join(_OVERRIDABLE)} ({_place()})"
-            )
-    for name in _OVERRIDABLE:
-        method = getattr(app_class, name)
-        argument = "cause" if name == "resolve_status_code" else "context"
-        if not callable(method) or (isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None)):
-            where = f"{app_class.__qualname__}.{name}"
-            raise TypeError(f"{where} must take (self, {argument}) ({_place()})")
 
 
 # ---- origins ---------------------------------------------------------------------------------------------------------
