@@ -3688,14 +3688,12 @@ def _note_nothing(request: Request, route: Route) -> None:
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
 #     _match             find the route and its calls; without a route there is one call, which raises
-#     _respond           on_request, before hooks from the outermost block inward, executors, handler; the first to
-#                        answer ends it
-#     _answer_failure    resolve, log, undo, error hooks from the innermost block outward, default body
-#     _run_hook          after hooks, innermost block first; then the server gets status, headers and body
+#     _respond           on_request, before hooks (outermost block first), executors, handler, until one has answered
+#     _answer_failure    if one of them raised: resolve, log, undo, error hooks (innermost block first), default body
+#     _run_after         after hooks (innermost block first); then the server gets status, headers and body
 #     _complete          close files and streams, then on_complete
 #
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows only
-# PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
+# The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
 
 # "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
 # on_close callback or on_complete has failed; traceback and `extra` tell which of them.
@@ -3745,6 +3743,14 @@ def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
     if isinstance(cause, HttpException):
         for name, value in cause.headers.items():
             context.response.header(name, value)
+
+
+def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> None:
+    """Send what the error hooks have built, the default body if they have built none; the last error hook."""
+    if context.response.has_body:
+        context.response._send()
+    else:
+        context.response._send_default()
 
 
 def _check_limit(name: str, value: int) -> int:
@@ -3896,7 +3902,7 @@ class WebApp(Scope):
                 self._answer_failure(context, cause)
             if context._hooks.after:
                 self._run_after(context)
-            if response._status == 405 and "allow" not in response._headers:
+            if response._status == 405:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -3925,6 +3931,14 @@ class WebApp(Scope):
                 return None, (), [_failing(NotFoundException, "no such route")]
         return route, values, list(route._calls)
 
+    def _ask_first(self, context: WebContext) -> None:
+        """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
+        try:
+            context.response._has_answered(self.on_request(context), self.on_request)
+        finally:
+            if context.response.sent:
+                context._hooks = _NO_HOOKS
+
     def _respond(self, context: WebContext) -> None:
         """Run hooks, executors and handler until one has answered; else send the response that they built."""
         response = context.response
@@ -3938,14 +3952,6 @@ class WebApp(Scope):
         if not response.has_body and response._status is None:
             _note_nothing(context.request, cast(Route, context.route))
         response._send(None, call)
-
-    def _ask_first(self, context: WebContext) -> None:
-        """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
-        try:
-            context.response._has_answered(self.on_request(context), self.on_request)
-        finally:
-            if context.response.sent:
-                context._hooks = _NO_HOOKS
 
     def _run_after(self, context: WebContext) -> None:
         """Run the after hooks, which can only add header fields by now. A hook that raises adds none."""
@@ -3976,7 +3982,12 @@ class WebApp(Scope):
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
-            if self._send_built(context):
+            answered = response.has_body
+            self._run_hook(context, _send_what_was_built, cause, status)
+            if not response.sent:  # a document that is no JSON, a stream that fails, a session that is too large
+                answered, response._session = False, None
+                response._send_default()
+            if answered:
                 return
         if status >= 500:
             _observer(context.request.environ).unanswered(cause)
@@ -3987,22 +3998,6 @@ class WebApp(Scope):
         except Exception as error:
             _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
             return 500
-
-    def _send_built(self, context: WebContext) -> bool:
-        """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
-        response = context.response
-        answered = response.has_body
-        try:
-            if answered:
-                response._send()
-            else:
-                response._send_default()
-            return answered
-        except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error)
-        response._session = None
-        response._send_default()
-        return False
 
     def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
         """Run an error hook. A hook that raises is undone, unless it has sent the response."""
@@ -4016,24 +4011,21 @@ class WebApp(Scope):
             response._restore(saved)
             self._report_hook(context, "error", error, hook)
 
-    def _report_hook(
-        self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
-    ) -> None:
-        """Log a failed hook; None: the error hooks have built a response that cannot be sent."""
+    def _report_hook(self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object]) -> None:
+        """Log that a hook, an on_close callback or on_complete has failed."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
-        named = "the response that the error hooks built" if hook is None else f"{stage} hook {_place(hook)}"
-        extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
-        extra.update(method=_printable(method), path=_printable(path))
-        _report(logging.ERROR, _HOOK_FAILED, error=error, where=f"{named} failed for {method!r} {path!r}:", **extra)
+        where = f"{stage} hook {_place(hook)} failed for {method!r} {path!r}:"
+        extra = {"stage": stage, "hook": _name(hook), "method": _printable(method), "path": _printable(path)}
+        _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
 
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
-        try:
+        methods: Sequence[str] = ()
+        with contextlib.suppress(UnicodeError):
             methods = self._router.match(_path_segments(context.request.environ), "")[2]
-        except UnicodeError:
-            methods = ()
-        context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
+        if "Allow" not in context.response.headers:
+            context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
 
     def _streamed(self, context: WebContext, body: Iterator[bytes] | _FileBody) -> Iterable[bytes]:
         """Return the iterable of a body that is not in memory; its close() completes the request."""
