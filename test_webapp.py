@@ -40,7 +40,6 @@ import os
 import pathlib
 import pickle
 import posixpath
-import py_compile
 import re
 import secrets
 import signal
@@ -76,20 +75,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import webapp
-from webapp import (
-    CodeException,
-    Executor,
-    Fields,
-    HttpException,
-    Markup,
-    MethodNotAllowedException,
-    NotFoundException,
-    Server,
-    TestClient,
-    ValidationExecutor,
-    WebApp,
-    same_origin,
-)
+from webapp import Executor, Fields, HttpException, Markup, NotFoundException, Server, TestClient, WebApp
 
 # ---- helpers ---------------------------------------------------------------------------------------------------------
 #
@@ -291,7 +277,7 @@ class Feed:
         self.closed += 1
 
 
-class Answer422(ValidationExecutor):
+class Answer422(webapp.ValidationExecutor):
     def validate(self, context):
         self.add_error("title", "is missing")
         self.add_errors({"title": ["is short"], "age": ["is no number"]})
@@ -370,17 +356,7 @@ def load_copy(name):
 
 WINDOWS = sys.platform == "win32"
 RESET = struct.pack("hh" if WINDOWS else "ii", 1, 0)  # for SO_LINGER
-
-
-def can_link():
-    """Windows lets few people make symbolic links, and Wine makes none that lead anywhere."""
-    with tempfile.TemporaryDirectory() as directory, contextlib.suppress(OSError):
-        os.symlink(directory, os.path.join(directory, "link"))
-        return os.path.isdir(os.path.join(directory, "link", "link"))
-    return False
-
-
-CAN_LINK = can_link()
+CAN_LINK = not WINDOWS  # which lets few people make symbolic links
 CAN_RESET = not WINDOWS  # Wine takes SO_LINGER, and closes without a reset all the same
 NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
 NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
@@ -480,14 +456,14 @@ def test_4_2_method_that_differs_is_a_405_with_every_permitted_method(asked, all
     method, path = asked.split()
     got = client(app, unchecked="it warns of such methods").request(method, path, environ={"REQUEST_METHOD": method})
     assert (got.status, got.headers["Allow"], got.text) == (405, allow, "405 Method Not Allowed")
-    assert calls == [(MethodNotAllowedException, tuple(allow.split(", ")), 405)]
+    assert calls == [(webapp.MethodNotAllowedException, tuple(allow.split(", ")), 405)]
 
 
 MADE_405 = [
     ("/route", HttpException(405), "None", "GET, HEAD"), ("/route", "response.code(405)", "None", "GET, HEAD"),
-    ("/route", MethodNotAllowedException(["PUT", "GET"]), "None", "GET, PUT"),
-    ("/route", "1 / 0", "response.code(405)", "GET, HEAD"),
-    *((path, "None", "response.code(405)", "") for path in ("/nowhere", "/%ff")),
+    ("/route", webapp.MethodNotAllowedException(["PUT", "GET"]), "None", "GET, PUT"),
+    ("/route", "1 / 0", "response.code(405)", "GET, HEAD"), ("/nowhere", "None", "response.code(405)", ""),
+    ("/%ff", "None", "response.code(405)", ""),
 ]  # fmt: skip
 
 
@@ -516,15 +492,6 @@ def test_4_3_default_body_is_json_if_accept_names_it(as_json, accept):
     app.error(lambda context, cause, status: asked.append(context.request.accept_json()))
     response = client(app).get("/", environ={"HTTP_ACCEPT": accept})
     assert (asked, response.headers["Content-Type"]) == ([as_json], JSON if as_json else PLAIN)
-
-
-def test_4_block_may_be_a_function_or_a_with_statement():
-    app, blocks = WebApp(), []
-    scope = app.path("/in", blocks.append)
-    with app.path("/in") as inner:
-        inner.get("/a")(lambda context: "a")
-    scope.get("/b")(lambda context: "b")
-    assert ([client(app).get(path).text for path in ("/in/a", "/in/b")], blocks) == (["a", "b"], [scope])
 
 
 # ---- contract 6: three methods can be overridden, and everything else is final ---------------------------------------
@@ -592,18 +559,6 @@ def test_6_nothing_is_overridden_by_a_base_class_or_by_no_method(bases, members)
         new_class(*bases, **members)
 
 
-def test_6_three_methods_can_be_overridden_by_a_mixin():
-    """The table of 6; 7.1 rule 1: super() gives the default."""
-
-    class Mixin:
-        def resolve_status_code(self, cause):
-            return 418 if isinstance(cause, LookupError) else super().resolve_status_code(cause)
-
-    app = new_class(Mixin, WebApp)()
-    app.get("/")(raiser(KeyError()))
-    assert [client(app).get(path).status for path in ("/", "/nothing")] == [418, 404]
-
-
 # ---- contract 7.1 and 7.8: the status --------------------------------------------------------------------------------
 
 
@@ -629,29 +584,28 @@ RESOLVED = [
     (404, "GET", "/nowhere", nothing), (405, "POST", "/", nothing), (204, "GET", "/", nothing),
     (422, "GET", "/", Answer422), (400, "GET", "/", lambda context: context.request.query["missing"]),
     *((status, "GET", "/", raiser(error)) for status, error in [
-        (410, HttpException(HTTPStatus.GONE)), (404, NotFoundException()), (405, MethodNotAllowedException(["PUT"])),
-        (418, Teapot()), (500, CodeException("23505", "duplicate key")), (500, StopIteration()),
-        (500, OF_AN_HTTP_CLIENT), (451, Known()), (503, ZeroDivisionError()),
+        (410, HttpException(HTTPStatus.GONE)), (404, NotFoundException()), (418, Teapot()),
+        (405, webapp.MethodNotAllowedException(["PUT"])), (500, webapp.CodeException("23505", "duplicate key")),
+        (500, StopIteration()), (500, OF_AN_HTTP_CLIENT), (451, Known()), (503, ZeroDivisionError()),
     ]),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("status, method, path, handler", RESOLVED)
 def test_7_1_and_7_8_status_is_resolved_by_what_happened(status, method, path, handler):
-    """An override gives Known a 451, and an error hook gives ZeroDivisionError a 503."""
+    """A mixin gives Known a 451, and an error hook gives ZeroDivisionError a 503."""
 
-    resolve = lambda self, cause: 451 if isinstance(cause, Known) else WebApp.resolve_status_code(self, cause)  # noqa: E731
-    app = new_class(resolve_status_code=resolve)()
+    class Mixin:
+        def resolve_status_code(self, cause):
+            return 451 if isinstance(cause, Known) else super().resolve_status_code(cause)
+
+    app = new_class(Mixin, WebApp)()
     app.get("/", handler)
     app.error(lambda context, cause, code: context.response.code(503) if type(cause) is ZeroDivisionError else None)
     response = client(app).request(method, path)
     assert (response.status, "Allow" in response.headers) == (status, status == 405)
     assert response.text == f"{status} {phrase(status)}" or status in (204, 422)
     assert "X-Upstream" not in response.headers
-
-
-def test_7_1_code_exception_has_a_code_and_a_message():
-    assert (CodeException(7, "text").code, CodeException(7, "text").message) == (7, "text")
 
 
 @pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", ValueError(), Unprintable()])
@@ -667,7 +621,9 @@ def test_7_1_resolve_status_code_that_fails_means_500_and_is_logged(outcome):
 
 @pytest.mark.parametrize("status", [199, 600, -404, True, "404", 404.0, None])
 def test_7_1_http_exception_that_cannot_be_sent_is_refused_when_made(status):
-    """Design 3.5."""
+    """Design 3.5. A CodeException has a code and a message, and they mean nothing here."""
+    error = webapp.CodeException(status, "text")
+    assert (error.code, error.message) == (status, "text")
     for headers in ({"X y": "a"}, {"Content-Length": "a"}, {"X": "a\r\nSet-Cookie: b"}, {"X": "\u20ac"}, {"X": 5}):
         with pytest.raises(ValueError):
             HttpException(400, headers=headers)
@@ -675,7 +631,7 @@ def test_7_1_http_exception_that_cannot_be_sent_is_refused_when_made(status):
         HttpException(status)
 
 
-# ---- contract 7.2: the order in which the error response is built ----------------------------------------------------
+# ---- contract 7.2, 7.3 and 7.7: the order in which the error response is built, and what hooks write -----------------
 
 
 def second_line(record):
@@ -745,7 +701,7 @@ def too_many(headers):
 # An exception, the headers of it that are sent, and the levels of the log.
 SENT_HEADERS = [
     (HttpException(401, headers={"A": " b ", "x-mine": "0", "X-Mine": "1"}), {"A": "b", "X-Mine": "1"}, ["DEBUG"]),
-    (MethodNotAllowedException("PUT,GET"), {"Allow": "GET, PUT"}, ["DEBUG"]),
+    (webapp.MethodNotAllowedException("PUT,GET"), {"Allow": "GET, PUT"}, ["DEBUG"]),
     (too_many({"Retry-After": "9"}), {"Retry-After": "9"}, ["DEBUG"]),
     (too_many({"Retry-After": "a\r\nSet-Cookie: b"}), {}, ["DEBUG", "ERROR"]),
     (HttpException(400, headers={"Content-Type": "text/html", "Content-Length": "99999"}), {}, ["DEBUG"]),
@@ -772,6 +728,14 @@ def test_7_2_response_that_was_sent_before_the_exception_stands(late):
     assert (seen.answer, seen.response.headers["X-Kept"], seen.calls) == ("201 sent", "1", STAGES)
     error = ZeroDivisionError if late == "1 / 0" else RuntimeError
     assert [(record.levelname, record.exc_info[0]) for record in seen.records] == [("ERROR", error)]
+
+
+def test_7_7_exception_given_to_json_sends_its_whole_stack_trace():
+    """The application is responsible for the content that its hook writes (design 3.4)."""
+    cause = having(ValueError("the message"), __cause__=OSError("the cause"))
+    shown = see("/in/route", inner_handler=cause, inner_error="response.json([cause, str(cause)])").response.json
+    assert (shown[0]["type"], shown[0]["message"], shown[1]) == ("ValueError", *["the message"] * 2)
+    assert all(part in shown[0]["trace"] for part in ("Traceback", "in fail", "OSError: the cause"))
 
 
 # ---- contract 7.4: when a hook itself fails --------------------------------------------------------------------------
@@ -840,33 +804,30 @@ def test_7_4_log_names_hook_and_place_and_request(stage, hook, name):
 # ---- contract 7.5: logging -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [500, 599])
-def test_7_5_5xx_is_logged_as_an_error_with_the_stack_trace(status):
-    """The level follows the resolved status; a hook that sets another one hides nothing (design 4)."""
-    cause = HttpException(status, "what happened")
-    [record] = see("/route", outer_handler=cause, outer_error="response.code(404)").records
-    assert (record.name, record.levelname, record.exc_info[1]) == ("webapp", "ERROR", cause)
-    assert record.getMessage() == f"'GET' '/route': {status}" and "in fail" in record.exc_text
+LEVELS = [("/route", 500), ("/route", 599), ("/route", 200), ("/route", 403), ("/route", 499), ("/nowhere", 404)]
 
 
-@pytest.mark.parametrize("asked, status", [("/route", 200), ("/route", 403), ("/route", 499), ("/nowhere", 404)])
-def test_7_5_everything_else_is_logged_for_debugging(asked, status):
+@pytest.mark.parametrize("asked, status", LEVELS)
+def test_7_5_5xx_is_an_error_with_the_stack_trace_and_everything_else_for_debugging(asked, status):
+    """The level follows the resolved status; a hook that sets another one changes nothing (design 4)."""
     cause = HttpException(status, "what happened") if asked == "/route" else NotFoundException("no such route")
-    [record] = see(asked, outer_handler=cause, outer_error="response.code(500)").records
-    assert (record.name, record.levelname, record.exc_info) == ("webapp", "DEBUG", None)
-    assert record.getMessage() == f"'GET' {asked!r}: {status} {cause!r}"
+    [record] = see(asked, outer_handler=cause, outer_error=f"response.code({404 if status >= 500 else 500})").records
+    if status >= 500:
+        assert (record.levelname, record.exc_info[1], "in fail" in record.exc_text) == ("ERROR", cause, True)
+    else:
+        assert (record.levelname, record.exc_info) == ("DEBUG", None)
+    message = f"'GET' {asked!r}: {status}" + f" {cause!r}" * (status < 500)
+    assert (record.name, record.getMessage()) == ("webapp", message)
 
 
 Rude = type("Rude", (HttpException,), {"__repr__": lambda self: self.message})
 
 
+Group = getattr(builtins, "ExceptionGroup", lambda text, errors: errors[0])  # since Python 3.11
+
+
 def caused(text):
     return having(ValueError("caused"), __cause__=having(KeyError(text), __context__=Rude(500, text)))
-
-
-def grouped(text):
-    group = getattr(builtins, "ExceptionGroup", lambda text, errors: errors[0])  # since Python 3.11
-    return group(text, [ValueError(text), group(text, [caused(text)])])
 
 
 def from_a_file_named(text):
@@ -884,7 +845,7 @@ SAYING = {
     "source": lambda text: SyntaxError(text, (text, 1, 1, text)),
     "name of the file": from_a_file_named,
     "cause": caused,
-    "group": grouped,
+    "group": lambda text: Group(text, [ValueError(text), Group(text, [caused(text)])]),
     "name of a class": lambda text: type(text.replace("\0", "") or "A", (Exception,), {})(text),
 }
 
@@ -1095,7 +1056,7 @@ CHECKS = [
     ("validate", "self.cancel() or response.code(409).send('mine') and None", "409 mine", "after"),
     ("validate", "request.json", "415 415 Unsupported Media Type", "error 415 after"),
     ("validate", "self.cancel() or request.json", "415 415 Unsupported Media Type", "error 415 after"),
-    ("validate", "ValidationExecutor.validate(self, context)", DEFAULT, "error 500 after"),
+    ("validate", "webapp.ValidationExecutor.validate(self, context)", DEFAULT, "error 500 after"),
     # A returned value does not change a 422.
     ("validate", "Answer422.validate(self, context) or ''", ECHO_422, "after"),
     ("execute", "Answer422.validate(self, context) or {'a': 1}", ECHO_422, "after"),
@@ -1104,7 +1065,7 @@ CHECKS = [
     ("on_cancel", "response.text('wrong')", "422 wrong", "after"),
     ("on_cancel", "response.text('wrong') and None", "422 wrong", "after"),
     ("on_cancel", "response.send('wrong')", "422 wrong", "after"),
-    ("on_cancel", "ValidationExecutor.on_cancel(self, context) or response.json({})", '422 {"a": "1"}', "after"),
+    ("on_cancel", "webapp.ValidationExecutor.on_cancel(self, context) or response.json({})", '422 {"a": "1"}', "after"),
     ("on_cancel", "response.code(400).text('wrong')", "400 wrong", "after"),
     ("on_cancel", "response.redirect('/')", "303 303 See Other", "after"),
     ("on_cancel", "response.code(204)", "204", "after"),
@@ -1126,14 +1087,6 @@ def test_7_6_stream_that_an_invalid_validate_returns_is_closed():
     assert (response.json, feed.closed) == ({"validation": ERRORS}, 1)
 
 
-@pytest.mark.parametrize("value", [{"title": "Missing"}, [], "Title is missing", False, iter("ab")], ids=repr)
-def test_7_6_validate_that_returns_something_is_told_of_add_error(value):
-    """The value would be sent as a 200, and the handler be skipped."""
-    check = new_class(ValidationExecutor, validate=lambda self, context: value)
-    with Log(), pytest.raises(TypeError, match=r"<lambda> returned \w+: .*add_error\(field, message\)"):
-        answer(check, raise_errors=True)
-
-
 @pytest.mark.parametrize("sent", ["form", "json", "query"])
 def test_7_6_secret_fields_are_not_given_back(sent):
     given = {"user": "Ada", "pass": "word", "password": "s3cret", "again": "s3cret"}
@@ -1145,20 +1098,9 @@ def test_7_6_errors_of_one_request_are_not_seen_by_the_next():
     """Design 3.5: made anew for every request."""
     app = WebApp()
     check = lambda self, context: self.add_errors(dict.fromkeys(context.request.query, "is unknown"))  # noqa: E731
-    app.get("/", new_class(ValidationExecutor, validate=check))(lambda context: "ok")
+    app.get("/", new_class(webapp.ValidationExecutor, validate=check))(lambda context: "ok")
     asked = [client(app).get(f"/{query}").text for query in ("?a=1", "?b=1", "")]
     assert asked == [*(f'{{"{n}": "1", "validation": {{"{n}": ["is unknown"]}}}}' for n in "ab"), "ok"]
-
-
-# ---- contract 7.7: content written by hooks --------------------------------------------------------------------------
-
-
-def test_7_7_exception_given_to_json_sends_its_whole_stack_trace():
-    """The application is responsible for the content that its hook writes (design 3.4)."""
-    cause = having(ValueError("the message"), __cause__=OSError("the cause"))
-    shown = see("/in/route", inner_handler=cause, inner_error="response.json([cause, str(cause)])").response.json
-    assert (shown[0]["type"], shown[0]["message"], shown[1]) == ("ValueError", *["the message"] * 2)
-    assert all(part in shown[0]["trace"] for part in ("Traceback", "in fail", "OSError: the cause"))
 
 
 # ---- header values: Accept -------------------------------------------------------------------------------------------
@@ -1238,7 +1180,7 @@ def meant(found, offers):
     return [offer if weight_of(offer, found) else None for offer in best], names_json
 
 
-@settings(max_examples=5 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(accept_elements(), min_size=1, max_size=5), st.permutations(list(OFFERS)))
 def test_every_well_formed_accept_header_means_what_its_parts_mean(found, offers):
     environ = {"HTTP_ACCEPT": ", ,".join(text for text, *_ in found)}
@@ -1341,7 +1283,7 @@ FIELD_TEXTS = [
 ]  # fmt: skip
 
 
-@given(st.sampled_from(FIELD_TEXTS) | ANY_TEXT | st.from_regex(r"[-+0-9._eE ]*"), st.sampled_from(CONVERTERS))
+@given(st.sampled_from(FIELD_TEXTS) | ANY_TEXT | st.from_regex(r"\A[-+0-9._eE ]{0,7}\Z"), st.sampled_from(CONVERTERS))
 @example("", int)  # browsers send every input, also those that nobody has filled in
 @example("", str)
 def test_parse_converts_a_field_or_is_a_400_that_names_it(text, convert):
@@ -1503,33 +1445,19 @@ def test_file_has_the_type_of_its_part_and_fields_keep_their_order():
     assert found[1] == [("f", "x", "text/plain", b"text", 4), ("g", "", OCTETS, b"", 0)]
 
 
-def test_text_has_the_charset_of_its_part_else_of_its_form():
-    latin = field("name=b", "ü", "Content-Type: text/plain; charset=ISO-8859-1\r\n").encode("latin-1")
-    head = form(field("name=a", "ü")).replace(b"--frontier--\r\n", b"--frontier\r\n" + latin + b"\r\n")
-    tail = form(field("name=_charset_", "windows-1251"), field("name=c", "да")).decode().encode("windows-1251")
-    fields = [("a", "ü"), ("b", "ü"), ("_charset_", "windows-1251"), ("c", "да")]
-    assert parse(head + tail) == (fields, [])
+# A charset, and the codec by which a text that claims it is read. Others than those of the web are not looked up.
+CODECS = {"ISO-8859-1": "latin-1", "utf-16": "utf-16", "gb18030": "gb18030", "iso-2022-jp": "iso-2022-jp"}
+CODECS.update(dict.fromkeys(["utf-7", "hex", "x", ""], "utf-8"))
 
 
-@pytest.mark.parametrize("charset", "utf-16 utf-16le utf-32 utf-7 iso-2022-jp gb18030 hex shift_jis x".split())
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-32", "iso-2022-jp", "latin-1"])
-@pytest.mark.parametrize("name", ["имя", "\xfc", "+AGE-", "\x1b$B!!", "\0a\0b", "~{<:Ky~}"])
-def test_charset_of_a_form_or_part_decides_on_no_header(charset, encoding, name):
+@pytest.mark.parametrize("charset, codec", CODECS.items())
+def test_charset_of_a_part_decides_on_its_text_and_on_no_name(charset, codec):
     """Else a filter in front of the application would read other names of fields and files than we do."""
-
-    def names_read(of_form, of_part):
-        text = f"Content-Disposition: form-data; name=%s\r\nContent-Type: text/plain{of_part}\r\n\r\n"
-        parts = [text % name, text % f'{name}; filename="{name}"']
-        parts = [f"Content-Disposition: form-data; name=_charset_\r\n\r\n{of_form}".encode()] + [
-            part.encode(encoding, "replace") for part in parts
-        ]
-        found = parse(b"".join(b"--frontier\r\n" + part + b"\r\n" for part in parts) + b"--frontier--")
-        return found if found == 400 else ([name for name, _ in found[0]], [file[:2] for file in found[1]])
-
-    plainly = names_read("utf-8", "")
-    assert names_read(charset, "") == names_read("utf-8", f"; charset={charset}") == plainly
-    if encoding == "utf-8":
-        assert plainly == (["_charset_", name], [(name, name.replace("\0", "").replace("\x1b", ""))])
+    for name in ("имя", "+AGE-", "\x1b$B!!", "~{<:Ky~}", "a\0b"):
+        typed = f"Content-Type: a/b; charset={charset}\r\n"
+        body = form(field(f'name="{name}"', "text", typed), field(f'name="{name}"; filename="{name}"', "", typed))
+        fields, files = parse(body.replace(b"text", "×".encode(codec)))
+        assert (fields, files[0][:2]) == ([(name, "×")], (name, re.sub("[\0\x1b]", "", name)))
 
 
 FORM = form(field("name=a", "1"), field("name=f; filename=x", "23"))
@@ -1557,7 +1485,7 @@ BROKEN = [
     FORM.replace(b"\r\n", b"\r"), form("Content-Disposition: form-data\r\n\r\nx"),
     form("Content-Type: text/plain\r\n\r\nx"), form('Content-Disposition: form-data; filename="x"\r\n\r\nx'),
     *(form(field("name=a", more=more)) for more in ("no colon\r\n", ": no name\r\n", "Space : x\r\n", "Ümlaut: x\r\n")),
-    *(form(field("name=a", more=more)) for more in ("X: a\rb\r\n", "X: a\0b\r\n", "X: a\nContent-Type: x/y\r\n")),
+    *(form(field("name=a", more=more)) for more in ("X: a\rb\r\n", "X: a\nContent-Type: x/y\r\n")),
     form(" folded: first\r\n" + field("name=a")), form(field("name=a; filename*=utf-8''%FF")),
     form(field("name=ü")).decode().encode("latin-1"), form(field("name=a", "ü")).decode().encode("latin-1"),
     form(field("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp\r\n")),
@@ -1680,25 +1608,21 @@ BODIES = st.lists(SHREDS | st.binary(max_size=3), max_size=30).map(b"".join)
 MUTATED = st.tuples(st.integers(0, len(FORM)), st.integers(0, 10), BODIES).map(
     lambda cut: FORM[: cut[0]] + cut[2] + FORM[cut[0] + cut[1] :]
 )
-BLANK_LINE = b" " * (2**17 - 2) + b"\r\n"  # means nothing, and is as long as the part that the parser looks at
 
 
-@given(BODIES | MUTATED, st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 200))
-def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes, place):
+@given(BODIES | MUTATED, st.lists(st.integers(1, 40), min_size=1, max_size=5))
+def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes):
     whole = parse(body)
     assert whole in (400, 413) or isinstance(whole, tuple)
     assert parse(body, sizes) == whole
-    assert parse(BLANK_LINE[place:] + body) == whole
 
 
 def test_form_split_at_any_place_is_the_same_form():
     almost = "\r\n--\r\n--fr\r\n--frontiers\r\n--frontier-\r\n--frontier \tx\r\n\r\n\r"
-    body = form(
-        field("name=a", almost), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r"), field("name=d")
-    )
-    whole = ([("a", almost), ("b", ""), ("d", "x")], [("c", "x", "", b"\r", 1)])
-    for place in range(len(body)):
-        assert parse(BLANK_LINE[place:] + body) == whole, place
+    parts = field("name=a", almost), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r"), field("name=d")
+    body, whole = form(*parts), ([("a", almost), ("b", ""), ("d", "x")], [("c", "x", "", b"\r", 1)])
+    for place in range(1, len(body)):
+        assert parse(body, [place, len(body)]) == whole, place
 
 
 # ---- JSON: what is read ----------------------------------------------------------------------------------------------
@@ -1920,7 +1844,7 @@ M = Markup
 # Cases of markupsafe's manual and of its tests, and what version 3.0.4 of it answers to more of the kind.
 BUILT = {
     'M("Hello, <em>World</em>!")': "Hello, <em>World</em>!", "M(42)": "42", "M()": "", "M(None)": "None",
-    "M(Image())": "<img>", 'M(b"<b>", "utf-8")': "<b>", 'M.escape(M("<b>"))': "<b>", "M.escape(Image())": "<img>",
+    "M(Image())": "<img>", 'M.escape(M("<b>"))': "<b>", "M.escape(Image())": "<img>",
     "M.escape(None)": "None", 'M.escape(Shout("<"))': "&lt;",
     "M.escape(\"こんにちは&><'\\\"こんばんは\")": "こんにちは&amp;&gt;&lt;&#39;&#34;こんばんは",
     'M("<i>") + Image()': "<i><img>", 'Image() + M("<i>")': "<img><i>", '2 * M("<i>")': "<i><i>",
@@ -1947,10 +1871,6 @@ BUILT = {
 
 # Plain text, so that it is escaped later: an f-string cannot be caught; its text is safe, if not the intended one.
 PLAIN_TEXT = {
-    'M("Main &raquo; <em>About</em>").unescape()': "Main » <em>About</em>", 'M("&foo&#x3b;").unescape()': "&foo;",
-    'M("Main &raquo;\\t<em>About</em>").striptags()': "Main » About",
-    'M("<!-- a --><em>Foo &amp; Bar <!-- <em> -->\\n </em><!-- b\\n--><meta d=\'\\n\'>").striptags()': "Foo & Bar",
-    'M("a <b> c <!-- d <e>").striptags()': "a c <!-- d <e>", 'M("&lt;<b>").striptags()': "<",
     'str(M("<b>"))': "<b>", 'f"{M(\'<b>\')}"': "<b>", '"".join([M("<b>"), M("<i>")])': "<b><i>",
     'repr(M("<em>\'"))': """Markup("<em>'")""",
 }  # fmt: skip
@@ -1959,7 +1879,7 @@ REFUSED = {
     'M("<em></em>") % "foo"': TypeError, 'M("<em></em>") % ("foo", 42)': TypeError,
     'M("%c") % 60': TypeError,  # it would be a <
     'M("%x") % 255': TypeError, 'M("a") + 5': TypeError, '5 + M("a")': TypeError, 'M("a").ljust(3, "<")': TypeError,
-    'M("{:{fill}>9}").format(M("script"), fill="<")': ValueError, 'M("{:<<9}").format(M("script"))': ValueError,
+    'M("{:>9}").format(M("<b>"))': ValueError, 'M("{:{fill}>9}").format(M("script"), fill="<")': ValueError,
     'M("{:x}").format(Image())': ValueError, 'M("{:x}").format(User(1, ""))': ValueError,
     'M("{}").format()': IndexError, 'M("{x}").format(y=1)': KeyError,
 }  # fmt: skip
@@ -2016,7 +1936,7 @@ PAGE = {
 FILLED = """
 <p>{bad}</p>                            | <p>&lt;script&gt;&#34;&#39;&amp;</p>
 {m} {m!s}                               | <b>&amp;</b> &lt;b&gt;&amp;amp;&lt;/b&gt;
-{m!r} {m:>14}                           | Markup(&#39;&lt;b&gt;&amp;amp;&lt;/b&gt;&#39;)   <b>&amp;</b>
+{m!r}                                   | Markup(&#39;&lt;b&gt;&amp;amp;&lt;/b&gt;&#39;)
 {price:.2f} {n:>4}                      | 1.00    7
 {letter:<<3}                            | a&lt;&lt;
 {x:{width}}.                            | &lt;  .
@@ -2040,7 +1960,7 @@ UNFILLED = [
     # template, the error, and the words that its author reads
     ("<style>body { color-scheme: light dark }</style>{x}", KeyError, "no value for { color-scheme}, only for x"),
     (":root{--gap:1rem}", KeyError, "no value for {--gap}, only for x"),
-    ("{0}", KeyError, "no value for {0}, only for x"), ("{}", KeyError, "no value for {0}, only for x"),
+    ("{0}", IndexError, "no value for {0}, only for x"), ("{}", IndexError, "no value for {0}, only for x"),
     ("{x:{width}}", KeyError, "no value for {width}, only for x"),
     ("@media print { a { color: red } }", ValueError, BRACES), ("{", ValueError, BRACES),
     ("{x:d}", ValueError, "the value for {x}: Unknown format code 'd'"),
@@ -2059,7 +1979,7 @@ def test_template_that_cannot_be_filled_says_which_field_and_why(template, error
         with pytest.raises(error) as caught:
             fill()
         assert words in str(caught.value)
-        assert error is not KeyError or BRACES in str(caught.value)
+        assert not words.startswith("no value") or BRACES in str(caught.value)
 
 
 WORDS = "html() takes the text of a page, not the name of a file"
@@ -2104,7 +2024,7 @@ t"{name!s} {name!r}"                            | &lt;b&gt;&#34;&#39;&amp; &#39;
 t"{'<é'!a}"                                     | &#39;&lt;\xe9&#39;
 t"{1 / 8:.2f} {7:{fill}>{width}} {name:.3}"     | 0.12 ***7 &lt;b&gt;
 t"<a>" t"" t"{1}"                               | <a>1
-t"{M('<br>')}{Image()}{M('<b>'):>5}{M('<i>')!s}" | <br><img>  <b>&lt;i&gt;
+t"{M('<br>')}{Image()}{M('<i>')!s}"             | <br><img>&lt;i&gt;
 t"{User(3, name[0]):link}"                      | <a href="/user/3"><span class="user">&lt;</span></a>
 t"<ul>{[t'<li>{x}' for x in (1, name[0])]}</ul>" | <ul><li>1<li>&lt;</ul>
 t"{(t'<i>{x}' for x in name[:2])}"              | <i>&lt;<i>b
@@ -2588,10 +2508,12 @@ def test_worst_request_takes_at_most_250_ms_and_64_mib(row):
     for _ in range(5):  # nor the work of other programs
         begun = time.thread_time()
         assert browser.request(method, "/", **sent).status == status
-        seconds = (time.thread_time() - begun) / slowness()
-        if seconds <= 0.25:
+        seconds = time.thread_time() - begun
+        if seconds <= 0.25 or (seconds := seconds / slowness()) <= 0.25:
             break
     assert seconds <= 0.25
+    if "parts(" in source:
+        return  # a header has 8 KiB at most
     tracemalloc = pytest.importorskip("tracemalloc")
     tracemalloc.start()
     try:
@@ -3397,8 +3319,8 @@ def test_parameter_is_percent_decoded_and_an_int_has_up_to_18_digits(pattern, pa
 
 
 def test_pattern_may_have_300_parameters_and_path_info_may_be_empty():
-    names = [f"p{number}" for number in range(300)]
-    assert list(routed("".join(f"/{{{name}}}" for name in names)).get("/v" * 300).json[1]) == names
+    pattern = "".join(f"/{{p{number}}}" for number in range(300))
+    assert list(routed(pattern).get("/v" * 300).json[1]) == [f"p{number}" for number in range(300)]
     assert routed("/").get("/", environ={"PATH_INFO": "", "REQUEST_URI": ""}).json == ["/", {}]
 
 
@@ -3444,14 +3366,11 @@ def fits(pattern, segments):
     params = {}
     for position, (kind, text) in enumerate(pattern):
         rest = segments[position:]
-        if not rest:
+        if not rest or (kind == "literal" and rest[0] != text):
             return None
         if kind == "path":
             return {**params, f"p{position}": "/".join(rest)}
-        if kind == "literal" and rest[0] != text:
-            return None
-        digits = rest[0][1:] if rest[0].startswith("-") else rest[0]
-        if kind == "int" and not (0 < len(digits) <= 18 and all(digit in "0123456789" for digit in digits)):
+        if kind == "int" and not re.fullmatch("-?[0-9]{1,18}", rest[0]):
             return None
         if kind != "literal":
             params[f"p{position}"] = int(rest[0]) if kind == "int" else rest[0]
@@ -3459,9 +3378,8 @@ def fits(pattern, segments):
 
 
 def written(pattern):
-    converters = {"int": ":int", "path": ":path", "name": ""}
-    segments = (text if kind == "literal" else f"{{p{n}{converters[kind]}}}" for n, (kind, text) in enumerate(pattern))
-    return "/" + "/".join(segments)
+    forms = {"literal": "{text}", "int": "{{p{n}:int}}", "path": "{{p{n}:path}}", "name": "{{p{n}}}"}
+    return "/" + "/".join(forms[kind].format(text=text, n=n) for n, (kind, text) in enumerate(pattern))
 
 
 @given(
@@ -3495,13 +3413,13 @@ def test_router_chooses_what_trying_all_patterns_would_choose(routes, requests):
             for name, pattern in fitting
             if name == method or (name, method) == ("GET", "HEAD")
         ]
-        methods = {name for name, _ in fitting} | {"HEAD" for name, _ in fitting if name == "GET"}
         if usable:
             _, _, name, pattern = min(usable)
-            expected = [name, written(pattern), fits(pattern, segments)]
-            assert (response.status, response.headers["X-Chosen"]) == (200, ascii(expected))
+            chosen = ascii([name, written(pattern), fits(pattern, segments)])
+            assert (response.status, response.headers["X-Chosen"]) == (200, chosen)
         else:
-            expected = (405, ", ".join(sorted(methods))) if fitting else (404, None)
+            allowed = {name for name, _ in fitting} | {"HEAD" for name, _ in fitting if name == "GET"}
+            expected = (405, ", ".join(sorted(allowed))) if fitting else (404, None)
             assert (response.status, response.headers.get("Allow")) == expected
 
 
@@ -3752,7 +3670,8 @@ context.session.update(a=1) | context.session.update(a=object()) | context.on_cl
 'text' | b'' | {} | [object()] | iter(()) | iter(['', 'a']) | iter([5]) | Markup('<p>') | ValueError('x') | WebApp | 5
 ValueError('a\\r\\n') | Unprintable() | StopIteration() | MemoryError() | Teapot() | having(Teapot(), status_code=99)
 having(Teapot(), status_code='404') | HttpException(204) | HttpException(205) | HttpException(304) | HttpException(405)
-HttpException(401, headers={'Content-Type': '', 'Vary': '*'}) | MethodNotAllowedException([]) | CodeException(1)
+HttpException(401, headers={'Content-Type': '', 'Vary': '*'}) | webapp.CodeException(1)
+webapp.MethodNotAllowedException([])
 """
 DOING = st.sampled_from([each.strip() for each in re.split(r"[|\n]", DOINGS) if each.strip()])
 
@@ -3898,10 +3817,10 @@ def test_no_memo_keeps_more_than_1_mib_of_what_clients_send():
     gc.collect()
     tracemalloc.start()
     try:
-        for number in range(150):
+        for number in range(75):  # half as many as would fill a memo without a bound with 1 MiB of one field
             send_everywhere(f"{number}-".ljust(10_000 if number % 6 else 256, "x"))
         gc.collect()
-        assert tracemalloc.get_traced_memory()[0] < 2**20
+        assert tracemalloc.get_traced_memory()[0] < 2**19
     finally:
         tracemalloc.stop()
 
@@ -4054,21 +3973,17 @@ def test_download_has_its_name_in_ascii_and_any_other_name_in_utf_8_too(filename
 
 
 TYPES_OF_FILES = {
-    "text/plain; charset=UTF-8": "txt", "text/html; charset=UTF-8": "html htm", "text/css; charset=UTF-8": "css",
-    "text/csv; charset=UTF-8": "csv", "text/javascript; charset=UTF-8": "js mjs", "application/json": "json",
-    "application/pdf": "pdf", "application/wasm": "wasm", "application/zip": "zip", "application/gzip": "tar.gz",
-    "application/manifest+json": "webmanifest", OCTETS: "unheard-of", "audio/mpeg": "mp3", "font/woff": "woff",
-    "font/woff2": "woff2", "image/avif": "avif", "image/gif": "gif", "image/jpeg": "jpg jpeg", "image/png": "png PNG",
-    "image/svg+xml": "svg", "image/webp": "webp", "video/mp4": "mp4", "video/webm": "webm",
+    "a.txt": PLAIN, "a.html": HTML, "a.htm": HTML, "a.js": "text/javascript; charset=UTF-8", "a.JSON": JSON,
+    "a.tar.gz": "application/gzip", "a.png": "image/png", "a.svg": "image/svg+xml", "a.woff2": "font/woff2",
+    "a.mp3": "audio/mpeg", "a.webmanifest": "application/manifest+json", "a.unheard-of": OCTETS, "txt": OCTETS,
 }  # fmt: skip
 
 
 def test_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_path):
-    for content_type, extensions in TYPES_OF_FILES.items():
-        for path in (tmp_path / f"a.{extension}" for extension in extensions.split()):
-            path.touch()
-            assert {get_file(each).headers["Content-Type"] for each in (path, str(path))} == {content_type}
-    response = answer(lambda context: context.response.file(tmp_path / "a.txt", content_type="image/x-mine"))
+    for name, content_type in TYPES_OF_FILES.items():
+        (tmp_path / name).touch()
+        assert get_file(tmp_path / name).headers["Content-Type"] == content_type
+    response = answer(lambda context: context.response.file(f"{tmp_path}/a.txt", content_type="image/x-mine"))
     assert response.headers["Content-Type"] == "image/x-mine"
 
 
@@ -4103,22 +4018,13 @@ FAILURES_TO_OPEN = [
 
 
 @pytest.mark.parametrize("error, of_a_file, of_static", FAILURES_TO_OPEN)
-def test_failure_to_open_a_file_is_the_clients_or_the_machines(site, monkeypatch, error, of_a_file, of_static):
+def test_failure_to_open_a_file_is_the_clients_or_the_machines(site, error, of_a_file, of_static):
     """A 404 says that a name is wrong, and never hides that the machine is."""
     below = serve(site)
     ways = ((lambda: get_file(site / "a.txt"), of_a_file), (lambda: below.get("/s/a.txt"), of_static))
     for call, (ask_for, status) in itertools.product(("open", "fstat"), ways):
-        real = getattr(os, call)
-
-        def fail(path, *arguments, call=call, real=real, **options):
-            if call == "fstat" or str(path).endswith("a.txt"):
-                raise error
-            return real(path, *arguments, **options)
-
-        with Log() as log, monkeypatch.context() as patch:
-            patch.setattr(os, call, fail)
-            response = ask_for()
-        assert (response.status, "ERROR" in log.levels()) == (status, status >= 500)
+        with Log() as log, mock.patch.object(os, call, side_effect=error):
+            assert (ask_for().status, "ERROR" in log.levels()) == (status, status >= 500)
 
 
 def test_file_from_the_future_was_modified_now_and_one_from_before_1970_then(a_file):
@@ -4304,7 +4210,7 @@ def test_no_path_string_ever_makes_static_leave_its_directory(site, path, enviro
 
 @pytest.fixture(params=["the name that was asked for", "the name on the disk"])
 def lax_site(request, tmp_path, monkeypatch):
-    """A directory of a file system that ignores case, Unicode's forms, ends of names, and has short names.
+    """A directory of a file system that ignores case, Unicode's forms and ends of names.
 
     The system tells one of two names of an open file.
     """
@@ -4323,9 +4229,7 @@ def lax_site(request, tmp_path, monkeypatch):
         found = tmp_path
         for name in pathlib.Path(path).relative_to(tmp_path).parts:
             entries = listdir(found) if found.is_dir() else []
-            spellings = {f"{entry.lower()[:6].lstrip('.')}~1": entry for entry in entries}
-            spellings.update((fold(entry), entry) for entry in entries)
-            found /= spellings.get(fold(name), name)
+            found /= {fold(entry): entry for entry in entries}.get(fold(name), name)
         return str(found)
 
     def lax(real):
@@ -4373,7 +4277,7 @@ def test_spelling_that_only_a_file_system_takes_for_a_guarded_path_is_a_404(lax_
 
 
 @NEEDS_LINKS
-def test_link_into_a_guarded_block_is_a_404_and_other_links_and_short_looking_names_are_served(site):
+def test_link_into_a_guarded_block_and_a_name_that_looks_short_are_a_404_and_other_links_are_served(site):
     """Kubernetes, for example, links the files of a volume through a directory whose name begins with a dot."""
     (site / ".data").mkdir()
     (site / ".data" / "c.txt").write_text("linked")
@@ -4381,7 +4285,7 @@ def test_link_into_a_guarded_block_is_a_404_and_other_links_and_short_looking_na
     app = WebApp()
     guarded(app, "/sub").get("/{rest:path}", lambda context: "guarded")
     app.static("/", site)
-    paths = {"/inside/b.txt": 404, "/sub/b.txt": 403, "/inside.txt": 200, "/c.txt": 200, "/12~1.txt": 200}
+    paths = {"/inside/b.txt": 404, "/sub/b.txt": 403, "/inside.txt": 200, "/c.txt": 200, "/12~1.txt": 404}
     paths["/inside/index.html"] = paths["/inside/"] = 404
     assert {path: client(app).get(path).status for path in paths} == paths
 
@@ -4412,35 +4316,39 @@ def test_windows_is_never_asked_for_devices_streams_and_names_that_lose_their_en
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system does not tell which file is open")
 @pytest.mark.parametrize("path, target", [("/now/note.txt", ".."), ("/now", "../note.txt")], ids=["directory", "file"])
 @pytest.mark.parametrize("inside_is_a_link", [False, True])
-def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, path, target, inside_is_a_link):
-    def exchange():
-        while not ended.is_set():
-            for parked, next_one in (("good", "bad"), ("bad", "good")):
-                now.rename(site / parked)
-                (site / next_one).rename(now)
-
-    now, app = site / "now", WebApp()
-    app.static("/", site)
-    browser = client(app, unchecked="that would take most of the time")
+def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(
+    site, monkeypatch, path, target, inside_is_a_link
+):
+    """One request for each moment between two looks at the disk at which somebody exchanges the link."""
+    now, browser = site / "now", serve(site, "/")
     (site.parent / "note.txt").write_text("SECRET")  # younger than the copy of the client
-    (site / "bad").symlink_to(target)
     (site / "real").mkdir()
     (site / "real" / "note.txt").write_text("inside")
     os.utime(site / "real" / "note.txt", (IN_2001, IN_2001))
     source = site / "real" if path != "/now" else site / "real" / "note.txt"
     now.symlink_to(source) if inside_is_a_link else source.rename(now)
-    ended, thread = threading.Event(), threading.Thread(target=exchange)
-    thread.start()
-    try:
-        for known, headers in (((200, "inside"), {}), ((304, ""), {"If-Modified-Since": SAME})):
-            expected, answers, asked = {known, (404, "404 Not Found")}, set(), 0
-            while asked < 1000 or not answers.issuperset(expected) and asked < 100_000:
-                answer, asked = browser.get(path, headers=headers), asked + 1
-                answers.add((answer.status, answer.text))
-            assert answers == expected
-    finally:
-        ended.set()
-        thread.join()
+    (site / "bad").symlink_to(target)
+    ways, moments = itertools.cycle([("good", "bad"), ("bad", "good")]), iter(())
+
+    def exchanging(real):
+        def call(*arguments, **options):
+            if next(moments, False):
+                parked, following = next(ways)
+                now.rename(site / parked)
+                (site / following).rename(now)
+            return real(*arguments, **options)
+
+        return call
+
+    for name in ("open", "stat", "lstat", "readlink"):
+        monkeypatch.setattr(os, name, exchanging(getattr(os, name)))
+    for known, headers in (((200, "inside"), {}), ((304, ""), {"If-Modified-Since": SAME})):
+        answers = set()
+        for moment in [*range(6)] * 2:
+            moments = iter([False] * moment + [True])
+            answer = browser.get(path, headers=headers)
+            answers.add((answer.status, answer.text))
+        assert answers == {known, (404, "404 Not Found")}
 
 
 def test_client_that_has_a_file_gets_a_304_until_its_size_or_time_changes(site):
@@ -4790,9 +4698,8 @@ def test_links_and_redirects_of_a_mounted_application_stay_on_their_host(site):
 def test_url_of_a_request_is_that_of_the_path_that_was_matched():
     inner, seen = WebApp(), []
     inner.get("/{rest:path}")(lambda context: seen.append(context.request.url) or "seen")
-    same = ["/m/a%2Fb", "/m/a%2Fb/", "/m//a%2Fb/c?d=%2f", "/m/a%2Fb%20%C3%BC%25%22A", "/m/a/b?c=%2F"]
-    other = {"//m//a%2Fb": "/m//a%2Fb", "/m/a%2fb": "/m/a%2Fb", "/m/a%2Fb%41": "/m/a%2FbA", "/m/%2F%2": "/m/%2F%252"}
-    for target, url in {**dict(zip(same, same)), **other}.items():
+    same = ["/m/a%2Fb", "/m/a%2fb/", "//m//a%2Fb/c?d=%2f", "/m/a%2Fb%20%C3%BC%25%22A%41", "/m/a/b?c=%2F"]
+    for target, url in {**dict(zip(same, same)), "/m/%2F%2\"": "/m/%2F%252%22"}.items():
         path, _, query = target.partition("?")
         for way in WAYS[:3]:
             client(mount(inner)).get("/", environ={**told(path, way), "QUERY_STRING": query})
@@ -4995,7 +4902,7 @@ def test_same_origin_answers_403_to_a_change_that_another_site_asks_for(row):
     url, status, *fields = row.replace(": ", ":").split()
     headers = dict(field.split(":", 1) for field in fields)
     app = WebApp()
-    app.before(same_origin)
+    app.before(webapp.same_origin)
     app.any("/", lambda context: "done")
     for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"):
         expected = 200 if method in ("GET", "HEAD", "OPTIONS") else int(status)
@@ -5043,14 +4950,14 @@ def test_session_is_kept_in_a_cookie_between_requests_until_it_is_emptied(option
     assert browser.cookies == {}
 
 
-@pytest.mark.parametrize("path", ["/read", "/count", "/clear"])
-def test_session_whose_cookie_promises_https_is_kept_over_https_and_says_at_once_that_http_will_not_do(path):
+def test_session_whose_cookie_promises_https_is_kept_over_https_and_not_over_http():
     browser = counter(session_cookie="__Host-session", trusted_proxies=1)
     line = browser.get("/count", headers={"X-Forwarded-Proto": "https"}).headers["Set-Cookie"]
     assert line.startswith("__Host-session=") and {"Secure", "Path=/", "HttpOnly"} <= set(line.split("; "))
     assert browser.get("https://localhost/read").json == {"n": 1}
-    with pytest.raises(ValueError, match="__Host-session.*https"):
-        browser.get(path)
+    for path in ("/count", "/clear"):
+        with pytest.raises(ValueError, match="__Host-session.*https"):
+            browser.get(path, headers={"Cookie": f"__Host-session={browser.cookies['__Host-session']}"})
     assert "Max-Age=0" in browser.get("https://localhost/clear").headers["Set-Cookie"]
 
 
@@ -5108,15 +5015,12 @@ def test_session_expires_by_the_clock_of_the_server(monkeypatch):
         assert read_with(browser, cookie) == expected
 
 
-@pytest.mark.parametrize("size", [3000, 4000, 90_000])
-def test_session_too_large_for_a_cookie_is_a_failure_that_names_the_handler(size):
-    def save(context):
-        context.session["x"] = "x" * size
-
+@pytest.mark.parametrize("size", [3100, 90_000])
+def test_session_too_large_for_a_cookie_is_a_failure_that_names_the_cookie(size):
     with Log() as log:
-        response = answer(save, options={"secret_key": KEY})
+        response = answer(lambda context: context.session.update(x="x" * size), options={"secret_key": KEY})
     assert (response.text, "Set-Cookie" in response.headers) == ("500 Internal Server Error", False)
-    assert re.search(rf"save \(.*{HERE}\).*keep large things elsewhere", str(log.records[-1].exc_info[1]))
+    assert "'session': more than 4,096 bytes: keep large things elsewhere" in str(log.records[-1].exc_info[1])
 
 
 LOST = [
@@ -5638,7 +5542,7 @@ SERVED = {
     "sleep": gives(lambda environ: time.sleep(0.05) or [b"slept"]),
     "large": gives(lambda environ: [LARGE]),
     "two_blocks": gives(lambda environ: [LARGE, LARGE]),
-    "short": gives(lambda environ: [b"short"], ("Content-Length", "10")),
+    "short": gives(lambda environ: iter([b"short"]), ("Content-Length", "10")),
     "own_fields": gives(lambda environ: [], ("DATE", "Mon, 01 Jan 2024 00:00:00 GMT"), ("server", "mine")),
     "fails_to_close": gives(lambda environ: Blocks(b"whole", on_close=fail_to_close), ("Content-Length", "5")),
     # Streams.
@@ -6194,7 +6098,7 @@ FAILING = {
     "at the second block": (200, [], [b"one", ValueError("secret")]),
     "no bytes": (500, [], ["one"]),
     "too long": (500, [("Content-Length", "1")], [b"one"]),
-    "too short": (200, [("Content-Length", "9")], [b"one"]),
+    "a stream that is too short": (200, [("Content-Length", "9")], [b"one"]),
     "a header": (500, [("X", "a\r\nSet-Cookie: c=d")], [b"one"]),
     "no block, and a header": (500, [("X", "a\nb")], []),
     "a framing": (500, [("Transfer-Encoding", "chunked")], [b"one"]),
@@ -6554,7 +6458,7 @@ def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused(
     kind = type("Small", (Server,), {"max_waiting": 4})
     with kind(application, quiet=True, body_timeout=60) as server, contextlib.ExitStack() as stack:
         first = [stack.enter_context(Connection(server, uploads)) for _ in range(2)]
-        assert comes_true(lambda: server._crew._taken[webapp._READS] == 2)
+        assert comes_true(lambda: server.crew._taken[webapp._READS] == 2)
         code, headers, _ = ask(server, uploads)
         assert (code, headers["retry-after"], headers["connection"]) == (503, "10", "close")
         for connection in first:
@@ -7101,7 +7005,6 @@ SET_UP_LATER = """
 import socket, sys, webapp
 app = webapp.WebApp()
 app.get("/")(lambda context: "hello")
-{before}
 server = webapp.Server(app)
 import logging
 log = logging.getLogger("webapp.access")
@@ -7114,7 +7017,6 @@ server.stop()
 """
 
 
-@pytest.mark.parametrize("before", ["", "import logging"])
 @pytest.mark.parametrize(
     "after, lines",
     [
@@ -7128,15 +7030,15 @@ server.stop()
         ("log.handlers[:] = [logging.StreamHandler()]", 1),
     ],
 )
-def test_what_an_application_sets_up_after_the_server_was_made_holds(before, after, lines, tmp_path):
-    done = run_python(tmp_path, "-S", "-c", SET_UP_LATER.format(before=before, after=after))
+def test_what_an_application_sets_up_after_the_server_was_made_holds(after, lines, tmp_path):
+    done = run_python(tmp_path, "-S", "-c", SET_UP_LATER.format(after=after))
     assert done.stderr.count(" GET / 200 5 ") == len(done.stderr.splitlines()) == lines, done.stderr
     assert not (tmp_path / "no.txt").exists() or not (tmp_path / "no.txt").read_text()
 
 
 def test_handlers_of_access_lines_that_were_removed_do_not_come_back(tmp_path):
     after = "log.handlers.clear()"
-    assert run_python(tmp_path, "-c", SET_UP_LATER.format(before="import logging", after=after)).stderr == ""
+    assert run_python(tmp_path, "-c", SET_UP_LATER.format(after=after)).stderr == ""
 
 
 def test_thread_that_cannot_be_started_costs_a_warning_and_no_answer(monkeypatch):
@@ -7287,8 +7189,7 @@ def messages(process):
 
 
 @pytest.mark.parametrize(
-    "target, number",
-    [*zip(["site1", "site1:app", "site1.py", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))],
+    "target, number", [*zip(["site1", "site1:app", "site1.py", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))]
 )
 def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number, target):
     process = start(target.format(program.parent), "--port", "0", cwd=program.parent)
@@ -7362,13 +7263,18 @@ text = "main"
         ("./shop", "a file is named with its ending: ./shop.py"),
     ],
 )
-def test_what_cannot_start_says_so_on_one_line(tmp_path, server, arguments, words):
+def test_what_cannot_start_says_so_on_one_line(tmp_path, server, monkeypatch, capsys, arguments, words):
     for name, text in MODULES.items():
         (tmp_path / name).write_text(text)
-    (tmp_path / "webapp.py").write_bytes(pathlib.Path(webapp.__file__).read_bytes())  # makes no application
-    process = start(*arguments.format(taken=server.port).split(), cwd=tmp_path)
-    output, errors = process.communicate(timeout=30)
-    assert (process.returncode, output, errors.count("\n")) == (1, "", 1)
+    arguments = arguments.format(taken=server.port).split()
+    if len(arguments) > 1:
+        process = start(*arguments, cwd=tmp_path)
+        (output, errors), status = process.communicate(timeout=30), process.returncode
+    else:  # without a process for each
+        monkeypatch.chdir(tmp_path)
+        with mock.patch.dict(sys.modules), mock.patch.object(sys, "path", ["", *sys.path]):
+            status, (output, errors) = webapp._main(arguments), capsys.readouterr()
+    assert (status, output, errors.count("\n")) == (1, "", 1)
     assert words.format(taken=server.port, folder=os.path.join(tmp_path, "")) in errors
 
 
@@ -7389,18 +7295,15 @@ def test_banner_shows_what_another_machine_in_the_network_can_open(program, host
         assert ask(At(address.hostname, address.port), get())[2] == b"one"
 
 
-@pytest.mark.parametrize("name", [None, "__main__.py", "__main__.pyc"])
-def test_version_tells_the_digest_of_the_source_where_there_is_some(name, tmp_path):
-    """In an archive there may be none, as where a tool has frozen the program."""
-    source, command = webapp.__file__, ("-m", "webapp")
-    if name:
-        command = ("program.pyz",)
+@pytest.mark.parametrize("archived", [False, True])
+def test_version_tells_the_digest_of_the_file_if_it_is_one_of_its_own(archived, tmp_path):
+    digest = hashlib.sha256(pathlib.Path(webapp.__file__).read_bytes()).hexdigest()
+    command = ("-m", "webapp")
+    if archived:
+        digest, command = "unknown: its source is no file of its own", ("program.pyz",)
         with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
-            archive.write(py_compile.compile(source, str(tmp_path / "c")) if name.endswith("c") else source, name)
+            archive.write(webapp.__file__, "__main__.py")
     output, _ = start("--version", cwd=tmp_path, command=command).communicate(timeout=30)
-    digest = hashlib.sha256(pathlib.Path(source).read_bytes()).hexdigest()
-    if name == "__main__.pyc":
-        digest = "unknown: this program holds no source of it"
     assert output.splitlines() == [f"webapp {webapp.__version__}", f"SHA-256 {digest}"]
 
 
@@ -7435,29 +7338,17 @@ def test_ctrl_c_before_the_server_handles_it_is_no_traceback(tmp_path):
         assert process.returncode == 130
 
 
-# What stands between a program and whoever started it, as the python.exe of a virtual environment does on Windows.
-LAUNCHER = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, *sys.argv[1:]], close_fds=False))"
-LAUNCHED = f"""
-import subprocess, sys, webapp
-command, start = [sys.executable, "-c", {LAUNCHER!r}, "-m", "webapp", *sys.argv[1:]], subprocess.Popen
-subprocess.Popen = lambda _, **options: start(command, **options)
-sys.exit(webapp._main())
-"""
-
-
-@pytest.mark.parametrize("command", [("-m", "webapp"), ("-c", LAUNCHED)], ids=["direct", "by a launcher"])
-def test_reload_follows_changes_and_waits_a_syntax_error_out(command, program):
+def test_reload_follows_changes_and_waits_a_syntax_error_out(program):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = start("site1", "--port", str(port), "--reload", cwd=program.parent, command=command)
-    at = port_of(process)
+    process = start("site1", "--port", str(port), "--reload", cwd=program.parent)
+    at, lines = port_of(process), messages(process)
     assert ask(at, get())[2] == b"one"
     program.write_text("def\n")
-    lines = messages(process)
     assert "webapp: site1.py has changed\n" in lines
     assert "cannot load" in next(lines)
-    assert "waiting" in next(lines)
+    assert next(lines) == "webapp: waiting for a file to change\n"
     write_program(program, PROGRAM.replace("b'one'", "b'three'"))
     assert next(lines) == "webapp: site1.py has changed\n"
     assert "serving" in next(lines)
@@ -7467,6 +7358,30 @@ def test_reload_follows_changes_and_waits_a_syntax_error_out(command, program):
     assert process.returncode == 0
     with pytest.raises(OSError):
         ask(at, get())
+
+
+def test_reload_follows_a_change_that_happens_while_the_program_starts(program):
+    text = program.read_text()
+    replaces_itself = f"import pathlib\npathlib.Path(__file__).write_text({text!r})\n"
+    program.write_text(replaces_itself + text.replace("'one'", "'old'"))
+    process = start("site1", "--port", "0", "--reload", cwd=program.parent)
+    lines = messages(process)
+    assert "serving" in next(lines)
+    assert next(lines) == "webapp: site1.py has changed\n"
+    assert ask(port_of(process), get())[2] == b"one"
+
+
+def test_reload_watches_sources_and_templates_where_modules_come_from(tmp_path, monkeypatch):
+    watched = {"here/a.py", "here/page.html", "here/_own/b.py", "there/c.py"}
+    others = "here/a.pyc here/.git/a.py here/env/pyvenv.cfg here/env/a.py lib/site-packages/d.py far/e.py"
+    for name in [*watched, *others.split()]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path / "here")
+    folders = [str(tmp_path / name) for name in ("there", "lib/site-packages")]
+    monkeypatch.setattr(sys, "path", ["", sys.prefix, *folders])
+    found = {pathlib.Path(path).relative_to(tmp_path.resolve()).as_posix() for path in webapp._modification_times()}
+    assert found == watched
 
 
 def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_path):
@@ -7486,55 +7401,28 @@ def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_pa
     assert process.returncode == 0 and "Traceback" not in errors
 
 
-@pytest.mark.parametrize("command", [("-m", "webapp"), ("-c", LAUNCHED)], ids=["direct", "by a launcher"])
-def test_no_child_outlives_its_parent(command, program):
-    process = start("site1", "--port", "0", "--reload", cwd=program.parent, command=command)
-    at = port_of(process)
-    with Connection(at, get()) as connection:
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+@pytest.mark.skipif(WINDOWS, reason="there nobody is told that a parent has ended")
+def test_no_child_outlives_its_parent(end, program):
+    with program.open("a") as file:
+        file.write("\nif __name__ == '__main__':\n    webapp.WebApp.run(app, port=0, reload=True)\n")
+    process = start(cwd=program.parent, command=("site1.py",))
+    with Connection(port_of(process), get()) as connection:
         assert connection.response()[0] == 200
-        process.kill()
+        getattr(process, end)()
         assert connection.closed()
     process.communicate(timeout=30)  # ends when the child, too, has closed its pipes
 
 
-@pytest.mark.parametrize("value", ["", "x", "99999 1.0", "-1 1.0", "{file} 1.0", "{pipe}", "{pipe} x"])
-def test_a_program_that_a_reloaded_one_starts_is_no_child_of_ours(value, tmp_path, monkeypatch):
-    """It may have the variable in its environment, but not the pipe."""
-    with (tmp_path / "file").open("wb") as file, contextlib.ExitStack() as pipe:
-        ends = [pipe.enter_context(open(end, mode)) for end, mode in zip(os.pipe(), ("rb", "wb"))]
-        number = importlib.import_module("msvcrt").get_osfhandle if WINDOWS else int  # what it is to other programs
-        value = value.format(file=number(file.fileno()), pipe=number(ends[0].fileno()))
-        monkeypatch.setenv(webapp._LIFELINE, value)
-        assert webapp._lifeline.__wrapped__() is None
-        assert webapp._LIFELINE not in os.environ
+def test_a_port_that_is_taken_ends_the_command_under_reload_too(program, server):
+    process = start("site1", "--port", str(server.port), "--reload", cwd=program.parent)
+    errors = process.communicate(timeout=30)[1]
+    assert (process.returncode, errors.count("\n")) == (1, 1)
 
 
-def test_a_change_in_several_steps_is_one_change(monkeypatch):
-    """An editor that is seen between emptying and writing a file must not make the program start twice."""
-    states = [{"a.py": 1.0}] * 3 + [{"a.py": 2.0}, {"a.py": 3.0}, {"a.py": 3.0, "b.py": 3.0}]
-    seen, said = iter([*states, *states[-1:] * 9]), []
-    server, changed = mock.Mock(), threading.Event()
-    server.stop = lambda: said.append(next(seen))
-    monkeypatch.setattr(webapp, "_lifeline", lambda: (0, time.time()))
-    monkeypatch.setattr(webapp, "_modification_times", lambda: next(seen))
-    monkeypatch.setattr(webapp, "_say", said.append)
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    webapp._watch(server, changed)
-    assert changed.is_set()
-    assert said == ["webapp: a.py has changed", states[-1]]
-
-
-def test_reload_of_a_program_that_fails_at_first_waits_for_a_change_of_its_files(tmp_path):
-    """What the parent imports meanwhile is no change."""
-    write_program(tmp_path / "site1.py", "1 / 0\n")
-    process = start("site1", "--port", "0", "--reload", cwd=tmp_path)
-    lines = messages(process)
-    assert "division by zero" in next(lines)
-    assert next(lines) == "webapp: waiting for a file to change\n"
-    time.sleep(1.2)  # it looks twice a second
-    write_program(tmp_path / "site1.py", PROGRAM)
-    assert next(lines) == "webapp: site1.py has changed\n"
-    assert "serving" in next(lines)
+def test_a_program_that_a_reloaded_one_starts_is_no_child_of_ours(monkeypatch):
+    monkeypatch.setenv(webapp._CHILD, "1")
+    assert webapp._is_child.__wrapped__() and not webapp._is_child.__wrapped__()
 
 
 @pytest.mark.parametrize(
@@ -7641,7 +7529,7 @@ def shop():
 
 
 def checking(**members):
-    return type("App", (ValidationExecutor,), members)
+    return type("App", (webapp.ValidationExecutor,), members)
 
 
 # Each is a piece of code that its author believes in: the exception, and the words in it that say what was found and
@@ -7663,7 +7551,7 @@ DECLARED = [
     (lambda app: new_class(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
     (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
     (lambda app: app.path("/admin").__exit__(None), RuntimeError, "nothing was declared in the block '/admin': write "),
-    (lambda app: app.static("/static", "nowhere"), ValueError, f"'nowhere' is no directory in {os.getcwd()}"),
+    (lambda app: app.static("/static", "nowhere"), ValueError, f"no directory {os.path.realpath('nowhere')!r}"),
 ]
 
 WHOLE_NUMBERS = ["session_max_age", "max_body_size", "max_form_memory", "max_fields", "trusted_proxies"]
@@ -7731,6 +7619,8 @@ ASKED = [
     (lambda c: c.request.query.parse(int, "page"), TypeError, "parse(int, 'page'): a name, then a function that con"),
     (lambda c: c.request.query.parse("page", "int"), TypeError, "parse('page', 'int'): a name, then a function"),
     (lambda c: c.add_executor(type("Check", (Executor,), {"run": lost})), NotImplementedError, "Check has no execute("),
+    *((lambda c, v=value: c.add_executor(checking(validate=lambda self, context: v)), TypeError,
+       f"<lambda> returned {type(value).__name__}: ") for value in [{"title": "Missing"}, [], "", False, iter("a")]),
     (lambda c: checking()().add_error("age", OSError("x")), TypeError, "OSError('x'): str(message) is its text"),
     (lambda c: checking()().add_errors([("a", "b")]), TypeError, "a mapping of field to messages, not [('a',"),
     (lambda c: c.request.accepts(["text/html"]), TypeError, "that accepts() offers is a str, not ['text/html']"),
@@ -7760,7 +7650,7 @@ def test_mistake_in_a_handler_is_told_in_the_terminal_alone(handler, error, word
 
 # What a client may send wrongly, and the words of the reason. Nobody need configure more than the level of the logger.
 SENT = [
-    (lambda c: c.request.json["name"], {"json": {}}, "Missing member 'name'"),
+    (lambda c: c.request.json["name"], {"json": {}}, "Missing input 'name'"),
     (lambda c: c.request.json, {"body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON"),
     (lambda c: c.request.form["name"], {"json": {"name": 1}}, "field 'name': the body is application/json, so no form"),
     (lambda c: c.request.form["name"], {"body": b"name=a"}, "'name': there is no body with a Content-Type, so no form"),
@@ -7828,12 +7718,12 @@ def test_a_limit_is_where_the_answer_changes(most, status, reads, request_of):
         assert answer(does(reads), "POST", **request_of(size)).status == expected
 
 
-def test_session_cookies_have_up_to_4093_bytes():
+def test_session_cookies_have_up_to_4096_bytes():
     app = WebApp(secret_key=KEY)
     app.get("/{size:int}")(lambda context, size: context.session.update(x="x" * size))
-    responses = [client(app).get(f"/{size}") for size in range(2800, 3100, 3)]
-    lengths = [len(response.headers["Set-Cookie"]) for response in responses if response.status == 204]
-    assert 4093 - 8 < max(lengths) <= 4093 and responses[-1].status == 500
+    responses = [client(app).get(f"/{size}") for size in range(2900, 3100, 3)]
+    lengths = [response.headers["Set-Cookie"].index("; ") - 1 for response in responses if response.status == 204]
+    assert 4096 - 8 < max(lengths) <= 4096 and responses[-1].status == 500
 
 
 SERVER_LIMITS = [

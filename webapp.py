@@ -76,15 +76,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
-from types import GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast, overload
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast
 from wsgiref.handlers import SimpleHandler
-from wsgiref.util import FileWrapper
+from wsgiref.util import FileWrapper, setup_testing_defaults
 
 # Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
 if TYPE_CHECKING:
     import ssl
-    import subprocess
     from types import TracebackType
 
     if sys.version_info >= (3, 14):
@@ -194,20 +193,17 @@ def _explain(error: Exception, what: str) -> None:
 #     _http_date(0)                                    "Thu, 01 Jan 1970 00:00:00 GMT"
 #
 # Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for a value that would
-# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1, and RFC 6265bis section 4.1 for cookies,
-# which a first reading may skip.
+# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1. A first reading may skip cookies.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
-# PEP 3333 admits latin-1 without controls, so no tab either.
-_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
+_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")  # PEP 3333: latin-1 without controls, so no tab either
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 # A Host field: the name or address of a host, and perhaps a port (RFC 3986 section 3.2).
 _is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
-# Proxies write into X-Forwarded-For: an address, some with a port, `unknown`, or a name they made up.
-_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
+_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For: an address, perhaps a port; or a made-up name
 # They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
@@ -246,26 +242,12 @@ def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str,
 # No two branches of these expressions begin alike, so a search is linear.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
-# A piece of a list between commas.
-_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)
-# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string.
-_PARAMETER = re.compile(rf';\s*([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
+_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)  # of a list, between commas
+# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string, and over
+# a quoted weight (q="1"), which is none.
+_PARAMETER = re.compile(rf';\s*(?![qQ]\s*=\s*")([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
-
-
-def _parameters(value: str, *, strict: bool = True) -> list[tuple[str, str, bool]]:
-    r"""Return each parameter of a header value: its name in small letters, its text, and whether that was quoted.
-
-    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
-    because browsers do not escape the backslashes of a path (`C:\dir\file`).
-    """
-    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
-    return [
-        (name.lower(), "".join(escape.split(quoted)) or plain.strip(), not plain)
-        for name, quoted, plain in _PARAMETER.findall(value)
-        if name
-    ]
 
 
 def _media_type(value: str) -> str:
@@ -274,19 +256,23 @@ def _media_type(value: str) -> str:
 
 
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
-    """Split a header value into its main part and its parameters; the first of two parameters of one name wins."""
-    return _media_type(value), {name: text for name, text, _ in reversed(_parameters(value, strict=strict))}
+    r"""Split a header value into its main part and its parameters; the first of two parameters of one name wins.
+
+    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
+    because browsers do not escape the backslashes of a path (`C:\dir\file`).
+    """
+    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
+    found = reversed(_PARAMETER.findall(value))
+    options = {name.lower(): "".join(escape.split(quoted)) or plain.strip() for name, quoted, plain in found if name}
+    return _media_type(value), options
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
     """Yield range, parameters and weight of each readable element of an Accept header (RFC 9110 section 12.5.1)."""
-    for element in _ELEMENT.findall(value):
-        media_range, parameters = _media_type(element), _parameters(element)
+    for media_range, parameters in map(_parse_options, _ELEMENT.findall(value)):
         if _MEDIA_RANGE.fullmatch(media_range):
-            # A weight is no quoted string; one that cannot be read counts as absent.
-            sent = next(("" if quoted else text for name, text, quoted in parameters if name == "q"), "")
-            wanted = {name: text for name, text, _ in reversed(parameters) if name != "q"}
-            yield media_range, wanted, float(sent) if _QVALUE.fullmatch(sent) else 1.0
+            weight = parameters.pop("q", "")
+            yield media_range, parameters, float(weight) if _QVALUE.fullmatch(weight) else 1.0
 
 
 @functools.lru_cache(maxsize=32)
@@ -297,30 +283,20 @@ def _names_json(accept: str) -> bool:
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
-    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches.
-
-    Of two ranges that are equally specific the higher weight counts.
-    """
+    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches."""
     name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
     for media_range, wanted, weight in ranges:
         if media_range in matches and wanted.items() <= parameters.items():
-            best = max(best, (matches[media_range], len(wanted), weight))
+            best = max(best, (matches[media_range], len(wanted), weight))  # of equals the higher weight
     return best[2]
-
-
-# An IMF-fixdate has a year of four digits, so it can tell these times.
-_FIRST_TIME, _LAST_TIME = -62_135_596_800, 253_402_300_799
 
 
 @functools.lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
-    """Write a time stamp as an IMF-fixdate, the one form that RFC 9110 section 5.6.7 lets us send.
-
-    A time before the year 1 or after 9999 becomes the nearest second within them.
-    """
-    whole = int(min(max(seconds, _FIRST_TIME), _LAST_TIME) // 1)
+    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7), at the most the ends of the years 1 and 9999."""
+    whole = int(min(max(seconds, -62_135_596_800), 253_402_300_799) // 1)
     then = datetime(1970, 1, 1) + timedelta(seconds=whole)  # time.gmtime ends in 2038 on some systems
     weekday, month, day, clock, year = then.ctime().split()  # English in every locale, unlike strftime's names
     return f"{weekday}, {day:0>2} {month} {year} {clock} GMT"
@@ -337,12 +313,9 @@ def _parse_http_date(value: str) -> float | None:
         return None
 
 
-# Browsers silently cut, drop or misread other cookies (RFC 6265bis sections 4.1.3, 5.6 and 5.7), so they are refused.
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
-_LONGEST_COOKIE = 4096  # bytes of name and value
-_LONGEST_ATTRIBUTE = 1024
 _SECURE_NAMES = ("__secure-", "__host-", "__http-")  # a cookie with such a name is kept only if it is Secure
-_DOMAIN = re.compile(r"\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*")
+_DOMAIN = re.compile(r"(?:\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*)?")
 
 
 def _write_cookie(
@@ -358,27 +331,31 @@ def _write_cookie(
     partitioned: bool = False,
 ) -> str:
     """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"a cookie's name is a token, not {name!r}")
-    if samesite not in (None, "Strict", "Lax", "None"):
-        raise ValueError(f"samesite is Strict, Lax or None, not {samesite!r}")
-    if not secure and (samesite == "None" or partitioned):
-        raise ValueError(f"cookie {name!r}: samesite='None' and partitioned need secure=True, or https")
-    _check_prefix(name, secure=secure, httponly=httponly, path=path, domain=domain)
-    path = _cookie_text(path or "")
-    if path and (path[0] != "/" or len(path) > _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's path begins with / and has up to {_LONGEST_ATTRIBUTE:,} bytes, not {path!r}")
-    if domain and not (_DOMAIN.fullmatch(domain) and len(domain) <= _LONGEST_ATTRIBUTE):
-        raise ValueError(f"a cookie's domain is a host's name in ASCII, without a port, not {domain!r}")
+    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
+        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
+    pair = f"{name}={value}".encode().decode("latin-1")  # the bytes of UTF-8, each as a character (PEP 3333)
+    path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
+    behind_proxy = "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
+    # RFC 6265bis sections 4.1.3, 5.6 and 5.7: browsers silently cut, drop or misread other cookies.
+    for kept, rule in (
+        (_TOKEN.fullmatch(name), "its name is a token"),
+        (not _NOT_IN_COOKIE.search(pair + path), f"percent-encode ; and control characters, as in {value!r:.80}"),
+        (len(pair) <= 4097, "name and value have up to 4,096 bytes"),
+        (samesite in (None, "Strict", "Lax", "None"), f"samesite is Strict, Lax or None, not {samesite!r}"),
+        (secure or samesite != "None", "samesite='None' needs secure=True, or https"),
+        (secure or not partitioned, "partitioned needs secure=True, or https"),
+        (secure or not prefix.startswith(_SECURE_NAMES), f"its name needs secure=True, or https; {behind_proxy}"),
+        (httponly or not prefix.startswith(("__http-", "__host-http-")), "its name needs httponly=True"),
+        (path + domain == "/" or not prefix.startswith("__host-"), "its name needs path='/' and no domain"),
+        (path[:1] in ("", "/") and len(path) <= 1024, f"path begins with / and has up to 1,024 bytes: {path!r:.80}"),
+        (_DOMAIN.fullmatch(domain) and len(domain) <= 1024, f"domain is an ASCII name, without a port: {domain!r:.80}"),
+    ):
+        if not kept:
+            raise ValueError(f"cookie {name!r:.80}: {rule}")
     try:
         max_age = None if max_age is None else int(max_age)
     except (ArithmeticError, TypeError, ValueError) as error:
         raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
-    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
-    pair = f"{name}={_cookie_text(value)}"
-    if len(pair) > _LONGEST_COOKIE + 1:
-        raise ValueError(f"cookie {name!r:.80}: name and value have more than {_LONGEST_COOKIE:,} bytes")
     attributes = (
         pair,
         max_age is not None and f"Max-Age={max_age}",
@@ -393,35 +370,10 @@ def _write_cookie(
     return "; ".join(attribute for attribute in attributes if attribute)
 
 
-def _cookie_text(text: str) -> str:
-    """Return text as a header value may hold it: the bytes of its UTF-8, each as a character (PEP 3333)."""
-    if _NOT_IN_COOKIE.search(text):
-        raise ValueError(f"a cookie cannot hold ; or control characters: {text!r}; percent-encode them")
-    return text.encode().decode("latin-1")
-
-
-def _check_prefix(
-    name: str, *, secure: bool, httponly: bool = True, path: str = "/", domain: str | None = None
-) -> None:
-    """Raise ValueError for a cookie that does not keep the promise of its name (RFC 6265bis section 4.1.3)."""
-    if not secure and name.lower().startswith(_SECURE_NAMES):
-        raise ValueError(
-            f"cookie {name!r}: its name needs secure=True, or https; "
-            "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
-        )
-    if name.lower().startswith("__host-") and (path != "/" or domain):
-        raise ValueError(f"cookie {name!r}: its name needs path='/' and no domain")
-    if not httponly and name.lower().startswith(("__http-", "__host-http-")):
-        raise ValueError(f"cookie {name!r}: its name needs httponly=True")
-
-
 def _time_stamp(moment: float | datetime) -> float:
-    """Return the time stamp of `expires`; a datetime that names no zone is local time.
-
-    ValueError for a number of seconds from now: browsers would delete the cookie, because they read 1970.
-    """
+    """Return the time stamp of `expires`; a datetime that names no zone is local time."""
     if isinstance(moment, (int, float)):
-        if 0 < moment < 946_684_800:  # the year 2000
+        if 0 < moment < 946_684_800:  # the year 2000; browsers would read 1970, and delete the cookie
             raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
         return moment
     if not hasattr(moment, "timestamp"):
@@ -433,11 +385,6 @@ def _time_stamp(moment: float | datetime) -> float:
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
-def _cookie_key(name: str, domain: str | None, path: str) -> str:
-    # A key for each cookie makes a later one replace it; the space keeps it apart from the names of header fields.
-    return f"set-cookie {name};{domain};{path}"
-
-
 # ---- statuses and exceptions -----------------------------------------------------------------------------------------
 #
 # What can go wrong, and how does HTTP call it? An exception says which status answers a request. It holds no answer.
@@ -445,17 +392,15 @@ def _cookie_key(name: str, domain: str | None, path: str) -> str:
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
 #
-# Phrases are those of RFC 9110 (section 15), or of IANA's registry for the codes of other documents. http.HTTPStatus
-# has them, except for a few that RFC 9110 changed and Python changed later. 418 is reserved without a meaning. A code
-# that nobody registered has the name of its class.
+# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA's registry, except for four that RFC 9110 changed
+# and Python changed later. 418 is reserved without a meaning.
 
-_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}  # of codes that nobody registered
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
 _PHRASES.update((int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418)
 _PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
 _PHRASES[422] = "Unprocessable Content"
-# Also the body of the default error response in its text form.
-_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
+_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}  # also the default text body
 
 
 def _check_status(status: object) -> int:
@@ -469,11 +414,11 @@ class HttpException(Exception):
     """Answer the request with a status: raised by applications and by this file, answered by the error path.
 
     `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body never shows it.
-    `headers` (name to value) go onto the response before the first error hook runs. A status or header that no response
-    may have is a ValueError, here and now.
+    `headers` (name to value) go onto the response before the first error hook runs. ValueError for a status or header
+    that no response may have.
     """
 
-    # Defaults on the class, so that a subclass that forgets super().__init__() still has an answer.
+    # A subclass that forgets super().__init__() has an answer, too.
     status_code: int = 500
     message: str = ""
     headers: Mapping[str, str] = {}
@@ -490,10 +435,7 @@ class HttpException(Exception):
 
     @property
     def phrase(self) -> str:
-        """The reason phrase of the status (RFC 9110 section 15), on every version of Python: 413 is Content Too Large.
-
-        For a status that nobody registered, it is the name of its class, as in the default answer.
-        """
+        """The reason phrase of the status (RFC 9110 section 15); the name of its class if nobody registered it."""
         return _PHRASES[self.status_code]
 
     def __repr__(self) -> str:
@@ -512,8 +454,7 @@ class NotFoundException(HttpException):
 class MethodNotAllowedException(HttpException):
     """Answer 405 with an Allow header (RFC 9110 section 15.5.6): the path exists, but not for this method.
 
-    `allow` is an iterable of methods, or a str such as "GET, HEAD"; they are kept, sorted, in the attribute of that
-    name, a tuple. ValueError for what no Allow header may hold.
+    `allow` is an iterable of methods, or a str such as "GET, HEAD"; the attribute `allow` is a sorted tuple.
     """
 
     status_code = 405
@@ -546,14 +487,13 @@ class CodeException(Exception):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies: a missing value is a 400. Nothing here knows of WSGI: the parsers take text
-# or a function that reads. For any input they raise nothing but HttpException with a 4xx (503 if the disk is full),
-# and they need linear time. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first
-# reading may skip the charsets.
+# `Fields` also serves headers and cookies: a missing value is a 400. The parsers take text or a function that reads.
+# For any input they raise nothing but HttpException with a 4xx (503 if the disk is full), and they need linear time.
+# Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first reading may skip charsets.
 
 
 class _BadField(HttpException, ValueError):
-    """Raised by `Fields.parse`: a 400 unless the application catches the ValueError. `field` is its name."""
+    """A field cannot be converted: a 400 unless the application catches the ValueError. `field` is its name."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(400, message)
@@ -561,9 +501,10 @@ class _BadField(HttpException, ValueError):
 
 
 class _MissingField(_BadField, KeyError):
-    """Raised by `Fields`: a 400 unless the application catches the KeyError, or the ValueError."""
+    """A field is missing: a 400 unless the application catches the KeyError or ValueError."""
 
-    __str__ = HttpException.__str__  # KeyError would show the message in quotes
+
+_NO_DEFAULT: Any = ...
 
 
 class Fields(Mapping[str, _T]):
@@ -571,22 +512,15 @@ class Fields(Mapping[str, _T]):
 
     A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
     each name once, in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
-    HttpException of status 400: if the application does not catch it, the client learns that its request is incomplete.
-    `parse` converts the first value, and answers 400 to a value that cannot be converted.
-
-    Messages call a value by its `noun`, and end with the `reason` why a value is missing if there is one.
+    HttpException of status 400. Messages call a value by its `noun`, and may end with a `reason` why it is missing.
     """
 
-    __slots__ = (
-        "_noun",  # "field", "header", "cookie"
-        "_reason",  # why there are no values; "" if nothing more can be said
-        "_values",  # all values of each name, in order; a subclass may leave it empty and override `_find`
-    )
+    __slots__ = ("_noun", "_reason", "_values")
 
     def __init__(self, pairs: Iterable[tuple[str, _T]] = (), *, noun: str = "field", reason: str = "") -> None:
         self._noun = noun
         self._reason = reason
-        self._values: dict[str, list[_T]] = {}
+        self._values: dict[str, list[_T]] = {}  # empty in a subclass that overrides `_find`
         for name, value in pairs:
             self._values.setdefault(name, []).append(value)
 
@@ -600,13 +534,7 @@ class Fields(Mapping[str, _T]):
             raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
         return values[0]
 
-    @overload
-    def get(self, name: str) -> _T | None: ...
-
-    @overload
-    def get(self, name: str, default: _T | _Default) -> _T | _Default: ...
-
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: Any = None) -> _T | Any:
         """Return the first value of `name`, or `default`."""
         values = self._find(name)
         return values[0] if values else default
@@ -615,31 +543,21 @@ class Fields(Mapping[str, _T]):
         """Return all values of `name` in order, `[]` if there is none."""
         return list(self._find(name))
 
-    @overload
-    def parse(self, name: str, convert: Callable[[_T], _Converted]) -> _Converted: ...
-
-    @overload
-    def parse(self, name: str, convert: Callable[[_T], _Converted], default: _Default) -> _Converted | _Default: ...
-
-    def parse(self, name: str, convert: Callable[[_T], Any], default: Any = ...) -> Any:
+    def parse(
+        self, name: str, convert: Callable[[_T], _Converted], default: _Default = _NO_DEFAULT
+    ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        `convert` raises ValueError for a value that it does not take; its words end the message of the 400. An
-        ArithmeticError (Decimal, Fraction) or a LookupError (an Enum's or dict's `__getitem__`) means the same. A
-        missing field is `default`. So is an empty field, which browsers send for each input, unless `convert` takes "".
-        Without default, and for any other value that cannot be converted, this raises a ValueError that is also an
-        HttpException of status 400; its attribute `field` is `name`. If the field is missing, it is a KeyError too.
-        TypeError for `bool`, which takes any text.
+        `convert` raises ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) for a
+        value that it does not take. This becomes a 400 that is a ValueError too, has the name in `field`, and ends with
+        the words of `convert`. A missing field is `default`, or without one a 400 that is a KeyError too. So is an
+        empty field, which browsers send for each input, unless `convert` takes "". TypeError for `bool`.
         """
-        # Before any look at what was sent: a mistake of the author is the same for every request.
+        if convert is bool:
+            raise TypeError("bool('false') is True; give {'true': True, 'false': False}.__getitem__")
         if not callable(convert):
             raise TypeError(f"parse({_value(name)}, {_value(convert)}): a name, then a function that converts, as int")
-        if convert is bool:
-            raise TypeError(
-                f"parse({_value(name)}, bool): bool takes any text, and bool('false') is True; "
-                "name the texts that are taken: {'true': True, 'false': False}.__getitem__"
-            )
-        if default is not ... and name not in self:
+        if default is not _NO_DEFAULT and name not in self:
             return default
         value = self[name]
         try:
@@ -647,12 +565,10 @@ class Fields(Mapping[str, _T]):
         except HttpException:
             raise
         except (ValueError, ArithmeticError, LookupError) as error:
-            if default is not ... and value == "":
+            if default is not _NO_DEFAULT and value == "":
                 return default
             words = str(error)[:200]
-            if not words or isinstance(error, LookupError) or not isinstance(convert, (_FUNCTION, MethodType)):
-                # A class or built-in function does not tell which value it refuses; a KeyError tells nothing else.
-                words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
+            words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
             raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
     def __iter__(self) -> Iterator[str]:
@@ -691,14 +607,10 @@ class _Headers(Fields[str]):
 class _Given(dict[str, Any]):
     """A dict of what a client sent: `given[name]` of a missing member is a 400, as it is for `Fields`."""
 
-    __slots__ = ("_noun",)
-
-    def __init__(self, members: Mapping[str, Any], noun: str) -> None:
-        super().__init__(members)
-        self._noun = noun
+    __slots__ = ()
 
     def __missing__(self, name: str) -> Any:
-        raise _MissingField(name, f"Missing {self._noun} {name!r}")
+        raise _MissingField(name, f"Missing input {name!r}")
 
 
 _NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multipart/form-data'")
@@ -718,19 +630,18 @@ def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
     if "%" not in text:
         return text
-    # Not urllib.parse.unquote_to_bytes, which takes too much memory and time for a form of nothing but percent signs.
+    # urllib.parse.unquote_to_bytes takes too much memory and time for a form of nothing but percent signs.
     pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
     pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
     return "".join(pieces)
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
-    """Parse application/x-www-form-urlencoded as the URL standard does, but answer 400 to what is not UTF-8.
+    """Parse application/x-www-form-urlencoded as the URL standard does; HttpException 400 for text that is not UTF-8.
 
-    `text` holds one byte per character (latin-1), as WSGI gives the query string. More than `max_fields` fields raise
-    HttpException with `status`.
+    `text` has one byte per character (latin-1), as WSGI gives it. `status` is for more than `max_fields` fields.
     """
-    pieces = [piece for piece in text.replace("+", " ").split("&") if piece]
+    pieces = list(filter(None, text.replace("+", " ").split("&")))
     if len(pieces) > max_fields:
         raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
     fields: Fields[str] = Fields()
@@ -745,8 +656,8 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     return fields
 
 
-# A body or a part of a form (RFC 7578, 4.5) may be in these charsets of the web, which Python decodes in linear time.
-# An open look-up would let clients import modules and reach codecs of quadratic time.
+# Charsets of the web, for a body or a field of a form. An open look-up would let clients import modules and reach
+# codecs of quadratic time.
 _CHARSETS = frozenset(
     "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
     "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r "
@@ -756,53 +667,40 @@ _CHARSETS = frozenset(
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
     """Decode text of a client, as UTF-8 if the charset is not one of ours; HttpException 400 if that is impossible."""
-    charset = charset.lower()
     try:
-        return data.decode(charset if charset in _CHARSETS else "utf-8")
+        return data.decode(charset if charset.lower() in _CHARSETS else "utf-8")
     except UnicodeDecodeError:
         raise HttpException(400, "Text in the request does not fit its charset") from None
 
 
-class UploadedFile:
-    """One uploaded file (RFC 7578).
+class UploadedFile(NamedTuple):
+    """One uploaded file (RFC 7578). Its name and type are claims of the client, and may be false.
 
-    A file input that was left empty arrives too, with `filename` `""` and `size` 0. Name and type are claims of the
-    client, and may be false.
+    `filename` is without directories and control characters. It may be empty or `..`; a file input that was left empty
+    arrives with `filename` `""` and `size` 0. `content_type` is the media type alone, in small letters, `""` if the
+    client gave none. `file` is binary, seekable and at its start: a BytesIO, or a temporary file past 256 KiB.
     """
 
-    __slots__ = {
-        "filename": "Its name on the client, without directories and control characters; may be empty or `..`.",
-        "content_type": "The media type alone, in small letters; empty if the client gave none.",
-        "file": "Binary, seekable, at its start: a BytesIO, or a temporary file past 256 KiB.",
-        "size": "In bytes.",
-    }
-
-    def __init__(self, filename: str, content_type: str, file: BinaryIO, size: int) -> None:
-        self.filename = filename
-        self.content_type = content_type
-        self.file = file
-        self.size = size
+    filename: str
+    content_type: str
+    file: BinaryIO
+    size: int
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole file to `path`, replacing what is there; raise OSError as `open` does.
-
-        The position of `file` stays where it is.
-        """
+        """Write the whole file to `path`, replacing what is there; `file` keeps its position. OSError as by `open`."""
         position = self.file.tell()
         with open(path, "wb") as target:
             self.file.seek(0)
-            try:
-                while piece := self.file.read(_READ_SIZE):
-                    target.write(piece)
-            finally:
-                self.file.seek(position)
+            while piece := self.file.read(_READ_SIZE):
+                target.write(piece)
+        self.file.seek(position)
 
 
 _SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
-_MAX_PART_HEADER = 8 * 2**10  # as much as servers grant a single header field; real headers of parts take 200 bytes
+_MAX_PART_HEADER = 8 * 2**10  # real ones take 200 bytes
 _MEAN_PART_HEADER = 2**10  # for each part that may come, because a thousand headers of 8 KiB would take seconds
 _MAX_LOOKALIKES = 2**16  # each one costs time, and nobody chooses a boundary that a file repeats so often
-_READ_SIZE = 512 * 2**10
+_READ_SIZE = 2**20
 
 
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
@@ -825,13 +723,12 @@ def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tu
 
 def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
     """Return all pieces as one; HttpException 413 if they have more than `limit` bytes."""
-    joined = []
+    joined = io.BytesIO()  # a list of tiny pieces would take many times their size
     for piece in pieces:
-        limit -= len(piece)
-        if limit < 0:
+        joined.write(piece)
+        if joined.tell() > limit:
             raise HttpException(413, too_long)
-        joined.append(piece)
-    return b"".join(joined)
+    return joined.getvalue()
 
 
 _BOUNDARY = re.compile(rb"[ -~]{1,70}")  # RFC 2046, 5.1.1 allows fewer characters, but not all clients care
@@ -840,8 +737,7 @@ _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
 # Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
 # Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
-# A NUL may stand in a file name only, where it is removed.
-_PART_FIELD = re.compile(rf"(?=(?i:content-disposition:)|[^\0]*$)({_TCHAR}+):([^\r\n]*)")
+_PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -849,34 +745,23 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 class _PartReader:
     """Cut a body into parts: a preamble, then headers and contents in turn. Each ends at a mark."""
 
-    __slots__ = (
-        "at_end",  # whether the last delimiter was passed
-        "buffer",  # bytes that were read last
-        "delimiter",  # the mark at which the preamble and each content end
-        "lookalikes",  # the number of further delimiters that may turn out to be part of a content
-        "position",  # where in the buffer the next header or content begins
-        "read",  # gives the next bytes of the body
-    )
-
     def __init__(self, read: Callable[[int], bytes], boundary: bytes) -> None:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
-        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
-        self.lookalikes = _MAX_LOOKALIKES
-        self.buffer = b"\r\n"  # the first delimiter may lack its own
-        self.position = 0
-        self.at_end = False
+        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END  # behind the preamble and each content
+        self.buffer = b"\r\n"  # what was read last; the first delimiter may lack its own line end
+        self.position = 0  # where in the buffer the next header or content begins
+        self.lookalikes = _MAX_LOOKALIKES  # further delimiters that may turn out to be part of a content
+        self.at_end = False  # whether the last delimiter was passed
 
     def before(self, mark: _Mark) -> Iterator[bytes]:
         """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
-        longest = len(mark[0]) + 72
         while not (found := self.find(*mark)):
             # The end of the buffer may be the beginning of a mark.
-            start, end = self.position, max(self.position, len(self.buffer) - longest)
-            yield self.buffer[start:end]
-            more = self.read(_READ_SIZE)
-            if not more:
+            end = max(self.position, len(self.buffer) - len(mark[0]) - 72)
+            yield self.buffer[self.position : end]
+            if not (more := self.read(_READ_SIZE)):
                 raise HttpException(400, "multipart/form-data without its last delimiter")
             kept = max(end - 2, 0)
             self.buffer, self.position = self.buffer[kept:] + more, end - kept
@@ -899,11 +784,7 @@ class _PartReader:
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
-    """Return a part's name, its file name or None, its media type and charset, `""` where none is given.
-
-    A header is in UTF-8, whatever the values of the form are in: a filter in front of the application, which knows
-    nothing of `_charset_`, must not read other names than we do.
-    """
+    """Return a part's name, its file name or None, its media type and charset, `""` where none is given."""
     lines: dict[str, str] = {}
     for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
         field = _PART_FIELD.fullmatch(line)
@@ -921,16 +802,13 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    """Return a parameter of Content-Disposition as its client meant it, None if it is not there.
-
-    HTML writes quotes and line ends, and only those, as percent escapes. RFC 7578, 4.2 forbids the form of RFC 8187
-    (`filename*=UTF-8''%C3%A4`), but some clients send nothing else, or nothing readable beside it. Other charsets than
-    those of RFC 5987 would hide a name from a filter in front of the application.
-    """
+    """Return a parameter of Content-Disposition as its client meant it, None if it is not there."""
+    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send nothing else. Other charsets would
+    # hide a name from a filter in front of the application.
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
         return _decode(_unescape_percent(extended[2]).encode("latin-1", "replace"), extended[0])
-    text = disposition.get(parameter)
+    text = disposition.get(parameter)  # HTML escapes quotes and line ends, and nothing else
     return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
@@ -940,19 +818,16 @@ def _parse_multipart(
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
 
     `read(n)` gives up to `n` bytes, none only at the end. More than `max_fields` parts, more than `max_form_memory`
-    bytes in the fields that are no files, or too long part headers raise 413, anything malformed 400.
-    Content-Transfer-Encoding is ignored (RFC 7578, 4.7).
+    bytes in names and values of fields, or too long headers of parts raise 413, anything malformed 400.
     """
     parts = _PartReader(read, boundary)
     fields: list[tuple[str, str]] = []
     files: list[tuple[str, UploadedFile]] = []
-    form_charset = "utf-8"
     too_long = f"is too long for the {max_form_memory:,} bytes of all fields (max_form_memory)"
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
     try:
         with contextlib.ExitStack() as temporary_files:
-            preamble = [bool(piece.strip()) for piece in parts.before(parts.delimiter)]
-            if parts.at_end and any(preamble):
+            if sum(len(piece.strip()) for piece in parts.before(parts.delimiter)) and parts.at_end:
                 # Not an empty form: a first delimiter was mistyped, and a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
@@ -968,9 +843,7 @@ def _parse_multipart(
                     continue
                 data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
                 form_memory -= len(name) + len(data)
-                fields.append((name, _decode(data, charset or form_charset)))
-                if name == "_charset_":  # RFC 7578, 4.6
-                    form_charset = fields[-1][1]
+                fields.append((name, _decode(data, charset)))
             while read(_READ_SIZE):
                 pass  # the epilogue means nothing, but it counts for the limits that `read` watches
             temporary_files.pop_all()  # closed only if the body turned out to be broken
@@ -995,20 +868,18 @@ def _parse_multipart(
 _MAX_JSON_VALUES = 2**17
 _BYTES_PER_VALUE = 8
 _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
-_MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, as int() takes quadratic time
-
-
-def _parse_int(digits: str) -> int:
-    if len(digits.lstrip("-")) > _MAX_JSON_DIGITS:
-        raise ValueError(f"an integer of more than {_MAX_JSON_DIGITS:,} digits")
-    return int(digits)
+_MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, because int() takes quadratic time
 
 
 def _parse_float(text: str) -> float:
-    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and what a float cannot hold."""
+    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and a number that is too large."""
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text[:40]} is not a finite number")
+        raise ValueError(f"{text[:40]} is no number, or too large")
     return value
+
+
+def _parse_int(digits: str) -> float:
+    return int(digits) if len(digits.lstrip("-")) <= _MAX_JSON_DIGITS else _parse_float(digits)
 
 
 # A short document cannot hold a long integer, so nothing is called for each integer in it.
@@ -1020,20 +891,19 @@ _DECODER, _LONG_DECODER = (
 _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
-def _deeper_than(document: object, limit: int) -> bool:
-    """Tell whether arrays and objects stand in one another more than `limit` deep."""
-    containers: list[Any] = [[document]]  # those of one depth; this one stands around the document
-    for _ in range(limit + 1):
-        children = (child for item in containers for child in (item.values() if type(item) is dict else item))
-        containers = [child for child in children if type(child) in (dict, list)]
-    return bool(containers)
+def _depth(document: Any) -> int:
+    """Return how many arrays and objects stand in one another, at the most; RecursionError if they are very many."""
+    if type(document) is dict:
+        document = document.values()
+    elif type(document) is not list:
+        return 0
+    return 1 + max(map(_depth, document), default=0)
 
 
 def _parse_json(body: bytes, max_values: int) -> Any:
     """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259).
 
-    HttpException 413 if it has more than `max_values`, counted before any of them is made. A document that is an object
-    is a dict, but a missing member of it is a 400, as it is for `Fields`.
+    HttpException 413 if it has more than `max_values`, counted before any of them is made. An object is a `_Given`.
     """
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
@@ -1043,11 +913,11 @@ def _parse_json(body: bytes, max_values: int) -> Any:
             if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
                 raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
+        if brackets > _MAX_JSON_DEPTH and _depth(value) > _MAX_JSON_DEPTH:
+            raise ValueError(f"it nests more than {_MAX_JSON_DEPTH} deep")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
-    if brackets > _MAX_JSON_DEPTH and _deeper_than(value, _MAX_JSON_DEPTH):
-        raise HttpException(400, f"the body nests JSON more than {_MAX_JSON_DEPTH} deep")
-    return _Given(value, "member") if type(value) is dict else value
+    return _Given(value) if type(value) is dict else value
 
 
 def _as_json_value(value: Any) -> Any:
@@ -1097,22 +967,15 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
     """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
-    outer: list[object] = []
-    # A document may hold itself.
-    while len(outer) < _MAX_JSON_DEPTH and not any(document is each for each in outer):
-        outer.append(document)
-        try:
-            plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
-            members = list(plain.items() if isinstance(plain, dict) else enumerate(plain))
-        except Exception:
-            break
-        for key, member in members:
+    with contextlib.suppress(Exception):
+        plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
+        for key, member in plain.items() if isinstance(plain, dict) else enumerate(plain):
             try:
                 write(member)
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
-                name, document = f"{name}[{_printable(shown):.80}]", member
-                break
+                name = f"{name}[{_printable(shown):.80}]"
+                return name if len(name) > 200 else _unwritable(member, write, name)  # a document may hold itself
     return name
 
 
@@ -1123,27 +986,24 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
-# Known to be HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The
-# escape is right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside
-# it: the manual of markupsafe. A first reading may skip the methods of str and the template strings.
+# HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The escape is
+# right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside it: the
+# manual of markupsafe. A first reading may skip the methods of str and the template strings.
 
 
 class Markup(str):
     """Text that is HTML already: `Response.html` does not escape it, and a handler that returns it answers HTML.
 
-    Safe to build with, as markupsafe's: what `+` (on either side), `%`, `format`, `join` and the other methods of str
-    put into it is escaped, unless it is HTML itself (a Markup, any object with `__html__`, on Python 3.14 a template
-    string), and their result is Markup. `str(markup)` is plain text again. An f-string and `"...".join` are out of its
-    reach: they give a plain str, which is escaped later.
+    It works as markupsafe's: `+` (on either side), `%`, `format`, `join` and the other methods of str escape what they
+    put into it, unless that is HTML itself, and give Markup. `str(markup)` is plain text again. An f-string and
+    `"...".join` give a plain str, which is escaped later.
     """
 
     __slots__ = ()
 
-    def __new__(cls, text: Any = "", encoding: str | None = None, errors: str = "strict") -> Markup:
+    def __new__(cls, text: Any = "") -> Markup:
         """Mark `text` as HTML without escaping it; what is HTML itself becomes what it stands for."""
-        if type(text) is not str and _is_html(text):
-            text = _as_html(text)
-        return super().__new__(cls, text) if encoding is None else super().__new__(cls, text, encoding, errors)
+        return super().__new__(cls, _as_html(text) if _is_html(text) else text)
 
     @classmethod
     def escape(cls, value: object) -> Markup:
@@ -1152,12 +1012,6 @@ class Markup(str):
 
     def __html__(self) -> Markup:
         return self
-
-    def __html_format__(self, format_spec: str) -> Markup:
-        # Before an alignment stands what fills up, and it may come from elsewhere: {text:{fill}>9}
-        if format_spec[1:2] in ("<", ">", "^", "=") and format_spec[0] in "<>&'\"":
-            raise ValueError(f"a Markup cannot be filled up with {format_spec[0]!r}")
-        return type(self)(format(str(self), format_spec))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({super().__repr__()})"
@@ -1177,7 +1031,7 @@ class Markup(str):
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
-        """Format as str.format does, each field escaped; an object's `__html_format__(format_spec)` may give Markup."""
+        """Format as str.format does, each field escaped, unless its `__html_format__(format_spec)` gives Markup."""
         return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
@@ -1187,17 +1041,6 @@ class Markup(str):
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
         return type(self)(super().join(map(self.escape, items)))
-
-    def unescape(self) -> str:
-        """Return plain text: character references become what they stand for, tags stay."""
-        return html.unescape(str(self))
-
-    def striptags(self) -> str:
-        """Return plain text without tags and comments, each run of white space as one space."""
-        return Markup(" ".join(_TAG.sub(r"\1", str(self)).split())).unescape()
-
-
-_TAG = re.compile(r"<!--.*?-->|<(?!!--)[^>]*>|(<.*)", re.DOTALL)  # from one that is not closed on, everything stays
 
 
 def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -1218,25 +1061,23 @@ for _method in (
 class _PercentValue:
     """A value for `Markup % value`, escaped where it becomes text. Without `__index__`: `%c` would make `<` of 60."""
 
-    __slots__ = ("_value",)
-
     def __init__(self, value: Any) -> None:
-        self._value = value
+        self.value = value
 
     def __getitem__(self, key: Any) -> _PercentValue:
-        return _PercentValue(self._value[key])
+        return _PercentValue(self.value[key])
 
     def __str__(self) -> str:
-        return str(Markup.escape(self._value))
+        return Markup.escape(self.value)
 
     def __repr__(self) -> str:
-        return str(Markup.escape(repr(self._value)))
+        return Markup.escape(repr(self.value))
 
     def __int__(self) -> int:
-        return int(self._value)
+        return int(self.value)
 
     def __float__(self) -> float:
-        return float(self._value)
+        return float(self.value)
 
 
 def _is_html(value: object) -> bool:
@@ -1258,12 +1099,6 @@ def _as_html(value: Any) -> str:
 _BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
-class _MissingValue(KeyError, IndexError):
-    """A template names a value that nobody gave."""
-
-    __str__ = Exception.__str__  # KeyError would show the message in quotes
-
-
 class _HtmlFormatter(string.Formatter):
     """Formats one template as str.format does, and makes HTML of each field. A failure says which field it was."""
 
@@ -1277,7 +1112,7 @@ class _HtmlFormatter(string.Formatter):
             given = [*map(str, range(len(args))), *kwargs]
             if type(error) in (IndexError, KeyError) and name not in given:
                 known = ", ".join(given) or "nothing"
-                raise _MissingValue(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+                raise type(error)(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
             _explain(error, f"the value for {{{self.field}}}" if self.field else _BRACES)
             raise
 
@@ -1322,23 +1157,16 @@ _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|t
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page: the template with its fields filled in, or the template itself if there are no values.
-
-    ValueError for the name of a file, and for values of which the template uses none.
-    """
+    """Return a page. ValueError for the name of a file, and for values of which the template uses none."""
     if _FILE_NAME.fullmatch(template):
-        raise ValueError(
-            f"html() takes the text of a page, not the name of a file: html(Path({template!r}).read_text(), ...)"
-        )
+        raise ValueError(f"html() takes the text of a page, not the name of a file: Path({template!r}).read_text()")
     if not values:
         return template
     formatter = _HtmlFormatter()
     page = formatter.vformat(template, (), values)
     if not formatter.field:
-        raise ValueError(
-            f"html() would ignore its values ({', '.join(values)}): the template has no field such as "
-            f"{{{next(iter(values))}}}, and {{{{ stands for a single brace"
-        )
+        name, names = next(iter(values)), ", ".join(values)
+        raise ValueError(f"html() would ignore its values ({names}): the template has no field such as {{{name}}}")
     return page
 
 
@@ -1349,15 +1177,13 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 #     environ     {"REQUEST_METHOD": "POST", "PATH_INFO": "/items", "QUERY_STRING": "page=2", "wsgi.input": ..., ...}
 #     request     .method "POST"   .path "/items"   .query["page"] "2"   .json {"title": "Tea"}
 #
-# `Request` is a view of the WSGI environment. An attribute is computed when it is first read, and kept. An attribute
-# that cannot be read raises HttpException with a 4xx, the same one each time. `_path_segments` splits the path for the
-# router. `_BodyInput` reads the body. Header fields of a proxy count only if the application said how many proxies
-# there are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5. A first reading may skip
-# `_raw_path`.
+# An attribute of `Request` is computed when it is first read, and kept. One that cannot be read raises HttpException
+# with a 4xx, the same one each time. `_BodyInput` reads the body. Header fields of a proxy count only if the
+# application said how many proxies there are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5.
+# A first reading may skip `_raw_path`.
 
 _PIECE = 65536  # bytes that are read or sent at a time
-# Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC 3986, 2 and 3.3). In
-# a URI a % stays only in front of two hex digits.
+# Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC 3986, 2 and 3.3).
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
@@ -1374,42 +1200,34 @@ def _as_path(segments: Iterable[str]) -> str:
 
 
 def _path_segments(environ: _Environ) -> list[str]:
-    """Split PATH_INFO into its decoded segments, empty ones dropped; raise UnicodeError if it is not UTF-8."""
-    raw = _raw_path(environ)
-    if raw is None:
-        return _named_segments(_wsgi_text(environ.get("PATH_INFO", "")))
-    return [_wsgi_text(_unescape_percent(segment)) for segment in _named_segments(raw)]
+    """Return the decoded segments of PATH_INFO without empty ones; raise UnicodeError if they are not UTF-8."""
+    return list(map(_wsgi_text, _raw_path(environ)[1]))
 
 
-def _raw_path(environ: _Environ) -> str | None:
-    """Return the part of the raw target that became PATH_INFO, with each %2F that is no separator.
+def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
+    """Return the path of the raw target, and the segments of PATH_INFO, in which a %2F of the target is no separator.
 
-    None if it has no %2F, if the server does not tell the target, and if the target belongs to another path. Empty
+    The path is "" if it has no %2F, if the server does not tell it, and if it belongs to another request. Empty
     segments need not agree, because some servers drop them.
     """
+    path, above = _named_segments(environ.get("PATH_INFO", "")), _named_segments(environ.get("SCRIPT_NAME", ""))
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
     if "%2" not in raw:
-        return None
+        return "", path
     if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
         raw = "/" + raw.partition("//")[2].partition("/")[2]
     names = [_unescape_percent(segment) for segment in _named_segments(raw)]
-    above = _named_segments(environ.get("SCRIPT_NAME", ""))
     below = names[len(above) :]
     # Servers decode the whole path, or leave %2F as it is (cheroot).
     readings = (_named_segments("/".join(below)), [name.replace("/", "%2F") for name in below])
-    if names[: len(above)] != above or _named_segments(environ.get("PATH_INFO", "")) not in readings:
-        return None
-    for _ in above:
-        _, slash, tail = raw.lstrip("/").partition("/")
-        raw = slash + tail
-    return raw
+    return (raw, below) if names[: len(above)] == above and path in readings else ("", path)
 
 
 class _once(Generic[_T]):
     """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
 
-    A body can be read only once, so a second look at a broken body must get the same failure. Python's cached_property
-    keeps no failure. Before Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
+    A second look at a broken body must get the same failure, and Python's cached_property keeps no failure. Before
+    Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -1456,8 +1274,6 @@ class _RequestHeaders(Fields[str]):
 class _BodyInput:
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
-    __slots__ = ("_left", "_read", "_sized")
-
     def __init__(self, source: Any, length: int | None, limit: int) -> None:
         # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
         self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
@@ -1466,8 +1282,8 @@ class _BodyInput:
 
     def read(self, size: int = _PIECE) -> bytes:
         """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
-        if self._sized:
-            size = min(size, self._left)
+        if self._sized and self._left < size:
+            size = self._left
         if not size:
             return b""
         try:
@@ -1505,10 +1321,9 @@ class _Observer:
 
     It is the only key that this file adds to an environ. Any server may leave it out.
 
-        explain(reason)          why the answer has its status: one printable line for an access log, never for a client
-        begin_stream(type)       the application is about to draw the first chunk of a body of that Content-Type; an
-                                 HttpException refuses it
-        unanswered(error)        no error hook has answered `error`; False if the observer has heard of it before
+        explain(reason)       why the answer has its status: one printable line for an access log, never for a client
+        begin_stream(type)    the first chunk of a body of that Content-Type will be drawn; HttpException refuses it
+        unanswered(error)     no error hook has answered `error`; False if the observer has heard of it before
     """
 
     def explain(self, reason: str) -> None: ...
@@ -1523,15 +1338,13 @@ _NO_OBSERVER = _Observer()
 
 
 def _observer(environ: _Environ) -> _Observer:
-    """Return the observer of a request; one that does nothing if the server has none."""
     return cast(_Observer, environ.get("webapp.server", _NO_OBSERVER))
 
 
 class Request:
     """The request of a client. Its attributes are computed when they are first read; do not assign to them.
 
-    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. The docstring of each other
-    attribute says what it raises. Made by the dispatcher.
+    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. Made by the dispatcher.
     """
 
     _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
@@ -1543,9 +1356,6 @@ class Request:
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
         self._closing: list[Callable[[], object]] = []  # called when the response is closed, the last one first
-
-    def _close_with(self, callback: Callable[[], object]) -> None:
-        self._closing.append(callback)
 
     # Its target.
 
@@ -1567,10 +1377,7 @@ class Request:
 
     @_once
     def host(self) -> str:
-        """Host name and port as the client sent them, or as a trusted proxy says; else the server's own.
-
-        Text that cannot be a host counts as not sent, because not every server checks it.
-        """
+        """Host name and port as the client or a trusted proxy sent them, if they can be a host; else the server's."""
         name, port = self.environ["SERVER_NAME"], self.environ["SERVER_PORT"]
         name = f"[{name}]" if ":" in name else name
         own = str(name) if port == {"http": "80", "https": "443"}.get(self.scheme) else f"{name}:{port}"
@@ -1580,12 +1387,11 @@ class Request:
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        raw, path = _raw_path(self.environ), self.environ.get("PATH_INFO", "")
-        below = path.split("/") if raw is None else map(_unescape_percent, raw.split("/"))
-        names = (_quote(name, _PATH_SAFE[1:], "latin-1", "replace") for name in below)  # a slash in one is %2F
-        path = _quote(self.environ.get("SCRIPT_NAME", ""), _PATH_SAFE, "latin-1", "replace") + "/".join(names)
+        path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ)[0])
+        if not path:
+            path = (self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "") or "/").replace("%", "%25")
         query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
-        return f"{self.scheme}://{self.host}{path or '/'}{query}"
+        return f"{self.scheme}://{self.host}{_quote(path, '%' + _PATH_SAFE, 'latin-1', 'replace')}{query}"
 
     @_once
     def remote_address(self) -> str:
@@ -1594,8 +1400,7 @@ class Request:
         return forwarded if _ADDRESS.fullmatch(forwarded) else str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
-        """Return the value that the outermost trusted proxy wrote into X-Forwarded-`what`; "" without one."""
-        # Each proxy appends an entry. Only the last `trusted_proxies` entries come from proxies; others may be forged.
+        """Return the entry of the outermost trusted proxy in X-Forwarded-`what`; those before it may be forged."""
         trusted = self._app._trusted_proxies
         sent = self.environ.get("HTTP_X_FORWARDED_" + what, "") if trusted else ""
         return sent.split(",")[-trusted:][0].strip(" \t") if sent else ""
@@ -1604,19 +1409,13 @@ class Request:
 
     @_once
     def headers(self) -> Fields[str]:
-        """Header fields, by name in any case. A server has joined repeated ones with commas.
-
-        `headers[name]` without such a field is a 400, as it is for a form.
-        """
+        """Header fields, by name in any case; a missing one is a 400. A server has joined repeated ones with commas."""
         return _RequestHeaders(self.environ)
 
     @property
     def content_type(self) -> str:
         """The media type of the body, without parameters and in small letters; "" if none was sent."""
         return _media_type(self.environ.get("CONTENT_TYPE") or "")
-
-    def _content_parameter(self, name: str, default: str) -> str:
-        return _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get(name, default)
 
     @_once
     def content_length(self) -> int | None:
@@ -1630,8 +1429,8 @@ class Request:
     def cookies(self) -> Fields[str]:
         """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
 
-        A pair of quotes around a value is removed. A cookie without a name has the name "". Values are UTF-8, else
-        latin-1. `cookies[name]` without such a cookie is a 400, as it is for a form. The response gets `Vary: Cookie`.
+        A pair of quotes around a value is removed. Values are UTF-8, else latin-1. A missing cookie is a 400. The
+        response gets `Vary: Cookie`.
         """
         self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
@@ -1650,7 +1449,7 @@ class Request:
     def accept_json(self) -> bool:
         """Tell whether Accept names application/json or text/javascript with a weight above 0; `*/*` names neither.
 
-        This decides the form of the default error body. The response gets `Vary: Accept`.
+        So the default error body is JSON. The response gets `Vary: Accept`.
         """
         self._varies += ("Accept",)
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
@@ -1658,8 +1457,7 @@ class Request:
     def accepts(self, *media_types: str) -> str | None:
         """Return which of `media_types` the client likes best, None if it takes none of them (RFC 9110 section 12.5.1).
 
-        The most specific range decides on a type's weight; among equals the first offered wins; no Accept header takes
-        anything. The response gets `Vary: Accept`.
+        Among equals the first offered wins; no Accept header takes anything. The response gets `Vary: Accept`.
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
@@ -1678,10 +1476,9 @@ class Request:
 
     @_once
     def body(self) -> bytes:
-        """All bytes of the body. HttpException 413 past `max_body_size`, 400 if it ends early or has a broken length.
+        """All bytes of the body. RuntimeError if it was already read as a multipart form, or through `stream`.
 
-        HttpException 408 if the client stalls. RuntimeError if the body was already read as a multipart form, or
-        through `stream`.
+        HttpException 413 past `max_body_size`, 400 if the body ends early or has a broken length, 408 if it stalls.
         """
         source = self._input("body", self._app._max_body_size)
         whole = io.BytesIO()  # a list of tiny pieces would take many times their size
@@ -1691,10 +1488,7 @@ class Request:
 
     @_once
     def stream(self) -> io.BufferedIOBase:
-        """Body as a binary file, for a handler that reads by itself; no limit but Content-Length.
-
-        Reading raises HttpException 400 if the body ends early. RuntimeError if a multipart form was read before.
-        """
+        """Body as a binary file without a limit of size; raises what `body` raises, also while it is read."""
         return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
 
     def _input(self, reader: str, limit: int) -> Any:
@@ -1715,7 +1509,7 @@ class Request:
     @_once
     def text(self) -> str:
         """Body as text, by the charset of its Content-Type (UTF-8 by default). 415: unknown charset; 400: not in it."""
-        charset = self._content_parameter("charset", "utf-8").lower()
+        charset = _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get("charset", "utf-8").lower()
         if charset not in _CHARSETS:
             raise HttpException(415, f"unknown charset: {charset[:80]!r}")
         return _decode(self.body, charset)
@@ -1724,8 +1518,8 @@ class Request:
     def json(self) -> Any:
         """JSON document in the body (RFC 8259). HttpException 415 if the type is not JSON, 400 if the body is not.
 
-        A document that is an object is a dict, but `document[name]` without such a member is a 400 as it is for a form:
-        a KeyError that is also an HttpException. In an object further inside it is Python's KeyError.
+        A document that is an object is a dict, but a missing member of it is a 400, as it is for a form. In an object
+        further inside it is Python's KeyError.
 
         JSON types are application/json, text/json and `+json`. Besides malformed documents 400 refuses NaN and
         Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything but UTF-8. 413: more than
@@ -1747,7 +1541,7 @@ class Request:
 
     @property
     def form(self) -> Fields[str]:
-        """The fields of a urlencoded or multipart form, without its files; empty for a body of another type.
+        """The fields of a urlencoded or multipart form, but for its files; none for a body of another type.
 
         HttpException 400 if it is broken or not UTF-8, 413 past `max_form_memory`, `max_fields` or `max_body_size`.
         """
@@ -1768,38 +1562,33 @@ class Request:
             reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
             nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
             return nothing, nothing
-        boundary = self._content_parameter("boundary", "").encode("latin-1", "replace")
+        boundary = _parse_options(self.environ["CONTENT_TYPE"])[1].get("boundary", "").encode("latin-1", "replace")
         if not boundary:
             raise HttpException(400, "a multipart form without a boundary")
-        read = self._input("form", app._max_body_size).read
-        limits = {"max_fields": app._max_fields, "max_form_memory": app._max_form_memory}
-        fields, files = _parse_multipart(read, boundary, **limits)
+        read, memory = self._input("form", app._max_body_size).read, app._max_form_memory
+        fields, files = _parse_multipart(read, boundary, max_fields=app._max_fields, max_form_memory=memory)
         for _, upload in files:
-            self._close_with(upload.file.close)
+            self._closing.append(upload.file.close)
         return Fields(fields), Fields(files)
 
     def body_all(self) -> dict[str, Any]:
         """Return all input as one dict: query, then form, then the members of a JSON object; a later one wins.
 
         A repeated field is a list, any other its value. Files and path parameters are not in it, and a JSON document
-        that is no object has no members. Raises what `query`, `form` and `json` raise; `body_all()[name]` without such
-        input is a 400, as it is for a form.
+        that is no object has no members. Raises what `query`, `form` and `json` raise; missing input is a 400.
         """
         return self._all_input()
 
-    def _all_input(self, *, skip_broken: bool = False) -> dict[str, Any]:
-        """Return what `body_all` does; with `skip_broken` without the parts that cannot be read."""
-        found: dict[str, Any] = _Given({}, "input")
-        for part in ("query", "form", "json"):
-            with contextlib.suppress(*((HttpException, RuntimeError) if skip_broken else ())):
-                if part == "json" and not self._is_json():
-                    continue
+    def _all_input(self, *suppressed: type[Exception]) -> dict[str, Any]:
+        """Return what `body_all` does, without the parts that raise one of `suppressed`."""
+        found: dict[str, Any] = _Given()
+        for part in ("query", "json" if self._is_json() else "form"):
+            with contextlib.suppress(*suppressed):
                 given = getattr(self, part)
-                if isinstance(given, dict):
-                    found.update(given)
-                elif isinstance(given, Fields):
+                if isinstance(given, Fields):
                     lists = ((name, given.getall(name)) for name in given)
-                    found.update((name, values if len(values) > 1 else values[0]) for name, values in lists)
+                    given = {name: values if len(values) > 1 else values[0] for name, values in lists}
+                found.update(given if isinstance(given, dict) else ())
         return found
 
 
@@ -1811,10 +1600,10 @@ class Request:
 #     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
 # `begin` runs when the response is sent, and does everything that can fail: it encodes the document, draws the first
-# chunk of the stream, chooses the range of the file. So the error path still answers a failure. It returns the body
-# as the server gets it, header fields, and a status, None if the body asks for none. It is told the status that the
-# application has set, and the function that gave the body, for messages. Names to remember: `_Document`, `_Stream`,
-# `_FileBody`. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip the names of files.
+# chunk of the stream, chooses the range of the file. So the error path still answers a failure. It gets the status that
+# the application has set, and the function that gave the body, for messages. It returns the body as the server gets it,
+# header fields, and a status or None. Names to remember: `_Document`, `_Stream`, `_FileBody`. Read beside it: RFC 9110
+# sections 8.8, 13 and 14. A first reading may skip the names of files.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -1834,7 +1623,6 @@ class _Document:
         self.form = form
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Encode the document; raise what `_encode_json` raises."""
         document = self.document
         if self.form and isinstance(document, dict):
             document = {**self.form, **document}
@@ -1853,9 +1641,8 @@ class _Stream:
         self._content_type = content_type
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Draw the first chunk. A stream begins once: RuntimeError for a second time, because chunks would be lost."""
         chunks, self._chunks = self._chunks, None
-        if chunks is None:
+        if chunks is None:  # the chunks that were drawn are lost
             raise RuntimeError("the stream has begun already, and failed or was not sent: build another body")
         _observer(request.environ).begin_stream(self._content_type)
         try:
@@ -1876,7 +1663,8 @@ def _encode_chunk(chunk: Any) -> bytes:
 
 
 _LINE_END = re.compile(r"\r\n|\r|\n")  # an event stream has fewer line ends than str.splitlines
-_EVENT_FIELDS = ("comment", "id", "event", "retry", "data")
+# The fields of an event in the order they are sent. A browser ignores an id with a NUL and a retry that is no number.
+_EVENT_FIELDS = {"comment": "(?s).*", "id": "[^\0\r\n]*", "event": "[^\0\r\n]*", "retry": "[0-9]+", "data": "(?s).*"}
 
 
 def _encode_event(event: Any) -> bytes:
@@ -1888,45 +1676,34 @@ def _encode_event(event: Any) -> bytes:
     for name in filter(fields.__contains__, _EVENT_FIELDS):
         value = fields[name]
         text = value if isinstance(value, str) else _encode_json(value).decode()
-        lines = _LINE_END.split(text)
-        if name in ("id", "event") and (len(lines) > 1 or "\0" in text):
-            raise ValueError(f"the {name} of an event is one line without NUL, not {text!r:.80}")
-        if name == "retry" and not (text.isascii() and text.isdigit()):
-            raise ValueError(f"the retry of an event is a whole number of milliseconds, not {text!r:.80}")
+        if not re.fullmatch(_EVENT_FIELDS[name], text):
+            raise ValueError(f"the {name} of an event is one line without NUL, a retry only digits, not {text!r:.80}")
         prefix = "" if name == "comment" else name
-        written += "".join(f"{prefix}: {line}\n" for line in lines)
+        written += "".join(f"{prefix}: {line}\n" for line in _LINE_END.split(text))
     return (written + "\n").encode("utf-8", "replace")
 
 
-def _default_body(status: int, as_json: bool) -> tuple[bytes, str]:
-    """Return the body of an error response that no hook built, and its type: the status and its phrase, no more."""
-    if as_json:
-        return f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON
-    return _STATUS_LINES[status].encode(), _TEXT
-
-
-# The web's usual files by extension. The standard library's table differs between its versions, and its global
-# functions ask the machine's registry, which differs more.
+# The web's usual files by extension, because the standard library's table differs between its versions.
 _CONTENT_TYPES = dict(
     pair.split("=")
     for pair in (
-        ".avif=image/avif .css=text/css .csv=text/csv .gif=image/gif .gz=application/gzip .html=text/html "
-        ".ico=image/x-icon .jpeg=image/jpeg .jpg=image/jpeg .js=text/javascript .json=application/json "
-        ".md=text/markdown .mjs=text/javascript .mp4=video/mp4 .otf=font/otf .pdf=application/pdf .png=image/png "
-        ".svg=image/svg+xml .ttf=font/ttf .txt=text/plain .wasm=application/wasm .webm=video/webm "
-        ".webmanifest=application/manifest+json .webp=image/webp .woff=font/woff .woff2=font/woff2 "
-        ".xml=application/xml .zip=application/zip"
+        ".aac=audio/aac .avif=image/avif .bmp=image/bmp .css=text/css .csv=text/csv .doc=application/msword "
+        ".gif=image/gif .gz=application/gzip .heic=image/heic .htm=text/html .html=text/html .ico=image/x-icon "
+        ".jpeg=image/jpeg .jpg=image/jpeg .js=text/javascript .json=application/json .md=text/markdown "
+        ".mjs=text/javascript .mov=video/quicktime .mp3=audio/mpeg .mp4=video/mp4 .mpeg=video/mpeg .mpg=video/mpeg "
+        ".opus=audio/opus .otf=font/otf .pdf=application/pdf .png=image/png .ppt=application/vnd.ms-powerpoint "
+        ".py=text/x-python .svg=image/svg+xml .tar=application/x-tar .tif=image/tiff .tiff=image/tiff "
+        ".tsv=text/tab-separated-values .ttf=font/ttf .txt=text/plain .vcf=text/x-vcard .vtt=text/vtt "
+        ".wasm=application/wasm .wav=audio/x-wav .webm=video/webm .webmanifest=application/manifest+json "
+        ".webp=image/webp .woff=font/woff .woff2=font/woff2 .xls=application/vnd.ms-excel .xml=application/xml "
+        ".xsl=application/xml .zip=application/zip"
     ).split()
 )
 
 
 def _content_type(extension: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
-    found = _CONTENT_TYPES.get(extension.lower())
-    if found is None:
-        from mimetypes import MimeTypes
-
-        found = MimeTypes().types_map[True].get(extension.lower(), "application/octet-stream")
+    found = _CONTENT_TYPES.get(extension.lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
@@ -1935,6 +1712,7 @@ class _FileBody(io.FileIO):
 
     filename: str | None = None  # of a download
     on_close: Callable[[], None] | None = None  # called once
+    whole = True  # not only a range of it
 
     def __init__(self, path: str) -> None:
         super().__init__(path, opener=lambda path, flags: os.open(path, flags | _UNBLOCKED))
@@ -1947,11 +1725,6 @@ class _FileBody(io.FileIO):
             raise
         self.path = path
         self.size = self._unread = self.info.st_size  # bytes that are sent, and those of them that are still to be read
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of the file is sent."""
-        return self.size == self.info.st_size
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
         """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
@@ -1967,6 +1740,7 @@ class _FileBody(io.FileIO):
                 start, end = wanted
                 self.seek(start)
                 self.size = self._unread = end - start
+                self.whole = False
                 fields["Content-Range"] = f"bytes {start}-{end - 1}/{info.st_size}"
                 status = 206
         return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
@@ -1991,13 +1765,12 @@ class _FileBody(io.FileIO):
 
 
 _UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writer of a FIFO
-# Errors about the name of a file, and errors of a machine that is busy.
-_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
-_NOT_THERE.add(errno.ENXIO)  # of a socket
-_BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+# Errors about the name of a file (ENXIO: a socket), and errors of a machine that is busy.
+_NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
+_BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# No names of files on Windows: those of devices, which may keep whoever opens them; names with a character that stands
-# for something else, such as the colon of a stream; names that lose their end.
+# No names of files on Windows: those of devices, which may block; names with a character that stands for something
+# else, such as the colon of a stream; names that lose their end.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
@@ -2011,11 +1784,9 @@ def _open_file(path: str) -> _FileBody:
             raise NotFoundException(f"no name of a file: {path!r}")
         return _FileBody(path)
     except (OSError, ValueError) as error:
-        code = getattr(error, "errno", errno.EINVAL)  # ValueError: a NUL, or no text of this locale
-        if code in _NOT_THERE:
-            raise NotFoundException(str(error)) from error
-        if code in _BUSY:
-            raise HttpException(503, str(error)) from error
+        code = errno.errorcode.get(getattr(error, "errno", errno.EINVAL))  # ValueError: a NUL, or not of this locale
+        if code in _NOT_THERE or code in _BUSY:
+            raise NotFoundException(str(error)) if code in _NOT_THERE else HttpException(503, str(error)) from error
         raise
 
 
@@ -2077,11 +1848,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
 # A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. A
-# session ends when its time is over; the server cannot take it back. The name to remember: `_Session`. Read beside it:
-# RFC 2104. A first reading may skip `_signing_keys`.
-
-_MAX_COOKIE = 4093  # bytes of the whole Set-Cookie value: the smallest limit among browsers
-_MAKE_SECRET = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
+# session ends when its time is over; the server cannot take it back. Read beside it: RFC 2104. A first reading may skip
+# `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
@@ -2092,20 +1860,21 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
     keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
     if not keys or not all(isinstance(key, bytes) for key in keys):
         raise ValueError("secret_key is a str or bytes, or a list of them")
+    advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
         if len(key.strip()) <= 5:  # with one signed cookie, somebody can try all of them in minutes
-            raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {_MAKE_SECRET}")
+            raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:  # nobody can try all keys of 128 bits
-            _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), _MAKE_SECRET)
+            _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
     # The signature of one cookie is worth nothing in another. The secret is the message of this hash and not its key
     # (RFC 5869 section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
-    return [_hmac(f"webapp session {cookie}".encode(), key) for key in keys]
+    return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
-def _hmac(key: bytes, message: bytes) -> bytes:
+def _digest(key: bytes, text: bytes) -> bytes:
     import hmac
 
-    return hmac.digest(key, message, "sha256")
+    return hmac.digest(key, text, "sha256")
 
 
 def _base64(data: bytes) -> bytes:
@@ -2135,14 +1904,11 @@ class _Session:
     """The session of one request: its values, and the cookie that they come from and go to."""
 
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
-        """Read the session of a request; RuntimeError without keys, ValueError for a name that needs https."""
         if not keys:
             raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
         self._keys = keys
-        self._name = name
-        self._max_age = max_age
-        self._secure = request.scheme == "https"
-        _check_prefix(name, secure=self._secure)  # also for a page that only reads: the author learns it at once
+        self.name = name
+        self.max_age = max_age
         self._loaded = self._verified(request.cookies.get(name, "").encode())
         self.values: dict[str, Any] = json.loads(self._loaded)
 
@@ -2152,39 +1918,24 @@ class _Session:
 
         signed, _, signature = cookie.rpartition(b".")
         document, _, stamp = signed.rpartition(b".")
-        valid = [compare_digest(_base64(_hmac(key, signed)), signature) for key in self._keys]
-        if not any(valid) or time.time() - int(stamp) > self._max_age:  # a stamp that we have signed is a number
+        valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in self._keys]
+        if not any(valid) or time.time() - int(stamp) > self.max_age:  # a stamp that we have signed is a number
             return "{}"
         return base64.urlsafe_b64decode(document + b"==").decode()
 
-    def copy(self) -> _Session:
-        """Return a session with the values as they are now; it shares values that cannot be written."""
-        other = copy.copy(self)
-        with contextlib.suppress(Exception):  # sending reports it
-            other.values = _plain(self.values)
-        return other
+    def cookie(self, giver: object) -> str | None:
+        """Return the value of the cookie that keeps the session, "" for an empty one, None if nothing has changed.
 
-    def headers(self, giver: object) -> _HeaderPairs:
-        """Return the Set-Cookie field that keeps or deletes the session, nothing if the session has not changed.
-
-        TypeError or ValueError for a session that cannot be kept; the message names the member, and `giver`.
+        TypeError or ValueError for a value that JSON cannot hold; the message names the member, and `giver`.
         """
         try:
             text = _session_text(self.values)
         except Exception as error:
             _explain(error, _unwritable(self.values, _session_text, "session") + _of(giver))
             raise
-        if text == self._loaded:
-            return _NO_HEADERS
-        line = _write_cookie(self._name, "", secure=self._secure, max_age=self._max_age if self.values else 0)
-        if self.values:
-            signed = _base64(text.encode()) + b".%d" % time.time()
-            value = signed + b"." + _base64(_hmac(self._keys[0], signed))
-            line = line.replace("=", "=" + value.decode(), 1)  # no character of it needs a check
-        if len(line) > _MAX_COOKIE:
-            needs = f"needs a cookie of more than {_MAX_COOKIE:,} bytes: keep large things elsewhere"
-            raise ValueError(f"the session{_of(giver)} {needs}")
-        return {_cookie_key(self._name, None, "/"): (("Set-Cookie", line),)}
+        signed = _base64(text.encode()) + b".%d" % time.time()
+        value = (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
+        return None if text == self._loaded else value
 
 
 # ---- the response ----------------------------------------------------------------------------------------------------
@@ -2207,8 +1958,8 @@ _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 class Response:
     """The answer to the client. Every method that builds returns the response, so that calls can be chained.
 
-    A later body replaces an earlier one, except that `json(name, value)` adds a member to the object built so far.
-    After `send`, a method that would change status or body raises RuntimeError.
+    A later body replaces an earlier one, except that `json(name, value)` adds a member. After `send`, a method that
+    would change status or body raises RuntimeError.
     """
 
     __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
@@ -2268,7 +2019,7 @@ class Response:
     def header(self, name: str, value: str) -> Response:
         """Set a header field, in place of those of that name. A Content-Length counts for a stream only.
 
-        ValueError unless `name` is a token that is not the server's to set, and `value` latin-1 without controls.
+        ValueError for a `name` that is no token or the server's to set, and a `value` that is not printable latin-1.
         """
         field = _check_header(name, value)
         return self._replace_header(field[0].lower(), field)
@@ -2303,18 +2054,17 @@ class Response:
         """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
-        `secure` follows the request's scheme unless given; `samesite` is a str or None for no such attribute.
-
-        ValueError for `;` and control characters, for a small `expires` that is meant as `max_age`, and for cookies
-        that browsers refuse: `samesite="None"` or `partitioned` without `secure`, more than 4,096 bytes, or a name
-        beginning with `__Secure-`, `__Host-`, `__Http-` or `__Host-Http-` without the attributes that it promises.
+        `secure` follows the request's scheme unless given; `samesite` is "Lax", "Strict", "None", or None to leave it
+        out. ValueError for `;`, control characters, and cookies that browsers refuse or would misread, such as one of
+        more than 4,096 bytes, or `__Host-name` over http.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
         if secure is None:
             secure = self._request.scheme == "https"
         line = _write_cookie(name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned)
-        return self._replace_header(_cookie_key(name, domain, path), ("Set-Cookie", line))
+        # A key for each cookie makes a later one replace it; the space keeps it apart from the names of header fields.
+        return self._replace_header(f"set-cookie {name};{domain};{path}", ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
         """Tell the browser to forget a cookie; `path` and `domain` must be those it was set with."""
@@ -2336,15 +2086,11 @@ class Response:
         return self._build(text.encode("utf-8", "replace"), _TEXT)
 
     def html(self, template: str | Template, /, **values: Any) -> Response:
-        """Build an HTML body.
+        """Build an HTML body: with `values` as by str.format, each field escaped unless its value is a `Markup`.
 
-        With `values`, the template is formatted as by str.format, and each field is escaped, unless its value is a
-        `Markup`. A literal brace is written twice. KeyError for a missing value. Without `values` the template goes
-        out as it is. A template string of Python 3.14, t"<li>{name}", holds its values itself; an iterable of values
-        is written one after the other.
-
-        Escaping is right for text and for quoted attributes. It is not enough inside <script> or <style>, in an
-        attribute without quotes, or for an href that may begin with "javascript:".
+        A literal brace is written twice. Without `values` the template goes out as it is. A template string of Python
+        3.14, t"<li>{name}", holds its values itself. Escaping is right for text and for quoted attributes. It is not
+        enough inside <script> or <style>, or for an href that may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -2363,9 +2109,9 @@ class Response:
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
 
-        Encoded when sent, in UTF-8, always valid JSON: NaN is an error, a lone surrogate is escaped. Dates become ISO
-        8601, UUID, Decimal and paths strings, dataclasses objects, sets and iterators arrays. An exception becomes
-        its type, its message and its whole stack trace, so pass one on purpose only.
+        Encoded when sent, always valid JSON: NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings,
+        dataclasses objects, sets and iterators arrays. An exception becomes its type, its message and its whole stack
+        trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
@@ -2383,10 +2129,7 @@ class Response:
         return self
 
     def redirect(self, location: str, status: int = 303) -> Response:
-        """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays.
-
-        ValueError unless `status` is one of 300 to 399 other than 304.
-        """
+        """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays."""
         _check_text("where redirect() leads", location, ": context.url(handler) gives the path of a handler")
         if not 300 <= _check_status(status) <= 399 or status == 304:
             raise ValueError(f"a redirect has a status of 300 to 399 other than 304, not {status!r}")
@@ -2396,8 +2139,8 @@ class Response:
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
         """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
 
-        The first is drawn when the response is sent: a failure up to there is answered like any other. A later one
-        breaks the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
+        The first is drawn when the response is sent, so its failure is answered like any other. A later failure breaks
+        the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
@@ -2411,11 +2154,10 @@ class Response:
         return self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
 
     def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
-        # Before anything can fail, because the caller does not close a stream that it has given away.
-        self._close_later(iterable)
+        self._close_later(iterable)  # before anything can fail, because the caller does not close it
         # The members, numbers or letters of a single event or chunk would be taken for many.
-        whole = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
-        if whole or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
+        one = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
+        if one or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
             call = ": call it" if callable(iterable) else ""
             raise TypeError(f"a stream is an iterable of its chunks or events, not {_value(iterable)}{call}")
         chunks = iter(iterable)
@@ -2427,16 +2169,16 @@ class Response:
     def _close_later(self, iterable: object) -> None:
         close = getattr(iterable, "close", None)
         if close is not None:
-            self._request._close_with(close)
+            self._request._closing.append(close)
 
     def file(
         self, path: str | os.PathLike[str], *, filename: str | None = None, content_type: str | None = None
     ) -> Response:
-        """Build a body from a file, with a strong ETag and Last-Modified; `filename` makes it a download (RFC 6266).
+        """Build a body from a file, with ETag and Last-Modified; `filename` makes it a download (RFC 6266).
 
-        Conditional requests are answered with 304, a single byte range with 206 or 416 (RFC 9110 sections 13 and 14),
-        while no other status is set. `content_type` is that of the file's extension unless given. NotFoundException if
-        there is no such file, PermissionError if it may not be read, HttpException 503 if the machine cannot open more.
+        While no other status is set, a conditional request may be answered with 304, and a single byte range with 206
+        or 416 (RFC 9110 sections 13 and 14). `content_type` is that of the file's extension unless given.
+        NotFoundException if there is no such file, HttpException 503 if the machine cannot open more.
         """
         self._refuse_if_sent()
         if filename is not None:
@@ -2446,17 +2188,17 @@ class Response:
     def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
         self._close_later(file)
         file.filename = filename
-        content_type = content_type or _content_type(os.path.splitext(file.path)[1])
-        return self._build(file, _check_header("Content-Type", content_type)[1])
+        if content_type is not None:
+            return self._build(file, _check_header("Content-Type", content_type)[1])
+        return self._build(file, _content_type(os.path.splitext(file.path)[1]))
 
     # Sending.
 
     def send(self, body: Any = None) -> Response:
         """Finish the response: status and body are final then. A second send raises RuntimeError and changes nothing.
 
-        `body` may be what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an
-        iterator of chunks, or the response itself; anything else is a TypeError. A failure to encode, or of a stream's
-        first chunk, is raised here. Nothing built and no status set is a 204.
+        `body` is what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an iterator of
+        chunks; anything else is a TypeError. A failure to encode, or of a stream's first chunk, is raised here.
         """
         self._send(body, self.send)
         return self
@@ -2470,24 +2212,20 @@ class Response:
             self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
         elif value is not None and value is not self:
             self._put(value, giver)
-        body, status = self._body, self._status
-        if self._session is not None or not (body is None or isinstance(body, bytes)):
-            begun: _Begun = (body, _NO_HEADERS, status)
-            if hasattr(body, "begin"):
-                begun = body.begin(self._request, status, giver)
-            saved = {} if self._session is None else self._session.headers(giver)
-            # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
-            self._body, described, status = begun
-            if described or saved:
-                self._headers = {**self._headers, **described, **saved}
+        body, status, described = self._body, self._status, _NO_HEADERS
+        if body is not None and not isinstance(body, bytes):
+            body, described, status = body.begin(self._request, status, giver)
+        if self._session is not None and (value := self._session.cookie(giver)) is not None:
+            self.cookie(self._session.name, value, max_age=self._session.max_age if value else 0)
+        # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
+        if described:
+            self._headers = {**self._headers, **described}
+        self._body = body
         self._status = status or self._status or (204 if body is None else 200)
         self._state = _SENT
 
     def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
-        """Say whether on_request, a before hook or an executor has answered; send its answer if it has not done so.
-
-        `value` is its return value. See `Scope.before` for the rule.
-        """
+        """Send the answer of a guard or executor that returned `value`; False if it did not answer (`Scope.before`)."""
         if value is not None and value is not self:
             self._send(value, giver)
             return True
@@ -2498,15 +2236,14 @@ class Response:
 
     def _put(self, value: Any, giver: object) -> None:
         """Build the body that `value` stands for; `giver` is named if it stands for none."""
-        if isinstance(value, str):
-            self._body = value.encode("utf-8", "replace")
-            self._content_type = _HTML if hasattr(value, "__html__") else _TEXT
-        elif isinstance(value, (dict, list)):
+        if isinstance(value, (dict, list)):
             self._body, self._content_type = _Document(value, self._form), _JSON
-        elif isinstance(value, (bytes, bytearray, memoryview)):
-            self._body, self._content_type = bytes(value), "application/octet-stream"
         elif _is_html(value):
             self.html(value)
+        elif isinstance(value, str):
+            self.text(value)
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            self.body(bytes(value), "application/octet-stream")
         elif hasattr(value, "__next__"):
             self.stream(value)
         else:
@@ -2514,10 +2251,10 @@ class Response:
             hint = f"; or call it: {_name(value)}()" if callable(value) else ""
             if issubclass(kind, BaseException):
                 hint = f"; an exception is raised: raise {_name(kind)}(...)"
-            other = f"code(404) for a status, json(document) for any other document){hint}"
             raise TypeError(
-                f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, "
-                f"Markup or an iterator, or use context.response ({other}"
+                f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, Markup or "
+                "an iterator, or use context.response (code(404) for a status, json(document) for any other document)"
+                + hint
             )
 
     def _open_session(self) -> dict[str, Any]:
@@ -2531,8 +2268,8 @@ class Response:
     def _save(self) -> tuple[Any, ...]:
         """Return all that is built, for `_restore`."""
         session = self._session
-        if session is not None and self._state == _OPEN:
-            session = session.copy()
+        with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
+            session = copy.deepcopy(session)
         return self._state, self._headers, self._status, self._body, self._content_type, self._form, session
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
@@ -2546,36 +2283,41 @@ class Response:
 
     def _send_default(self) -> None:
         """Send the default error body for the status that stands; it never holds anything of the failure."""
+        status = self.status
         self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
-        self._build(*_default_body(self.status, self._request.accept_json()))._send()
+        if self._request.accept_json():
+            self._build(f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON)
+        else:
+            self._build(_STATUS_LINES[status].encode(), _TEXT)
+        self._send()
 
     def _note_variance(self) -> None:
         """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
         names = list(dict.fromkeys(self._request._varies))
         if "vary" in self._headers:
-            said = [value for _, value in self._headers["vary"]]
-            known = {name.strip(" \t").lower() for name in ",".join(said).split(",")}
-            names = said + [name for name in names if not known & {name.lower(), "*"}]
+            said = ", ".join(value for _, value in self._headers["vary"])
+            known = {name.strip(" \t").lower() for name in said.split(",")}
+            names = [said] + [name for name in names if not known & {name.lower(), "*"}]
         self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
         self._state = _HANDED_OVER
-        status = self._status or 200
-        body: bytes | Iterator[bytes] | _FileBody = self._body
-        if status in _BODILESS or body is None:
-            body = b""
         if self._request._varies:
             self._note_variance()
+        status = self._status or 200
+        body = b"" if self._body is None or status in _BODILESS else self._body
+        length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
         headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
-        for fields in self._headers.values():
-            headers += fields
-        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
-            headers = _without(headers, "content-type", "content-length")
-        elif (length := len(body) if isinstance(body, bytes) else getattr(body, "size", None)) is not None:
-            if "content-length" in self._headers:
-                headers = _without(headers, "content-length")
+        replaced: tuple[str, ...] = ()
+        if length is not None:
             headers.append(("Content-Length", str(length)))
+            replaced = ("content-length",)
+        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
+            headers, replaced = [], ("content-length", "content-type")
+        for key, fields in self._headers.items():
+            if key not in replaced:
+                headers += fields
         start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
@@ -2711,7 +2453,7 @@ class ValidationExecutor(Executor):
         response itself.
         """
         if not context.response.sent:
-            given = context.request._all_input(skip_broken=True)
+            given = context.request._all_input(HttpException, RuntimeError)
             context.response.put_form({name: given[name] for name in given if name not in self.secret_fields})
             context.response.json("validation", self.errors).code(422)
         return None
@@ -2844,11 +2586,11 @@ class WebContext:
     def session(self) -> dict[str, Any]:
         """A dict of JSON values kept in a signed cookie between requests; the client can read it, and cannot change it.
 
-        A cookie that is missing, tampered with or older than `session_max_age` is an empty session. A changed session
-        is saved when the response is sent; an emptied one deletes its cookie. RuntimeError without a `secret_key`;
-        ValueError over http if `session_cookie` begins with `__Host-` or its like, and when more than 4,093 bytes of
-        cookie are sent. A value that would come back as something else (a date, a set, a key that is no str) is a
-        TypeError then; but a tuple comes back as a list.
+        A cookie that is missing, tampered with or older than `session_max_age` is an empty session. The session is
+        saved when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
+        `secret_key`. Saving raises ValueError for a cookie of more than 4,096 bytes, and over http for a
+        `session_cookie` that begins with `__Host-` or its like; TypeError for a value that would come back as
+        something else (a date, a set, a key that is no str). A tuple comes back as a list.
         """
         return self.response._open_session()
 
@@ -2873,7 +2615,7 @@ class WebContext:
         """
         if not callable(callback):
             raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
-        self.request._close_with(callback)
+        self.request._closing.append(callback)
 
     def url(self, handler: object, /, **params: object) -> str:
         """Return the path of the route that `handler` answers, from SCRIPT_NAME on; further `params` become a query.
@@ -2931,12 +2673,11 @@ class Route:
 
 
 class _Hooks:
-    """The hooks that run for a route, each kind in the order in which it runs."""
+    """The hooks of a scope and of the scopes around it, each kind in the order in which it runs."""
 
     __slots__ = ("after", "before", "error")
 
     def __init__(self, innermost: Scope | None = None) -> None:
-        """Collect the hooks of a scope and of the scopes around it."""
         scopes: list[Scope] = []
         while innermost is not None:
             scopes.append(innermost)
@@ -2951,9 +2692,9 @@ class _Hooks:
 _NO_HOOKS = _Hooks()
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
-_SEGMENT = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
+_SEGMENT = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
+_MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")  # parameters as other frameworks write them, too
 _INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
-_FOREIGN_PARAMETER = re.compile(r".*<.+>.*|:[^\W\d]\w*|\*+")  # as other frameworks write them
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -2961,11 +2702,19 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     """Split a pattern into (kind, text) of its segments; raise ValueError for one that can match no path."""
-    segments = [_parse_segment(text, pattern) for text in pattern.split("/") if text]
-    names = [text for kind, text in segments if kind != _LITERAL]
-    found = _NO_PATH.search(pattern)
+    segments: list[tuple[str, str]] = []
     mistake = ""
-    if found:
+    for text in _named_segments(pattern):
+        match = _SEGMENT.fullmatch(text)
+        if match and match[1].isidentifier():
+            segments.append((match[2] or _NAME, match[1]))
+        else:
+            segments.append((_LITERAL, text))
+            if _MISWRITTEN.search(text):
+                wanted = "{name:path}" if text[0] == "*" else "{name}"
+                mistake = f"a parameter is written {wanted}, not {text}; {{name:int}} and {{name:path}} exist too"
+    names = [text for kind, text in segments if kind != _LITERAL]
+    if found := _NO_PATH.search(pattern):
         mistake = f"a pattern is a path without {found[0]}, and the query is context.request.query"
     elif any(kind == _REST for kind, _ in segments[:-1]):
         mistake = "a path parameter must come last"
@@ -2976,63 +2725,39 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     return segments
 
 
-def _parse_segment(text: str, pattern: str) -> tuple[str, str]:
-    match = _SEGMENT.fullmatch(text)
-    name, converter = match.groups() if match else ("", None)
-    if _FOREIGN_PARAMETER.fullmatch(text):
-        wanted = "{name:path}" if text[0] == "*" else "{name}"
-        mistake = f"a parameter is written {wanted}, not {text}"
-    elif not match and "{" not in text and "}" not in text:
-        return _LITERAL, text
-    elif not match:
-        mistake = f"the segment {text!r} is neither a literal nor {{name}}"
-    elif not name.isidentifier():
-        mistake = f"{name!r} is no name for a parameter"
-    elif converter not in (None, ":int", ":path"):
-        mistake = f"there is no converter {converter[1:]!r}, only int and path"
-    else:
-        return (_NAME if converter is None else converter[1:]), name
-    raise ValueError(f"{pattern!r}: {mistake} ({_place()})")
-
-
 class _Node:
     """A node in the tree of patterns: where a walk stands after some segments."""
 
     __slots__ = (
         "literals",  # segment to the node behind it
-        "integer",  # the node behind {name:int}
+        "int",  # the node behind {name:int}
         "name",  # the node behind {name}
-        "rest",  # the node behind {name:path}
+        "path",  # the node behind {name:path}
         "routes",  # method to route, for the patterns that end here; HEAD falls to the route of GET
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
-        self.integer: _Node | None = None
+        self.int: _Node | None = None
         self.name: _Node | None = None
-        self.rest: _Node | None = None
+        self.path: _Node | None = None
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
         """Return the node behind one more segment of a pattern, made if there is none."""
         if kind == _LITERAL:
             return self.literals.setdefault(text, _Node())
-        slot = {_INT: "integer", _NAME: "name", _REST: "rest"}[kind]
-        if getattr(self, slot) is None:
-            setattr(self, slot, _Node())
-        return cast(_Node, getattr(self, slot))
+        child: _Node = getattr(self, kind) or _Node()
+        setattr(self, kind, child)
+        return child
 
     def add(self, route: Route) -> None:
         """Let `route` end here; raise ValueError if another one of the same method does."""
         other = self.routes.get(route.method)
-        if other is not None and other.method == route.method:
+        if other is not None and other.method == route.method and not other._gives_way:
             if route._gives_way:
                 return
-            if not other._gives_way:
-                raise ValueError(
-                    f"{route.method} {route.pattern} ({route._place}) is the same route as "
-                    f"{other.method} {other.pattern} ({other._place})"
-                )
+            raise ValueError(f"{route!r} is the same route as {other!r}")
         self.routes[route.method] = route
         if route.method == "GET" and self.routes.get("HEAD", route).method == "GET":
             self.routes["HEAD"] = route
@@ -3043,43 +2768,36 @@ class _Router:
 
     def __init__(self) -> None:
         self._root = _Node()
-        # Both by PATH_INFO as a server gives it: UTF-8 in the disguise of latin-1.
-        self._literals: dict[str, _Node] = {}  # where a wholly literal path ends
-        self._parents: dict[str, _Node] = {}  # the node in front of a last parameter, if all before it is literal
+        self._literals = {"": self._root}  # nodes behind literals only, by PATH_INFO as a server gives it
 
-    def add(self, route: Route, segments: Sequence[tuple[str, str]]) -> None:
+    def add(self, route: Route, segments: Iterable[tuple[str, str]]) -> None:
         """Add a route; ValueError if there is one of the same method and shape."""
-        node = parent = self._root
+        node, path, is_literal = self._root, "", True
         for kind, text in segments:
-            parent, node = node, node.child(kind, text)
+            node, is_literal = node.child(kind, text), is_literal and kind == _LITERAL
+            if is_literal:
+                path += "/" + text.encode().decode("latin-1")
+                self._literals[path] = node
         node.add(route)
-        parameters = [kind for kind, _ in segments if kind != _LITERAL]
-        if not parameters:
-            self._literals[_disguised(segments) or "/"] = node
-        elif len(parameters) == 1 and segments[-1][0] in (_NAME, _REST):
-            self._parents[_disguised(segments[:-1])] = parent
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Find the route of a path that is literal, or literal but for its last segment; None if that is too simple.
-
-        This is the short way for most requests. `match` would find the same route.
-        """
+        """Return what `match` finds for a path that is literal but for its last segment; None if that is too simple."""
         node = self._literals.get(path)
         if node is not None:
             return node.routes.get(method), ()
         head, _, tail = path.rpartition("/")
-        node = self._parents.get(head)
-        if node is None or node.integer is not None or not tail or not path.isascii():
+        node = self._literals.get(head)
+        if node is None or node.int is not None or not path.isascii():
             return None, ()
-        child = node.rest if node.name is None else node.name
+        if not tail:
+            return node.routes.get(method), ()
+        child = node.path if node.name is None else node.name
         return (None, ()) if child is None else (child.routes.get(method), (tail,))
 
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
     # the path. If the better choice leads nowhere, or to patterns without the method, the walk comes back and tries the
-    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight.
-    #
-    # The walk visits each node at most once, because a tree has one way to each node. So its cost is bounded by the
-    # patterns as written and not by the request, and its depth by the longest pattern.
+    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight. The walk
+    # visits each node at most once, because a tree has one way to each node: its cost is bounded by the patterns.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
@@ -3092,17 +2810,17 @@ class _Router:
             while depth < size:
                 segment = segments[depth]
                 child = node.literals.get(segment)
-                if child is None and node.integer is None and node.rest is None:
+                if child is None and node.int is None and node.path is None:
                     child = node.name
                     values.append(segment)
                 else:
                     # The weakest choice is put down first, so that the best is taken up first.
-                    if node.rest is not None:
-                        waiting.append((node.rest, size, [*values, "/".join(segments[depth:])]))
+                    if node.path is not None:
+                        waiting.append((node.path, size, [*values, "/".join(segments[depth:])]))
                     if node.name is not None:
                         waiting.append((node.name, depth + 1, [*values, segment]))
-                    if node.integer is not None and _INTEGER.fullmatch(segment):
-                        waiting.append((node.integer, depth + 1, [*values, int(segment)]))
+                    if node.int is not None and _INTEGER.fullmatch(segment):
+                        waiting.append((node.int, depth + 1, [*values, int(segment)]))
                 if child is None:
                     break
                 node = child
@@ -3117,24 +2835,18 @@ class _Router:
             node, depth, values = waiting.pop()
 
 
-def _disguised(segments: Iterable[tuple[str, str]]) -> str:
-    return "".join("/" + text for _, text in segments).encode().decode("latin-1")
-
-
 def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
     """Return the path that `pattern` matches with `params`; raise ValueError for a value that it would not match."""
-    return "".join("/" + _write_segment(kind, text, params) for kind, text in _parse_pattern(pattern)) or "/"
-
-
-def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
-    if kind == _LITERAL:
-        return _quote(text, _PATH_SAFE.replace("/", ""))
-    value = "" if params[text] is None else str(params[text])
-    segments = value.split("/") if kind == _REST else [value]
-    # Browsers resolve dot segments away, however they are encoded.
-    if any(segment in ("", ".", "..") for segment in segments) or (kind == _INT and not _INTEGER.fullmatch(value)):
-        raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
-    return "/".join(_quote(segment, _PATH_SAFE.replace("/", "")) for segment in segments)
+    path = ""
+    for kind, text in _parse_pattern(pattern):
+        value = text if kind == _LITERAL else "" if params[text] is None else str(params[text])
+        segments = value.split("/") if kind == _REST else [value]
+        # Browsers resolve dot segments away, however they are encoded.
+        fits = not {"", ".", ".."}.intersection(segments) and (kind != _INT or _INTEGER.fullmatch(value))
+        if kind != _LITERAL and not fits:
+            raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
+        path += _as_path(_quote(segment, _PATH_SAFE[1:]) for segment in segments)
+    return path or "/"
 
 
 # ---- files and mounts ------------------------------------------------------------------------------------------------
@@ -3146,18 +2858,21 @@ def _write_segment(kind: str, text: str, params: Mapping[str, object]) -> str:
 #
 # One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
 # than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
-# the real name of the file that was opened, must lead to the same route. Otherwise the hooks of another route might
-# have to run, and the answer is a 404. `_Gateway` is the server's side of PEP 3333: mounts, the test client and the
-# server share it. A first reading may skip `_fold` and `_mistaken`.
+# the real name of an opened file, must lead to the same route. Otherwise the answer is a 404, because another route's
+# hooks might have to run. `_Gateway` is the server's side of PEP 3333, for mounts, the test client and the server. A
+# first reading may skip `_fold` and `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# A name that begins with a dot, or holds a slash, a backslash or a NUL; on Windows also a name that no file can have.
-_NOT_SERVED = re.compile(r"\.|.*[/\\\0]" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""), re.DOTALL | re.I)
-_SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(\.[^.]{0,3})?")  # a second name that Windows gives to a file
+# A name that begins with a dot, or holds a slash or a backslash; or that looks like the second, short name that Windows
+# gives to a file, which begins with no dot. On Windows also a name that no file can have.
+_NOT_SERVED = re.compile(
+    r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 def _fold(name: str) -> str:
@@ -3179,61 +2894,57 @@ def _folded(app: WebApp) -> _Router:
     return router
 
 
-def _check_readings(context: WebContext, depth: int, segments: Sequence[str]) -> None:
-    """Raise NotFoundException if some reading of `segments` leads to another route, or to another prefix of `depth`."""
+def _check_readings(context: WebContext, above: list[str], below: list[str]) -> None:
+    """Raise NotFoundException if some reading of the path leads to another route, or not below the prefix `above`."""
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
-    path, prefix = _as_path(segments), [_fold(name) for name in segments[:depth]]
+    path, prefix = _as_path(above + below), [*map(_fold, above)]
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
         found = app._folded_router.match(names, context.request.method)[0]
-        same = found is not None and found.handlers == route.handlers and names[:depth] == prefix
+        same = found is not None and found.handlers == route.handlers and names[: len(prefix)] == prefix
         if not same or "." in names or ".." in names or "\0" in reading:
             raise NotFoundException(f"a path that can be read as another one: {path!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
-    root = os.path.realpath(directory)
+    root, depth = os.path.realpath(directory), len(scope._whole(prefix)[0])
     if not os.path.isdir(root):
-        where = "" if os.path.isabs(directory) else f" in {os.getcwd()}"
-        raise ValueError(f"static({prefix!r}): {os.fspath(directory)!r} is no directory{where} ({_place()})")
-    depth = len(scope._whole(prefix)[0])
+        raise ValueError(f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_place()})")
 
     def serve_file(context: WebContext) -> Response:
-        request, segments = context.request, _path_segments(context.request.environ)
-        _check_readings(context, depth, segments)
-        names = segments[depth:]
+        segments = _path_segments(context.request.environ)
+        above, names = segments[:depth], segments[depth:]
+        _check_readings(context, above, names)
         if any(map(_NOT_SERVED.match, names)):
             raise NotFoundException(f"not a name to serve: {names!r}")
         try:
-            return _build_below(context, depth, root, segments)
+            return _build_below(context, root, above, names)
         except NotFoundException:
             if not os.path.isdir(os.path.join(root, *names)):
                 raise
-        segments.append("index.html")
-        _check_readings(context, depth, segments)
-        response = _build_below(context, depth, root, segments)
-        if request.path.endswith("/"):
+        names.append("index.html")
+        _check_readings(context, above, names)
+        response = _build_below(context, root, above, names)
+        path, mark, query = context.request.url.partition("?")
+        if path.endswith("/"):
             return response
-        # A browser resolves the links of the page against the path of the request, so it has to end with a slash. The
-        # redirect is relative, so it can name no other host.
-        path = request.environ.get("SCRIPT_NAME", "") + request.environ.get("PATH_INFO", "")
-        name = _quote(path.rpartition("/")[2], _PATH_SAFE, "latin-1", "replace")
-        return response.redirect(f"./{name}/" + (request.query_string and "?" + request.query_string), 301)
+        # The links of the page are relative to a path with a slash. The redirect is relative: it can name no host.
+        return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
 
+    serve_file.__qualname__ = f"static({_value(directory)})"  # for messages and for --routes
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
 
 
-def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[str]) -> Response:
-    """Build a response from the file below `root` that `segments` name; NotFoundException if they name none.
+def _build_below(context: WebContext, root: str, above: list[str], names: list[str]) -> Response:
+    """Build a response from the file below `root` that `names` lead to; NotFoundException if there is none.
 
     The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
-    names = segments[depth:]
     try:
         file = _open_file(os.path.join(root, *names))
     except PermissionError as error:
@@ -3248,10 +2959,7 @@ def _build_below(context: WebContext, depth: int, root: str, segments: Sequence[
         raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
     below = real[len(start) :].split(os.sep)
     if below != names:  # a link, or another spelling
-        _check_readings(context, depth, [*segments[:depth], *below])
-    # A file system that finds the other case too may also know short names, which begin with no dot.
-    if any(map(_SHORT_NAME.fullmatch, names)) and os.path.lexists(os.path.join(root, *map(str.swapcase, names))):
-        raise NotFoundException(f"perhaps a short name: {names!r}")
+        _check_readings(context, above, below)
     return response
 
 
@@ -3280,11 +2988,12 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
-        _check_readings(context, depth, _path_segments(context.request.environ))
-        gateway, response = _Gateway(), context.response
-        result = wsgi_app(_shifted(context.request.environ, depth), gateway.start_response)
+        request, response, gateway = context.request, context.response, _Gateway()
+        segments = _path_segments(request.environ)
+        _check_readings(context, segments[:depth], segments[depth:])
+        result = wsgi_app(_shifted(request.environ, depth), gateway.start_response)
         response._close_later(result)
-        body = gateway.body(result, context.request.method)
+        body = gateway.body(result, request.method)
         first = next(body, b"")
         status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
         response.code(int(status[:3]))
@@ -3293,8 +3002,9 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
                 response.add_header(name, value)
         response.stream(itertools.chain((first,), body))
 
-    scope._register(("*",), prefix, (run_mounted,))
-    scope._register(("*",), prefix + "/{path:path}", (run_mounted,))
+    run_mounted.__qualname__ = f"mount({_value(wsgi_app)})"
+    for pattern in (prefix, prefix + "/{path:path}"):
+        scope._register(("*",), pattern, (run_mounted,))
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
@@ -3304,8 +3014,7 @@ def _shifted(environ: _Environ, depth: int) -> _Environ:
         name, slash, rest = path.lstrip("/").partition("/")
         names.append(name)
         path = slash + rest
-    # Neither of them may begin with two slashes, because a link made of it would then name a host.
-    if not names and path:
+    if not names:  # a link made of two slashes would name a host
         path = "/" + path.lstrip("/")
     return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
 
@@ -3339,12 +3048,12 @@ class _Gateway:
         self._written.append(data)
 
     def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
-        """Yield the blocks that were written and those of `result`, without empty ones; the caller closes `result`.
+        """Yield the blocks that were written and those of `result`, which the caller closes, without empty ones.
 
         RuntimeError for a body without a head, and for one that is not as long as its Content-Length says.
         """
         sent, announced = 0, None  # bytes
-        for chunk in itertools.chain(result, (b"",)):  # one more, because a response without a body has a head too
+        for chunk in itertools.chain(result, (b"",)):  # a response without a body has a head too
             if self.head is None:
                 raise RuntimeError("the application did not call start_response before its body")
             status, headers = self.head
@@ -3558,9 +3267,10 @@ class Scope:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         Never anything outside of it: `..`, a symbolic link that leads out, a name that begins with a dot, a backslash
-        or a NUL is a 404. So is a %2F, and each path that a file system could take for the path of another route: in
-        another case, in another form of Unicode, by a link or by a short name. A directory answers its index.html,
-        after a redirect to its name with a slash behind it. ValueError if there is no such directory now.
+        or a NUL is a 404. So is a %2F, a name like a short name of Windows (NAME~1.TXT), and each path that a file
+        system could take for the path of another route: in another case, in another form of Unicode or by a link. A
+        directory answers its index.html, after a redirect to its name with a slash behind it. ValueError if there is
+        no such directory now; a relative one is looked for in the working directory.
 
         On Linux a link that is exchanged at the moment of a request gives nothing away. Elsewhere it could, because
         only `os.path.realpath` tells there where a file lies.
@@ -4069,23 +3779,21 @@ _FINAL.difference_update(_OVERRIDABLE)
 #
 #     app.before(same_origin)        POST with "Origin: https://evil.example"  ->  403
 #
-# An origin is the scheme, host and port that a page came from (RFC 6454). The framework itself never attaches the hook.
+# An origin is the scheme, host and port that a page came from (RFC 6454). No application has the hook unasked.
 
 
 def same_origin(context: WebContext) -> None:
     """Answer 403 to a request from another site's page that would change something: a ready `before` hook.
 
-    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin of a request
-    in Sec-Fetch-Site (Fetch Metadata); an older browser tells it in Origin (RFC 6454). Another site is another scheme,
-    host or port. The 403 is an HttpException, so error hooks may answer it.
+    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin in
+    Sec-Fetch-Site (Fetch Metadata), an older one in Origin. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
-    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
-    foreign = origin is not None and _origin(origin) != _origin(f"{request.scheme}://{request.host}")
-    if site is not None:
-        foreign = site not in ("same-origin", "none")
+    own = _origin(f"{request.scheme}://{request.host}")
+    origin, site = request.headers.get("Origin", own), request.headers.get("Sec-Fetch-Site")
+    foreign = _origin(origin) != own if site is None else site not in ("same-origin", "none")
     if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
-        raise HttpException(403, f"a {request.method} from another site: {origin!r}")
+        raise HttpException(403, f"a {request.method} from another site: {site or origin!r}")
 
 
 def _origin(url: str) -> str:
@@ -4101,28 +3809,13 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client shows what a browser would get from the server below: it never repairs a response, and a response that
-# the server would cut off is an exception. It opens no socket. `TestClient._exchange` does for one request what
-# PEP 3333 asks of a server. A first reading may skip the functions in front of the class: they make an environ.
+# the server would cut off is an exception. `TestClient._exchange` does for one request what PEP 3333 asks of a server.
+# A first reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
-_MAX_REDIRECTS = 10  # browsers stop at 20
+_MAX_REDIRECTS = 10
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
 _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
-_PRINTABLE_ASCII = "".join(map(chr, range(0x21, 0x7F)))
-
-_SERVER_ENVIRON: _Environ = {
-    "SERVER_NAME": "localhost",
-    "SERVER_PORT": "80",
-    "SERVER_PROTOCOL": "HTTP/1.1",
-    "SCRIPT_NAME": "",
-    "HTTP_HOST": "localhost",
-    "REMOTE_ADDR": "127.0.0.1",
-    "wsgi.version": (1, 0),
-    "wsgi.url_scheme": "http",
-    "wsgi.multithread": False,
-    "wsgi.multiprocess": False,
-    "wsgi.run_once": False,
-}
 
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
@@ -4133,12 +3826,11 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
     """Return the environment entries for a path or full URL; `query` is appended to the one it holds."""
-    match = _REQUEST_TARGET.fullmatch(_quote(path, _PRINTABLE_ASCII))
+    match = _REQUEST_TARGET.fullmatch(_quote(path, string.punctuation))
     if match is None:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
     scheme, host, path, own_query = match.groups("")
-    path = path or "/"
-    query = "&".join(filter(None, (own_query, query)))
+    path, query = path or "/", "&".join(filter(None, (own_query, query)))
     entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query}
     entries["REQUEST_URI"] = f"{path}?{query}" if query else path
     return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
@@ -4172,6 +3864,8 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
     for name, file in _pairs(files, list):
         if not isinstance(file, tuple):
             file = (os.path.basename(str(getattr(file, "name", name))), file)
+        elif len(file) not in (2, 3) or not isinstance(file[0], str):
+            raise TypeError(f"a file is (filename, content[, content type]), not {_value(file)} ({_place()})")
         filename, content, content_type = (*file, "application/octet-stream")[:3]
         label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
         parts.append((name, label, content))
@@ -4206,7 +3900,7 @@ class _TestObserver(_Observer):
         self.errors: list[BaseException] = []
 
     def unanswered(self, error: BaseException) -> bool:
-        if any(error is known for known in self.errors):
+        if error in self.errors:
             return False
         self.errors.append(error)
         return True
@@ -4242,12 +3936,11 @@ class TestClient:
     ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
 
     The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
-    answered, instead of showing the 500. An exception that escapes from the application is always raised, for example
-    when a stream breaks after its start. A body that is not as long as its Content-Length is a RuntimeError, because a
-    server would cut the connection or answer 500.
+    answered, instead of showing the 500. An exception that escapes from the application, for example from a stream, is
+    always raised. A body that is not as long as its Content-Length is a RuntimeError.
 
-    `cookies` is a plain dict of names to values, to read and to set. Set-Cookie of a response adds to it and deletes
-    from it. Each request sends all of them: Path, Domain and Secure do not count, and no cookie expires by waiting.
+    `cookies` is a plain dict of names to values, which Set-Cookie of a response changes. Each request sends all of
+    them: Path, Domain and Secure do not count, and no cookie expires by waiting.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
@@ -4292,15 +3985,20 @@ class TestClient:
             body = b""  # RFC 9110 section 8.6: these send a Content-Length of 0
         content, described = _encode_content(json, form, files, body)
         entries = {
-            **_SERVER_ENVIRON,
             "REQUEST_METHOD": method,
-            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
+            "SCRIPT_NAME": "",
+            "SERVER_NAME": "localhost",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "HTTP_HOST": "localhost",
+            "REMOTE_ADDR": "127.0.0.1",
             "wsgi.input": io.BytesIO(content),
             "wsgi.errors": sys.stderr,
+            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
             **described,
             **_header_entries(headers or ()),
             **(environ or {}),
         }
+        setup_testing_defaults(entries)
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
@@ -4361,10 +4059,10 @@ class TestClient:
         parts = header.encode("latin-1").decode("utf-8", "surrogateescape").split(";")
         (name, _, value), *rest = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
         attributes = {attribute.lower(): text for attribute, _, text in rest}
-        expires = _parse_http_date(attributes.get("expires", ""))
+        expires, max_age = _parse_http_date(attributes.get("expires", "")), attributes.get("max-age", "")
         gone = expires is not None and expires <= time.time()
-        if re.fullmatch("-?[0-9]+", attributes.get("max-age", "")):  # it outranks Expires: RFC 6265 section 5.3
-            gone = int(attributes["max-age"]) <= 0
+        if _INTEGER.fullmatch(max_age):  # it outranks Expires: RFC 6265 section 5.3
+            gone = int(max_age) <= 0
         self.cookies[name] = value
         if gone:
             del self.cookies[name]
@@ -4372,9 +4070,8 @@ class TestClient:
 
 # ---- the head of a request -------------------------------------------------------------------------------------------
 #
-# Which request is this, and is it one that nobody can misunderstand? RFC 9112 sections 2 to 6 are read strictly: bytes
-# that two parsers could understand differently are refused, because a proxy in front of the server may be the other
-# parser (request smuggling).
+# Which request is this, and can nobody misunderstand it? RFC 9112 sections 2 to 6 are read strictly: bytes that two
+# parsers could understand differently are refused, because a proxy in front may be the other parser (smuggling).
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"  ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 #
@@ -4383,9 +4080,9 @@ class TestClient:
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
+_MAX_NAME = 1024  # bytes of the name of a field, because names are remembered
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024  # bytes of all header fields
-_MAX_REMEMBERED = 1024  # bytes of a head whose names of header fields are remembered
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)")
@@ -4396,81 +4093,71 @@ _LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # bytes that may stand in a l
 class _Head:
     """The head of one request, understood."""
 
+    length = 0  # of the body, as Content-Length says
+    chunked = False  # Transfer-Encoding says so
+    expects = False  # the client may wait for "100 Continue" before it sends the body
+
     def __init__(self, method: str, target: str, modern: bool, environ: _Environ) -> None:
         self.method = method
         self.target = target  # as it was sent, for the log; REQUEST_URI may be shorter
         self.modern = modern  # HTTP/1.1 or a later 1.x: the client understands chunks
-        self.environ = environ  # a WSGI environment with all that the head says
-        self.length = 0  # of the body, as Content-Length says
-        self.chunked = False  # Transfer-Encoding says so
-        self.expects = False  # the client may wait for "100 Continue" before it sends the body
+        self.environ = environ  # entries of a WSGI environment: all that the head says
         self.keep_alive = modern  # the client wants the connection to stay
 
 
-def _parse_head(data: bytes, template: _Environ) -> _Head:
-    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed.
-
-    `template` is the part of the environment that is the same for all requests.
-    """
+def _parse_head(data: bytes) -> _Head:
+    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed."""
+    _check_lines(data)
     lines = data.decode("latin-1").split("\r\n")
-    line = lines.pop(0)
-    if len(line) > _MAX_REQUEST_LINE:
-        raise HttpException(414, "the request line is too long")
-    if len(data) - len(line) > _MAX_HEAD or len(lines) > _MAX_FIELDS:
-        raise HttpException(431, "the header is too long")
     if len(data) > _MAX_FIELD and max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
         raise HttpException(431, "a header field is too long")
-    # Without the bytes of lines, nothing but the line ends is left of a good head.
-    if data.translate(None, _LINE_BYTES) != b"\r\n" * len(lines):
-        raise _refuse_control(data)
-    match = _REQUEST_LINE.fullmatch(line)
+    match = _REQUEST_LINE.fullmatch(lines.pop(0))
     if match is None:
         raise HttpException(400, "malformed request line")
     method, target, major, minor = match.groups()
     if major != "1":
         raise HttpException(505, f"HTTP/{major}.{minor}")
-    head = _Head(method, target, minor != "0", template.copy())
-    _add_fields(head.environ, lines, _environ_key if len(data) <= _MAX_REMEMBERED else _environ_key.__wrapped__)
+    head = _Head(method, target, minor != "0", {})
+    _add_fields(head.environ, lines)
     _read_framing(head, head.environ)
     _add_target(head, head.environ)
     return head
 
 
-def _check_beginning(data: bytes) -> None:
-    """Raise the HttpException that the beginning of a head deserves, however it may go on."""
-    begun = data.removesuffix(b"\r")  # the first half of a line end
-    if begun.translate(None, _LINE_BYTES) != b"\r\n" * begun.count(b"\r\n"):
-        raise _refuse_control(data)
-    end = data.find(b"\r\n")
-    if end < 0 and len(data) > _MAX_REQUEST_LINE + 1:
+def _check_lines(data: bytes) -> None:
+    """Raise the HttpException that a head deserves for its bytes or lengths, or the beginning of one."""
+    count = data.count(b"\r\n")
+    # Without the bytes of lines, nothing but the line ends is left of a good head.
+    if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
+        if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
+            raise HttpException(400, "TLS/https spoken to a plain http port")
+        raise HttpException(400, "a control character or a bare line end in the header")
+    length = data.find(b"\r\n") if count else len(data)
+    if length > _MAX_REQUEST_LINE:
         raise HttpException(414, "the request line is too long")
-    if end >= 0 and len(data) - end > _MAX_HEAD + 4:
+    if len(data) - length > _MAX_HEAD or count > _MAX_FIELDS:
         raise HttpException(431, "the header is too long")
 
 
-def _refuse_control(data: bytes) -> HttpException:
-    if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
-        return HttpException(400, "TLS/https spoken to a plain http port")
-    return HttpException(400, "a control character or a bare line end in the header")
-
-
-def _add_fields(environ: _Environ, lines: Iterable[str], key_of: Callable[[str], str]) -> None:
-    """Make environment entries of header fields; HttpException 400 if one is malformed."""
+def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
+    """Make environment entries of header fields; HttpException if one is malformed."""
     for line in lines:
         name, colon, value = line.partition(":")
-        key = key_of(name)
+        key = _environ_key(name)
         if not colon:
             raise HttpException(400, "malformed header field")
-        if key not in environ:
-            environ[key] = value.strip(" \t")
-        else:
-            environ[key] += ("; " if key == "HTTP_COOKIE" else ", ") + value.strip(" \t")
+        value = value.strip(" \t")
+        if key in environ:
+            value = environ[key] + ("; " if key == "HTTP_COOKIE" else ", ") + value
+        environ[key] = value
     environ.pop("", None)
 
 
 @functools.lru_cache(maxsize=256)
 def _environ_key(name: str) -> str:
     """Return the WSGI key of a header field: "" if its underscore could forge another; HttpException for no token."""
+    if len(name) > _MAX_NAME:
+        raise HttpException(431, "the name of a header field is too long")
     if not _TOKEN.fullmatch(name):
         raise HttpException(400, "malformed header field")
     if "_" in name:
@@ -4486,23 +4173,24 @@ def _read_framing(head: _Head, environ: _Environ) -> None:
         raise HttpException(400, "no Host")
     if host is not None and not _is_authority(host):
         raise HttpException(400, "malformed Host")
-    length, coding = environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")
-    if coding is not None:
+    length = environ.get("CONTENT_LENGTH")
+    if length is not None:
+        if not _CONTENT_LENGTH.fullmatch(length):
+            raise HttpException(400, "malformed Content-Length")
+        head.length = int(length)
+    if "HTTP_TRANSFER_ENCODING" in environ:
         if length is not None:  # RFC 9112 section 6.3
             raise HttpException(400, "Transfer-Encoding beside Content-Length")
-        if coding.lower() != "chunked":
+        if environ["HTTP_TRANSFER_ENCODING"].lower() != "chunked":
             raise HttpException(501, "unknown transfer coding")
         if not head.modern:
             raise HttpException(400, "Transfer-Encoding from HTTP/1.0")
         head.chunked = True
-    elif length is not None:
-        if not _CONTENT_LENGTH.fullmatch(length):
-            raise HttpException(400, "malformed Content-Length")
-        head.length = int(length)
     if "HTTP_CONNECTION" in environ:
         options = [option.strip(" \t") for option in environ["HTTP_CONNECTION"].lower().split(",")]
         head.keep_alive = "close" not in options and (head.modern or "keep-alive" in options)
-    head.expects = "HTTP_EXPECT" in environ and head.modern and environ["HTTP_EXPECT"].lower() == "100-continue"
+    if "HTTP_EXPECT" in environ:
+        head.expects = head.modern and environ["HTTP_EXPECT"].lower() == "100-continue"
 
 
 def _add_target(head: _Head, environ: _Environ) -> None:
@@ -4538,7 +4226,6 @@ _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout:
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
 _MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body
-_SMALL = 4 * 1024  # bytes; smaller pieces of a body are joined, because each piece costs memory of its own
 _LINES_AT_ONCE = 256  # lines of a chunked body that are decoded before other connections have their turn
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # what the next line of a chunked body is
 
@@ -4561,7 +4248,7 @@ class _Patience:
 
 
 class _Body(io.RawIOBase):
-    """The body of one request: a decoder of the bytes that arrive, and the bytes that it has decoded."""
+    """The body of one request: a decoder of the bytes that arrive, and the bytes that were not read yet."""
 
     receive: Callable[[_Body], None]  # waits for more bytes of it, or sets its failure
 
@@ -4570,8 +4257,7 @@ class _Body(io.RawIOBase):
         self.chunked = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
         self.failure: HttpException | None = None  # raised behind the bytes that came before: 400, 408 or 503
-        self.kept: list[bytes] = []  # the pieces that were decoded and not taken yet
-        self.kept_size = 0  # bytes in them
+        self.kept = io.BytesIO()  # the decoded bytes; who reads them begins with kept.seek(0)
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout)
@@ -4589,11 +4275,10 @@ class _Body(io.RawIOBase):
         start, before = 0, self.size
         try:
             for _ in range(_LINES_AT_ONCE):
-                piece = data[start : start + self.left]
-                self._keep(piece)
-                self.size += len(piece)
-                self.left -= len(piece)
-                start += len(piece)
+                size = self.kept.write(data[start : start + self.left])
+                self.size += size
+                self.left -= size
+                start += size
                 line = self._find_line(data, start) if self.chunked and not self.left else b""
                 start += len(line)
                 self.paused = bool(line)
@@ -4606,13 +4291,6 @@ class _Body(io.RawIOBase):
             self.failure = copy.copy(failure)  # without the frames that it came from
         self.patience.moved(self.size - before)
         return data[start:]
-
-    def _keep(self, piece: bytes) -> None:
-        if self.kept and len(self.kept[-1]) < _SMALL:
-            self.kept[-1] += piece
-        elif piece:
-            self.kept.append(piece)
-        self.kept_size += len(piece)
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its end, which must be CRLF; b"" if it has not arrived completely."""
@@ -4638,55 +4316,47 @@ class _Body(io.RawIOBase):
                 raise HttpException(400, "a chunk longer than its size")
             self._next_line = _SIZE
         elif line:  # a trailer: it must be well-formed, and nobody sees it
-            _add_fields({}, [line.decode("latin-1")], _environ_key.__wrapped__)
+            _add_fields({}, [line.decode("latin-1")])
         else:
             self.chunked = False
 
-    # A thread that reads the rest while the application asks for it; io.BufferedReader makes wsgi.input of this.
-
     def readable(self) -> bool:
-        """Say that this is a stream to read from."""
         return True
 
     def readinto(self, target: Any) -> int:
-        """Read some bytes into `target`; 0 at the end of the body, HttpException if it has failed."""
-        while not (self.kept or self.complete):
+        """Read some bytes while more arrive; 0 at the end of the body, HttpException if it has failed."""
+        while not (size := self.kept.readinto(target)) and not self.complete:
             if self.failure is not None:
                 raise copy.copy(self.failure)
+            self.kept = io.BytesIO()
             self.receive(self)
-        piece = self.kept.pop(0) if self.kept else b""
-        size = min(len(target), len(piece))
-        target[:size] = piece[:size]
-        if size < len(piece):
-            self.kept.insert(0, piece[size:])
-        self.kept_size -= size
+            self.kept.seek(0)
         return size
 
 
 # ---- a connection ----------------------------------------------------------------------------------------------------
 #
 # Who may touch a client's socket, and what happens next? A connection is always in one stage, and each stage has one
-# owner. The leader is the one thread that waits for all clients at once; a thread that answers owns its connection
-# until it gives the connection back. Sockets never block. Remember the table of stages below: it is the program, and
-# the methods of `Server` carry it out. There is one exception: any thread may shut a connection down, and its owner
-# learns it from the next operation on the socket. A first reading may skip `_sending`.
+# owner. The leader is the one thread that waits for all clients at once. A thread that answers owns its connection
+# until it gives the connection back. Sockets never block. The table of stages is the program, and the methods of
+# `Server` carry it out. There is one exception: any thread may shut a connection down, and its owner learns it from
+# the next operation on the socket. A first reading may skip `_sending`.
 
-# stage      owner   when readable            when writable       when time is up        next stage
+# stage      owner   socket is ready          time is up              next stage
 #
-# SHAKING    leader  goes on with TLS         the same            closed                 IDLE
-# IDLE       leader  a head begins            -                   closed                 HEAD, BODY, ANSWERING
-# HEAD       leader  more of a head           -                   408                    BODY, ANSWERING
-# BODY       leader  more of a body           -                   408 for who reads it   ANSWERING
-# ANSWERING  thread  (waits for its own client, if it must)                              SENDING, or as SENDING
-# SENDING    leader  -                        more of the answer  cut                    IDLE, LINGERING, CLOSED;
-#                                                                                        ANSWERING to close a file
-# LINGERING  leader  bytes are thrown away    -                   closed                 CLOSED
+# SHAKING    leader  goes on with TLS         closed                  IDLE
+# IDLE       leader  a head begins            closed                  HEAD, BODY, ANSWERING
+# HEAD       leader  more of a head           408                     BODY, ANSWERING
+# BODY       leader  more of a body           408 for who reads it    ANSWERING
+# ANSWERING  thread  (the thread waits for its client, if it must)    SENDING, or as SENDING
+# SENDING    leader  takes more of the answer cut                     IDLE, LINGERING, CLOSED; ANSWERING to close a file
+# LINGERING  leader  bytes are thrown away    closed                  CLOSED
 #
 # LINGERING exists because a close with unread bytes would reset the connection and destroy the answer under way.
 
 _SHAKING, _IDLE, _HEAD, _BODY = "shaking", "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
-_NOWHERE, _ANSWERS, _STREAMS, _READS = range(4)  # the places that an answer under way may take in the crew; see there
+_ANSWERS, _STREAMS, _READS = range(3)  # the places that an answer under way may take in the crew; see there
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
@@ -4704,10 +4374,10 @@ class _Connection:
         self.address = address
         self.would_block = would_block  # exceptions of an operation that would have to wait; TLS has its own
         self.secure = len(would_block) > 1  # this is TLS
-        self.stage = _SHAKING if self.secure else _IDLE  # set by the leader alone
-        self.place = _NOWHERE  # set under the lock of the crew
-        self.deadline = _NEVER  # until when the present wait may last, set by whoever waits
+        self.stage = _SHAKING if self.secure else _IDLE  # set by the leader, as the next two
+        self.deadline = _NEVER  # until when it may stay in its stage
         self.selected = 0  # the events that the leader's selector looks out for
+        self.place = _ANSWERS  # set under the lock of the crew
         self.awaited = _READ  # the event that the last operation would have to wait for, set by the owner
         self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
         self.lost = False  # the client went away, as the first failing operation noticed
@@ -4734,13 +4404,19 @@ class _Connection:
             self.lost = True
             raise
 
+    # Of an SSLSocket, the next two need the methods of its base class: it cannot look without reading, and its own
+    # shutdown() makes it forget that it is one, so that its owner would send without encryption.
+
     def has_input(self) -> bool:
         """Tell whether bytes have arrived that nobody has read."""
-        try:
-            # By the method of the class below, because an SSLSocket cannot look without reading.
-            return bool(super(type(self.socket), self.socket).recv(1, socket.MSG_PEEK))
-        except OSError:
-            return False
+        with contextlib.suppress(OSError):
+            return bool(socket.socket.recv(self.socket, 1, socket.MSG_PEEK))
+        return False
+
+    def shut_down(self) -> None:
+        """Make the operations of its owner fail; any thread may call it."""
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def end_output(self) -> None:
         """Tell the client that nothing follows: over TLS in its own words (RFC 9112 section 9.8) first."""
@@ -4750,14 +4426,6 @@ class _Connection:
                 cast("ssl.SSLSocket", self.socket).unwrap()
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
-
-    def shut_down(self, cut: bool = False) -> None:
-        """Make the operations of its owner fail; any thread may call it. With `cut`, the close will be a reset."""
-        if cut:
-            self.cut()
-        with contextlib.suppress(OSError):
-            # That of an SSLSocket forgets first that it is one: its owner would send without encryption.
-            super(type(self.socket), self.socket).shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
         """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
@@ -4775,19 +4443,18 @@ def _sending(
     gone, EOFError if the file has become shorter.
     """
     sock, secure = connection.socket, connection.secure
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(blocks, 1):
         view = memoryview(block)
         # A head leaves in one packet with what follows.
-        more = [socket.MSG_MORE] if sys.platform == "linux" and not secure and (blocks[number + 1 :] or count) else []
+        flags = getattr(socket, "MSG_MORE", 0) if not secure and (number < len(blocks) or count) else 0
         while view:
             # A TLS write that would block must be repeated with the same length.
-            moved = connection.attempt(_WRITE, sock.send, view[: _PACE if secure else _SLICE], *more) or 0
+            moved = connection.attempt(_WRITE, sock.send, view[: _PACE if secure else _SLICE], flags) or 0
             view = view[moved:]
             yield moved
     while count:
         if hasattr(os, "sendfile") and not secure:
-            size = min(count, _SLICE)
-            moved = connection.attempt(_WRITE, os.sendfile, sock.fileno(), file.fileno(), offset, size)
+            moved = connection.attempt(_WRITE, os.sendfile, sock.fileno(), file.fileno(), offset, min(count, _SLICE))
         else:
             file.seek(offset)
             data = file.read(min(count, _PACE))
@@ -4804,7 +4471,7 @@ def _sending(
 # How does a person at the terminal learn what the server does, without anybody waiting for the terminal? Threads put
 # facts into a bounded queue. One thread of the server makes records of them every _PAUSE, and lines of those:
 #
-#     ("127.0.0.1", "GET", "/", 200, 512, 0.4, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ..."
+#     ("127.0.0.1", "GET", "/", 200, 512, 0.0004, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 #
 # A terminal, a pipe or a log handler may block or fail; then the queue fills, and what does not fit is dropped and
 # counted. Remember `_Clerk`. The lines are records of the logger webapp.access; a handler of ours writes them to the
@@ -4818,12 +4485,11 @@ _LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
 
 def _say(text: str, stream: Any = None) -> None:
     """Write a line to a stream, by default to the terminal: escaped where it has no such character, and never fail."""
-    # A program may have put anything into sys.stderr, and the terminal may be gone: every failure means that nobody
-    # reads. Below the buffer, if there is one: a thread that blocks there would hold its lock, and Python's exit too.
     stream = sys.stderr if stream is None else stream
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
         encoding = getattr(stream, "encoding", None) or "utf-8"
         data = f"{text}\n".encode(encoding, "backslashreplace")
+        # Below the buffer: a thread that blocks in it would hold its lock, and Python's exit too.
         raw = getattr(getattr(stream, "buffer", None), "raw", None)
         if raw is None:
             stream.write(data.decode(encoding))
@@ -4879,9 +4545,12 @@ class _Clerk:
         """Have a log record written; see _report."""
         self.note(_report, level, message, *arguments, error=error)
 
-    def note_access(self, address: str, method: str, target: str, *facts: Any) -> None:
-        """Have a line written for an answer; the facts are status, bytes, milliseconds and the reason."""
-        self.note(_ACCESS.info, "%s %s %s %d %d %.1f ms%s", address or "-", method, _printable(target), *facts)
+    def note_access(
+        self, address: str, method: str, target: str, code: int, size: int, seconds: float, reason: str
+    ) -> None:
+        """Have a line written for an answer."""
+        facts = address or "-", method, _printable(target), code, size, seconds * 1000
+        self.note(_ACCESS.info, "%s %s %s %d %d %.1f ms%s", *facts, reason and f"  {_printable(reason)}")
 
     def end(self) -> None:
         """Let the thread end when it has written the rest."""
@@ -4889,7 +4558,7 @@ class _Clerk:
         self._some.set()
 
     def _work(self) -> None:
-        while not (self._ended.is_set() and not self._notes):
+        while self._notes or not self._ended.is_set():
             self._some.wait()
             self._ended.wait(_PAUSE)
             self._some.clear()
@@ -4917,34 +4586,30 @@ class _Clerk:
 class _Framing(NamedTuple):
     """The head of an answer, and how the body behind it is framed."""
 
-    code: int
-    head: bytes  # with the empty line
-    bodiless: bool  # nothing follows
-    chunked: bool
-    length: int | None  # of the body; None if nothing but its end tells
-    keep_alive: bool  # another answer may follow
+    code: int = 0
+    head: bytes = b""  # with the empty line
+    bodiless: bool = False  # nothing follows
+    chunked: bool = False
+    length: int | None = None  # of the body; None if nothing but its end tells
+    keep_alive: bool = False  # another answer may follow
 
 
-def _frame(
-    status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, keep_alive: bool
-) -> _Framing:
+def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, stays: bool) -> _Framing:
     """Frame a body of `size` bytes, None if that is not known; ValueError for what would break the frame."""
-    code = int(status[:3])
+    code, length = int(status[:3]), None
     if code < 200:
         raise ValueError("an application cannot send an interim response")
     own = {name.lower(): value for name, value in headers}
-    if "connection" in own or "transfer-encoding" in own:  # wsgiref only asserts it: not under python -O
+    if "connection" in own or "transfer-encoding" in own:
         raise ValueError("the connection and its framing are the server's")
     bodiless = request.method == "HEAD" or code in (204, 304)
-    length = None
     if "content-length" in own:
         names = [name for name, _ in headers if name.lower() == "content-length"]
         if len(names) > 1 or not _CONTENT_LENGTH.fullmatch(own["content-length"]):
             raise ValueError("malformed Content-Length")
+        length = int(own["content-length"])
         if code == 204:
             headers = _without(headers, "content-length")  # RFC 9110 section 8.6: not even Content-Length: 0
-        else:
-            length = int(own["content-length"])
     lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers]]
     if length is None and size is not None and code not in (204, 304):
         length = size
@@ -4953,19 +4618,20 @@ def _frame(
     if chunked:
         lines.append("Transfer-Encoding: chunked")
     # Without both, the end of the connection is the end of the body.
-    keep_alive = keep_alive and (chunked or bodiless or length is not None)
-    if not keep_alive:
+    stays = stays and (chunked or bodiless or length is not None)
+    if not stays:
         lines.append("Connection: close")
     elif not request.modern:
         lines.append("Connection: keep-alive")
     if "date" not in own:
         lines.append(_date_field(int(time.time())))
-    lines.append("\r\n" if "server" in own else "Server: webapp\r\n\r\n")
+    if "server" not in own:
+        lines.append("Server: webapp")
     text = "\r\n".join(lines)
     # A line end inside of a name or value would let a client write header fields of its own.
-    if not text.count("\n") == text.count("\r") == len(lines) + ("server" not in own) or "\0" in text:
+    if not text.count("\n") == text.count("\r") == len(lines) - 1 or "\0" in text:
         raise ValueError("a control character in the status or in a header field")
-    return _Framing(code, text.encode("latin-1"), bodiless, chunked, length, keep_alive)
+    return _Framing(code, f"{text}\r\n\r\n".encode("latin-1"), bodiless, chunked, length, stays)
 
 
 @functools.lru_cache(maxsize=1)
@@ -4977,7 +4643,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     """Run the application for one request and frame its response."""
 
     result: Any = None  # of the application, until it was closed
-    framing: _Framing | None = None  # of the response, once its head was made
+    framing = _Framing()  # of the response, once its head was made
     sent = 0  # bytes of the body, for the access line; the head counts against it until it has left
     block: bytes = b""  # the bytes in memory that wait for the client
     reason = ""  # why the answer is what it is, for the access line
@@ -4986,6 +4652,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     broken = False  # the connection cannot be used any more
     over = False  # there is nothing more to write
     noted = False  # the access line was written
+    _known: BaseException | None = None  # the last failure that the application has logged itself
     _left: int | None = None  # bytes of the body that are to come, where that was declared
     _input: Any = None
 
@@ -4993,23 +4660,23 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         self.started = time.perf_counter()
         self.server = server
         self.connection = connection
-        self.request = cast(_Head, connection.head)
+        self.request: Any = connection.head  # a _Head
         self.patience = _Patience(server.write_timeout, _CREDIT)  # with a client that takes the answer slowly
-        self._known: list[BaseException] = []  # failures that the application has logged itself
 
     # From the call of the application to the end of its answer.
 
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; whatever it raises ends here."""
-        connection, body, environ = self.connection, self.connection.body, self.request.environ
+        connection, body = self.connection, self.connection.body
+        environ = {**self.server.template, **self.request.environ}
         try:
             if connection.refusal is not None:
                 raise copy.copy(connection.refusal)
+            self._input = io.BytesIO() if body is None else body.kept
+            self._input.seek(0)
             if body is not None and not body.complete:
                 body.receive = self._receive
                 self._input = io.BufferedReader(body, _RECEIVE)
-            else:
-                self._input = io.BytesIO(b"" if body is None else b"".join(body.kept))
             environ["REMOTE_ADDR"] = connection.address
             environ["wsgi.input"] = self._input
             environ["webapp.server"] = self
@@ -5019,7 +4686,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             if self.server.alive:  # not in a child process that a handler has forked
                 self.handle_error()
         self.over = True
-        self._known.clear()  # their frames refer to this object
+        self._known = None  # its frames refer to this object
         if connection.output is None:
             self.block = b""
         if connection.output is None or connection.output.__class__ is bytes or not hasattr(self.result, "close"):
@@ -5027,47 +4694,40 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def finish_response(self) -> None:
         """Send what the application returned."""
-        result = self.result
-        if isinstance(result, (list, tuple)) and not self.headers_sent:
-            for data in result:
-                _check_block(data)
-            self._send_whole(result[0] if len(result) == 1 else b"".join(result))
-        elif self.headers_sent or not (self.result_is_file() and self.sendfile()):
-            if not isinstance(result, (list, tuple)):
-                self.begin_stream("")
+        result, headers_sent = self.result, self.headers_sent
+        if isinstance(result, (list, tuple)) and not headers_sent:
+            self._send_whole(b"".join(result))
+        elif headers_sent or not (self.result_is_file() and self.sendfile()):
+            self.begin_stream("")
             for data in result:
                 self.write(data)
                 # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
-                if self._left == 0 and (self.result_is_file() or self.framing and self.framing.bodiless):
+                if self._left == 0 and (self.framing.bodiless or self.result_is_file()):
                     break
-            self.finish_content()
+            if not self.headers_sent:
+                self._send_whole(b"")
+            elif self._left:
+                raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
+            elif self.framing.chunked:
+                self._send(b"0\r\n\r\n")
 
     def write(self, data: bytes) -> None:
         """Send one block, the head before the first (PEP 3333)."""
-        _check_block(data)
+        if not isinstance(data, bytes):
+            raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
         if self.over:
             raise AssertionError("write() after the end of the response")
         if not data:
             return
         head = b"" if self.headers_sent else self._make_head(None)
-        framing = cast(_Framing, self.framing)
         if self._left is not None:
-            if len(data) > self._left and not (framing.bodiless or self.result_is_file()):
+            if len(data) > self._left and not (self.framing.bodiless or self.result_is_file()):
                 raise ValueError("the response is longer than its Content-Length")
             data = data[: self._left]
             self._left -= len(data)
         self.headers_sent = True
         self.sent += len(data)
-        self._send(head, *((b"%x\r\n" % len(data), data, b"\r\n") if framing.chunked else (data,)))
-
-    def finish_content(self) -> None:
-        """End the response: with the head if there was no block, and with the last chunk."""
-        if not self.headers_sent:
-            self._send_whole(b"")
-        elif self._left:
-            raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
-        elif self.framing and self.framing.chunked:
-            self._send(b"0\r\n\r\n")
+        self._send(head, *((b"%x\r\n" % len(data), data, b"\r\n") if self.framing.chunked else (data,)))
 
     def sendfile(self) -> bool:
         """Leave a real file to the leader, who sends it without reading it; False leaves it to be read as a stream."""
@@ -5077,10 +4737,11 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             return False
         facts = os.fstat(file.fileno())
         offset = file.tell() if stat.S_ISREG(facts.st_mode) else facts.st_size
-        if facts.st_size <= offset:
+        size = facts.st_size - offset
+        if size <= 0:
             return False
-        head = self._make_head(facts.st_size - offset)
-        count = facts.st_size - offset if self._left is None else min(self._left, facts.st_size - offset)
+        head = self._make_head(size)
+        count = size if self._left is None else min(self._left, size)
         self.headers_sent, self.sent = True, -len(head)
         self.connection.output = _sending(self.connection, [head], file, offset, count)
         return True
@@ -5088,15 +4749,13 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     def _send_whole(self, data: bytes) -> None:
         """Leave an answer to the leader, who sends it with all others that are ready."""
         head = self._make_head(None if not data and self.request.method == "HEAD" else len(data))
-        if cast(_Framing, self.framing).bodiless:
+        if self.framing.bodiless:
             data = b""
-        elif self._left is not None and len(data) > self._left:
-            raise ValueError("the response is longer than its Content-Length")
+        elif len(data) != self.framing.length:
+            raise ValueError(f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}")
         self.headers_sent, self.sent, self.block = True, -len(head), data
         # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
         self.connection.output = head + data if len(data) <= _PACE else _sending(self.connection, [head, data])
-        if self._left and len(data) < self._left:
-            raise ValueError(f"the response ended {self._left - len(data)} bytes short of its Content-Length")
 
     def _make_head(self, size: int | None) -> bytes:
         """Make the head; `size` is that of the body, None if it is not known."""
@@ -5146,25 +4805,20 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def begin_stream(self, content_type: str) -> None:
         """Take one of the places that streams have; HttpException 503 if there is none."""
-        headers = [] if self.head is None else self.head[1]
-        types = [content_type, *(value for name, value in headers if name.lower() == "content-type")]
-        self.events = any(each[:17].lower() == "text/event-stream" for each in types)
+        types = [value for name, value in (self.head or ("", []))[1] if name.lower() == "content-type"]
+        self.events = any(each[:17].lower() == "text/event-stream" for each in (content_type, *types))
         try:
-            self.server._take_place(self.connection, _STREAMS, leave=self.events)
+            self.server.crew.take_place(self.connection, _STREAMS, leave=self.events)
         except HttpException as busy:
-            self._known.append(busy)  # a client that opens streams must not fill the log
+            self._known = busy  # a client that opens streams must not fill the log
             raise
 
     def explain(self, reason: str) -> None:
-        """Keep the reason for the access line."""
         self.reason = reason
 
     def unanswered(self, error: BaseException) -> bool:
-        """Remember what the application has logged itself."""
-        if any(error is known for known in self._known):
-            return False
-        self._known.append(error)
-        return True
+        known, self._known = self._known, error
+        return error is not known
 
     # Failures, and the end.
 
@@ -5174,20 +4828,19 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         self.log_exception(sys.exc_info())
         if self.headers_sent or connection.lost:
             # A body with chunks or a length shows by itself that it is not complete.
-            self.cut = not (connection.lost or framing and (framing.chunked or framing.length is not None))
+            self.cut = not (connection.lost or framing.chunked or framing.length is not None)
             self.broken = True
             return
         status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
         fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
         self.start_response(_STATUS_LINES[status], list(fields.items()), sys.exc_info())
-        self.end()
         self._send_whole(_STATUS_LINES[status].encode())
 
     def log_exception(self, exc_info: Any) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
         error = exc_info[1]
         refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
-        if not (refused or self.connection.lost or any(error is known for known in self._known)):
+        if not (refused or self.connection.lost or error is self._known):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
 
@@ -5201,24 +4854,18 @@ class _Run(_Observer, _Gateway, SimpleHandler):
                 self._input.close()
         except BaseException:
             self.log_exception(sys.exc_info())
-        self.request.environ, self._input = {}, None  # both refer to this object
+        self._input = None
 
     def note_access(self) -> None:
         """Have the access line written, once."""
-        if not (self.server.quiet or self.noted):
-            self.noted = True
-            connection, request, refusal = self.connection, self.request, self.connection.refusal
-            reason = self.reason or ("" if refusal is None else _printable(str(refusal)))
-            facts = 0 if self.framing is None else self.framing.code, max(0, self.sent)
-            milliseconds = (time.perf_counter() - self.started) * 1000
-            self.server.clerk.note_access(
-                connection.address, request.method, request.target, *facts, milliseconds, reason and f"  {reason}"
-            )
-
-
-def _check_block(data: object) -> None:
-    if type(data) is not bytes:
-        raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
+        if self.server.quiet or self.noted:
+            return
+        self.noted = True
+        connection, request, seconds = self.connection, self.request, time.perf_counter() - self.started
+        self.server.clerk.note_access(
+            connection.address, request.method, request.target, self.framing.code, max(0, self.sent), seconds,
+            self.reason or str(connection.refusal or ""),
+        )  # fmt: skip
 
 
 # ---- the crew --------------------------------------------------------------------------------------------------------
@@ -5250,20 +4897,17 @@ class _Crew:
 
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
-        self._limit = threads
-        self._others = others
+        self._limits = [threads, others, (others + 1) // 2]  # of _ANSWERS, _STREAMS with _READS, and _READS
         self.waiting: deque[_Connection] = deque()
-        self.answered: deque[_Connection] = deque()
+        self.answered: dict[_Connection, None] = {}
         self.threads: set[threading.Thread] = set()
+        # All of the following is guarded by the lock. Threads that rest wait for a change, the watch for an alarm.
         self.ended = False
-        # All of the following is guarded by the lock; threads that rest and the watch wait on it.
-        self._taken = [0, 0, 0, 0]  # how many connections have each place
+        self._taken = [0, 0, 0]  # how many connections have each place
         self._leader = 0  # the identifier of the thread that leads, 0 if none does
-        self._since = _NEVER  # when the leader began with the present answer
-        self._rounds = 0  # of answers that the leader has begun
+        self._idle = 0  # threads that rest, or are on their way to a role
         self._careful_until = 0.0
-        self._resting = 0  # threads
-        self._summoned = 0  # threads that are on their way
+        self._beat = 0  # the leader counts the beginning and the end of each answer: odd while it answers
         self._watch_sleeps = False
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
@@ -5276,27 +4920,29 @@ class _Crew:
         with self._lock:
             self._hire(self._watch)
             self._hire(self._work)
-            self._summoned += 1
+            self._idle = 1
 
     def leads(self) -> bool:
         """Tell whether the thread that asks is the leader."""
         return self._leader == threading.get_ident()
 
-    def answers_next(self) -> bool:
+    def leader_answers(self) -> bool:
         """Tell whether the leader is to answer one of the requests that wait."""
-        return bool(self.waiting) and self._taken[_ANSWERS] < self._limit and time.monotonic() >= self._careful_until
+        return bool(self.waiting) and self._taken[_ANSWERS] < self._limits[_ANSWERS] and not self._is_careful()
 
-    def take_place(self, connection: _Connection, place: int, leave: bool) -> bool:
-        """Give an answer under way another place; False if there is none. With `leave`, its thread leads no longer."""
+    def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
+        """Give an answer under way another place; HttpException 503 if none is free. With `leave`, lead no longer."""
         with self._lock:
             if connection.place == _ANSWERS:
-                room = self._others - self._taken[_STREAMS] - self._taken[_READS]
-                if room <= 0 or place == _READS and self._taken[_READS] >= (self._others + 1) // 2:
-                    return False
-                self._move(connection, place)
+                _, streams, reads = self._taken
+                if streams + reads >= self._limits[_STREAMS] or place == _READS and reads >= self._limits[_READS]:
+                    what = "open streams" if place == _STREAMS else "uploads at a time"
+                    raise HttpException(503, f"too many {what}", headers={"Retry-After": "10"})
+                self._taken[_ANSWERS] -= 1
+                self._taken[place] += 1
+                connection.place = place
             if leave and self.leads():
                 self._depose()
-            return True
 
     def end(self) -> None:
         """Let every thread end after what it is doing."""
@@ -5305,24 +4951,21 @@ class _Crew:
             self._change.notify_all()
             self._alarm.notify_all()
 
-    def forget(self) -> None:
-        """End in a child process, where another thread may have held the lock."""
-        self._lock = threading.Lock()
-        self.ended = True
-        self.threads.clear()
-
-    def join(self, timeout: float) -> None:
+    def join(self) -> None:
         """Wait until the threads have ended, but for those that are stuck in an answer."""
-        until = time.monotonic() + timeout
+        until = time.monotonic() + (0.1 if any(self._taken) else 1)
         for thread in list(self.threads):
             thread.join(max(0, until - time.monotonic()))
 
     # What follows is done with the lock held.
 
-    def _move(self, connection: _Connection, place: int) -> None:
-        self._taken[connection.place] -= 1
-        self._taken[place] += 1
-        connection.place = place
+    def _is_careful(self) -> bool:
+        return time.monotonic() < self._careful_until
+
+    def _may_help(self) -> bool:
+        # Answers that the leader has not looked at yet take memory that nobody has counted.
+        room = self._taken[_ANSWERS] < self._limits[_ANSWERS] and len(self.answered) < _MOST_ANSWERED
+        return bool(self.waiting) and room and self._is_careful()
 
     def _hire(self, work: Callable[[], None]) -> None:
         # A daemon: an answer that never ends must not keep the process alive.
@@ -5330,55 +4973,47 @@ class _Crew:
         thread.start()
         self.threads.add(thread)
 
-    def _summon(self) -> bool:
-        """Have a thread come that rests, or a new one; False if there is none."""
+    def _share(self) -> None:
+        """Have threads come, those that rest or new ones: to lead, and to answer what the leader hands to others."""
+        free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
+        needed = (not self._leader) + (min(len(self.waiting), free) if self._is_careful() else 0)
+        self._change.notify(needed)
         try:
-            if self._resting:
-                self._resting -= 1
-                self._change.notify()
-            else:
+            for _ in range(needed - self._idle):
                 self._hire(self._work)
+                self._idle += 1
         except RuntimeError as error:
             self._server.clerk.report(logging.WARNING, "no thread that could take over: %s", error)
-            return False
-        self._summoned += 1
-        return True
-
-    def _share(self) -> None:
-        """Have others answer what waits."""
-        for _ in range(min(len(self.waiting), self._limit - self._taken[_ANSWERS]) - self._summoned):
-            if not self._summon():
-                self._careful_until = 0  # the leader does it
-                break
+            self._careful_until = 0  # the leader does it
 
     def _depose(self) -> None:
-        self._leader, self._since = 0, _NEVER
-        self._summon()
+        self._leader = 0
+        self._beat += self._beat % 2
+        self._share()
 
     # What the threads do.
 
     def _work(self) -> None:
-        """Lead, help or rest until the end."""
-        with self._lock:
-            self._summoned -= 1
+        """Lead, answer or rest until the end."""
         while self._find_role():
             if self.leads():
                 self._lead()
             else:
-                self._answer_waiting(leading=False)
+                while self._answer_next(leading=False):
+                    pass
+            with self._lock:
+                self._idle += 1
         self.threads.discard(threading.current_thread())
 
     def _find_role(self) -> bool:
-        """Rest until there is something to do; False at the end."""
+        """Rest until there is something to do; False if there is nothing for this thread any more."""
         with self._lock:
-            while not self.ended and self._leader:
-                if self.waiting and self._taken[_ANSWERS] < self._limit and time.monotonic() < self._careful_until:
-                    return True
-                if self._resting > self._limit:
-                    return False  # one of many that streams have needed
-                self._resting += 1
+            while self._leader and not (self.ended or self._may_help()):
+                if self._idle > self._limits[_ANSWERS] + 1:  # one of many that streams have needed
+                    self._idle -= 1
+                    return False
                 self._change.wait()
-                self._summoned -= 1
+            self._idle -= 1
             self._leader = self._leader or threading.get_ident()
             return not self.ended
 
@@ -5389,71 +5024,61 @@ class _Crew:
             except Exception as error:
                 self._server.clerk.report(logging.ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
-            if self.answers_next():
-                self._answer_waiting(leading=True)
+            if self.leader_answers():
+                until = time.monotonic() + _TURN
+                while self._answer_next(leading=True) and time.monotonic() < until:
+                    pass
             elif self.waiting:
                 with self._lock:
                     self._share()
 
-    def _answer_waiting(self, leading: bool) -> None:
-        """Answer what waits: the leader for one turn and as long as it leads, another thread until nothing waits."""
-        until = time.monotonic() + _TURN if leading else _NEVER
-        connection = self._next(None, leading, until)
-        while connection is not None:
-            self._server._answer(connection)
-            connection = self._next(connection, leading, until)
-
-    def _next(self, answered: _Connection | None, leading: bool, until: float) -> _Connection | None:
-        """Give back what was answered, and return the next to answer, if there is one for this thread."""
+    def _answer_next(self, leading: bool) -> bool:
+        """Answer one of the requests that wait; False if there is none for this thread, or its role has changed."""
         with self._lock:
-            now = time.monotonic()
-            led = leading and self.leads()
-            if answered is not None:
-                self._move(answered, _NOWHERE)
-                self.answered.append(answered)
-                if led:
-                    self._since = _NEVER
-                else:
-                    self._server._wake()
-            # Answers that the leader has not looked at yet take memory that nobody has counted.
-            full = self._taken[_ANSWERS] >= self._limit or len(self.answered) >= _MOST_ANSWERED and not led
-            if full or self.ended or led != leading or now >= until or not self.waiting:
-                return None
-            if led:
-                self._since = now
-                self._rounds += 1
+            room = self._taken[_ANSWERS] < self._limits[_ANSWERS]
+            if self.ended or not (self.waiting and room and (leading or len(self.answered) < _MOST_ANSWERED)):
+                return False
+            connection = self.waiting.popleft()
+            connection.place = _ANSWERS
+            self._taken[_ANSWERS] += 1
+            if leading:
+                self._beat += 1
                 if self._watch_sleeps:
                     self._watch_sleeps = False
                     self._alarm.notify()
-            connection = self.waiting.popleft()
-            self._move(connection, _ANSWERS)
-            return connection
+        self._server._answer(connection)
+        with self._lock:
+            self._taken[connection.place] -= 1
+            self.answered[connection] = None
+            if leading and self.leads():
+                self._beat += 1
+                return True
+        self._server._wake()
+        return not leading
 
     def _watch(self) -> None:
         """Depose the leader when one answer takes it too long; sleep while nothing is answered."""
+        seen = 0
         with self._lock:
-            rounds = -1
             while not self.ended:
-                now = time.monotonic()
-                if now - self._since >= _PATIENCE:
-                    self._careful_until = now + _CAUTION
+                if self._beat == seen and seen % 2:
+                    self._careful_until = time.monotonic() + _CAUTION
                     self._depose()
-                    self._share()
-                self._watch_sleeps = self._since == _NEVER and self._rounds == rounds
-                rounds = self._rounds
-                self._alarm.wait(None if self._watch_sleeps else min(now, self._since) + _PATIENCE - now)
+                self._watch_sleeps = self._beat == seen
+                seen = self._beat
+                self._alarm.wait(None if self._watch_sleeps else _PATIENCE / 2)
         self.threads.discard(threading.current_thread())
 
 
 # ---- the server ------------------------------------------------------------------------------------------------------
 #
-# How does one thread serve thousands of clients? In rounds: it receives all that is ready, parses all of it, answers
-# all of it, and sends all of it, because each of these is faster if it is repeated. A round gives each kind of work a
-# limited time, the oldest first, and goes on with the rest in the next round: nobody starves anybody.
+# How does one thread serve thousands of clients? In rounds: it receives and parses all that is ready, answers all of
+# it, and sends all of it, because each of these is faster if it is repeated. A round gives each kind of work a limited
+# time, the oldest first, and goes on with the rest in the next round: nobody starves anybody.
 #
-# Remember `Server._round`, and the table of stages above the class _Connection: `_steps` names the method for a stage
-# whose socket is ready, and `_time_out` is its column for deadlines. Methods are in the order of a request's life. A
-# first reading may skip what follows the class.
+# Remember `Server._round`, and the table of stages above the class _Connection: `_steps` is its column for sockets that
+# are ready, and `_time_out` its column for deadlines. Methods are in the order of a request's life. A first reading may
+# skip what follows the class.
 
 _BACKLOG = 1024  # with socketserver's 5 a burst is dropped, and each connection waits a second to try again
 _TICK = 0.5  # seconds between two looks at the deadlines; less when a limit is shorter
@@ -5510,10 +5135,7 @@ class Server:
             raise TypeError(f"Server(): {mistake}")
         _check_text("host", host, "; for a port write port=8000")
         _check_number("port", port, whole=True)
-        _check_number("threads", threads, whole=True)
-        if not 0 <= port <= 65535:
-            raise OverflowError("a port is a number from 0 to 65535")
-        if threads < 1:
+        if _check_number("threads", threads, whole=True) < 1:
             raise ValueError("threads is 1 or more, or nobody would answer")
         self.app = app
         self.host = host
@@ -5531,39 +5153,15 @@ class Server:
         self._most = _most_connections()
         # Where few connections can be open, those that have a thread leave some to everything else.
         others = min(self.max_waiting, max(self._most - 2 * threads - _THREADLESS, self._most // 2))
-        self._crew = _Crew(self, threads, int(others))
-        # The connections of each stage in the order in which they entered it, and those for which it has work to do.
-        stages = (_SHAKING, _IDLE, _HEAD, _BODY, _ANSWERING, _SENDING, _LINGERING)
-        self._stages: dict[str, dict[_Connection, None]] = {stage: {} for stage in stages}
-        self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in stages}
-        self._received: dict[_Connection, None] = {}  # bytes of a head have arrived and were not parsed
-        self._leaving: dict[_Connection, None] = {}  # their answers are to be sent
-        self._unchecked: dict[_Connection, None] = {}  # their deadlines are to be looked at
-        self._knocked = False  # there may be connections to accept
-        self._warned = -_NEVER  # when it was said that no more can be accepted
-        self._collected = 0  # bytes of bodies in memory
-        self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
-        self._sharers: dict[int, int] = {}  # how many connections share each of those
-        self._unsent_size = 0  # bytes of those
-        self._unsent_lock = threading.Lock()  # guards the last three
-        timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
-        self._tick = min(_TICK, min(timeouts) / 4)
-        self._now = self._checked = time.monotonic()
-        self._woken = False
-        self._signals: set[int] = set()
-        self._stopped_at = 0.0  # when it was told to stop
-        self._told = True  # what it waits for then; False if somebody at a terminal is to be told
-        self._finished = threading.Event()
+        self.crew = _Crew(self, threads, int(others))
+        self._prepare_state()
         with contextlib.ExitStack() as opened:
             self._listener = opened.enter_context(_listen(host, port) if socket is None else _check_listener(socket))
             self._prepare_sockets(opened, own=socket is None)
-            self._selector = opened.enter_context(selectors.DefaultSelector())
-            self._selector.register(self._listener, _READ)
-            self._selector.register(self._bell, _READ)
             # wsgi.errors where there is no stderr, as in a program without a console.
             errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
             self._held = opened.pop_all()  # what is to be closed at the end
-        self._template: _Environ = {
+        self.template: _Environ = {
             "SCRIPT_NAME": "",
             "SERVER_NAME": self.host or "localhost",
             "SERVER_PORT": str(self.port),
@@ -5578,11 +5176,31 @@ class Server:
             "wsgi.file_wrapper": FileWrapper,
         }
 
+    def _prepare_state(self) -> None:
+        # The leader's: all connections, the one behind that has moved some bytes last; and those with work to do.
+        self._connections: dict[_Connection, None] = {}
+        self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
+        self._late: dict[_Connection, None] = {}  # their time is up
+        self._last_head: tuple[bytes, _Head] = b"", _Head("", "", True, {})
+        self._collected = 0  # bytes of bodies in memory
+        timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
+        self._tick = min(_TICK, min(timeouts) / 4)
+        self._now = self._checked = time.monotonic()  # of the present round, and of the last look at the deadlines
+        self._warned = -_NEVER  # when it was said that no more can be accepted
+        self._stopped_at = 0.0  # when it began to stop
+        # Of all threads:
+        self._woken = False  # the bell rings
+        self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
+        self._unsent_size = 0  # bytes of those
+        self._unsent_lock = threading.Lock()  # guards the last two
+        self._signals: set[int] = set()
+        self._told = True  # what it waits for when it stops; False if somebody at a terminal is to be told
+        self._finished = threading.Event()
+
     def _prepare_sockets(self, opened: contextlib.ExitStack, own: bool) -> None:
         self._bell, self._ringer = map(opened.enter_context, socket.socketpair())
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
-        self._listener.setblocking(False)
+        for sock in (self._bell, self._ringer, self._listener):
+            sock.setblocking(False)
         address = self._listener.getsockname()
         on_path = not isinstance(address, tuple)
         if not own:
@@ -5594,6 +5212,9 @@ class Server:
             if hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 # A slow reader shows early that it goes on reading, and a fast one never waits for us.
                 self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+        self._selector = opened.enter_context(selectors.DefaultSelector())
+        self._selector.register(self._listener, _READ)
+        self._selector.register(self._bell, _READ)
 
     @property
     def url(self) -> str:
@@ -5603,15 +5224,16 @@ class Server:
         return self._url_of({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host))
 
     def _url_of(self, host: str) -> str:
-        return f"{self._template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def _addresses(self) -> str:
         """Return `url`, and what others in the network open if they can."""
         if self.host not in ("", "0.0.0.0", "::"):
             return self.url
         address = _own_address(self.host)
-        others = "any other address of this machine" if address is None else self._url_of(address)
-        return f"{self.url} and, for the network, {others}"
+        return f"{self.url} and, for the network, " + (
+            self._url_of(address) if address else "any other address of this machine"
+        )
 
     def __enter__(self) -> Server:
         self.start()
@@ -5625,7 +5247,7 @@ class Server:
         _servers.add(self)
         try:
             self.clerk.thread.start()
-            self._crew.start()
+            self.crew.start()
         except BaseException:
             self._close()
             raise
@@ -5651,12 +5273,12 @@ class Server:
         """
         self.stopping = True
         self._wake()
-        if not self._crew.threads:
+        if not self.crew.threads:
             if not self._finished.is_set():
                 self._close()
-        elif threading.current_thread() not in self._crew.threads:
+        elif threading.current_thread() not in self.crew.threads:
             self._finished.wait()
-            self._crew.join(timeout=0.1 if self._stages[_ANSWERING] else 1)
+            self.crew.join()
             self.clerk.thread.join(_LAST_WORDS)
 
     def _on_signal(self, number: int, frame: object) -> None:
@@ -5673,96 +5295,75 @@ class Server:
     def _wake(self) -> None:
         """Make the leader look at what was answered, or at `stopping`."""
         if self._finished.is_set():
-            self._close_rest()
+            self._close_answered()
         elif not self._woken:
             self._woken = True
             with contextlib.suppress(OSError):  # the server has just ended
                 self._ringer.send(b"!")
 
-    def _take_place(self, connection: _Connection, place: int, leave: bool) -> None:
-        """Take one of the places that waiting threads have; HttpException 503 if there is none."""
-        if not self._crew.take_place(connection, place, leave):
-            what = "open streams" if place == _STREAMS else "uploads at a time"
-            raise HttpException(503, f"too many {what}", headers={"Retry-After": "10"})
-
     def _wait(self, run: _Run, place: int, patience: _Patience) -> None:
         """Wait for the client of an answer under way; TimeoutError if it is too slow, HttpException 503."""
         connection, started = run.connection, time.monotonic()
-        self._take_place(connection, place, leave=True)
-        connection.deadline = started + patience.left
+        self.crew.take_place(connection, place, leave=True)
         if place == _STREAMS:
             self._hold(connection, run.block)
         with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
             selector.register(connection.socket, connection.awaited)
             ready = selector.select(max(patience.left, 0.001))
-        self._let_go(connection)
+        self._hold(connection, b"")
         patience.left -= time.monotonic() - started
         if not ready:
             connection.lost = True
             raise TimeoutError("the client was too slow")
 
     def _hold(self, connection: _Connection, block: bytes) -> None:
-        """Count a block in memory that a client takes slowly; disconnect the slowest reader if it is too much."""
+        """Count a block in memory that a client takes slowly, until it is b""; beyond max_unsent cut the slowest."""
         with self._unsent_lock:
-            self._uncount(connection)
-            self._unsent[connection] = block  # behind all that have taken some of theirs longer ago
-            sharers = self._sharers[id(block)] = self._sharers.get(id(block), 0) + 1
-            self._unsent_size += len(block) if sharers == 1 else 0
+            self._unsent_size += len(block) - len(self._unsent.pop(connection, b""))
+            if block:
+                self._unsent[connection] = block  # behind all that have taken some of theirs longer ago
             while self._unsent_size > self.max_unsent:
+                # A block that several clients take at the same time is in memory only once.
+                if sum(map(len, {id(each): each for each in self._unsent.values()}.values())) <= self.max_unsent:
+                    break
                 slowest = next(iter(self._unsent))
-                slowest.shut_down(cut=True)
-                self._uncount(slowest)
+                self._unsent_size -= len(self._unsent.pop(slowest))
+                slowest.cut()
+                slowest.shut_down()
 
-    def _let_go(self, connection: _Connection) -> None:
-        """Count a block no longer."""
-        if connection in self._unsent:
-            with self._unsent_lock:
-                self._uncount(connection)
-
-    def _uncount(self, connection: _Connection) -> None:
-        block = self._unsent.pop(connection, None)
-        if block is not None:
-            self._sharers[id(block)] -= 1
-            if not self._sharers[id(block)]:
-                del self._sharers[id(block)]
-                self._unsent_size -= len(block)
-
-    # What the leader does. Nobody else touches the selector, the stages, and the connections in them.
+    # What the leader does. Nobody else touches the selector, and the connections that are not ANSWERING.
 
     def _round(self) -> None:
-        """Send all that was answered, wait for something to happen, receive all that is ready, and parse it."""
-        while self._crew.answered:
-            self._leaving[self._crew.answered.popleft()] = None
-        self._take_steps(Server._send, self._leaving)
+        """Send all that was answered, wait for something to happen, and take a step with each that is ready."""
+        self._take_steps(Server._send, self.crew.answered, _ANSWERING)
         if self.stopping and self._may_end():
             self._close()
             return
-        for key, _ in self._selector.select(self._timeout()):
+        happened, knocked = self._selector.select(self._timeout()), False
+        self._now = time.monotonic()
+        for key, _ in happened:
             connection = key.data
             if connection is not None:
                 self._ready[connection.stage][connection] = None
             elif key.fileobj is self._listener:
-                self._knocked = True
+                knocked = True
             else:
                 self._bell.recv(_RECEIVE)
                 self._woken = False
-        self._now = time.monotonic()
-        if self._knocked:
+        if knocked:
             self._accept()
         for stage, ready in self._ready.items():
-            if stage == _BODY:
-                self._take_steps(Server._parse, self._received)
-            self._take_steps(self._steps[stage], ready, stage)
+            if ready:
+                self._take_steps(self._steps[stage], ready, stage)
         if self._now - self._checked >= self._tick:
             self._begin_check()
-        self._take_steps(Server._check_time, self._unchecked)
+        self._take_steps(Server._time_out, self._late)
 
     def _timeout(self) -> float:
         """Return for how long there is nothing else to do."""
-        pending = any((self._received, self._leaving, self._unchecked, self._knocked, *self._ready.values()))
-        if pending or self._crew.answers_next():
+        if self.crew.answered or self._late or any(self._ready.values()) or self.crew.leader_answers():
             return 0
-        if self._crew.waiting:
+        if self.crew.waiting:
             return _PATIENCE  # for a place, or for another thread that takes it
         return min(self._tick, _GRACE / 4) if self.stopping else self._tick
 
@@ -5774,7 +5375,7 @@ class Server:
         for connection in list(work):
             del work[connection]
             try:
-                if not stage or connection.stage == stage:
+                if connection.stage == stage or not stage:
                     step(self, connection)
             except Exception as error:  # a fault of ours costs that connection, and not the server
                 self._report_fault(connection, error)
@@ -5783,15 +5384,16 @@ class Server:
                 break
 
     def _report_fault(self, connection: _Connection, error: Exception) -> None:
-        address, connection.lost = connection.address, True
-        self.clerk.report(logging.ERROR, "the server failed with the connection of %s", address, error=error)
+        connection.lost = True
+        message = "the server failed with the connection of %s"
+        self.clerk.report(logging.ERROR, message, connection.address, error=error)
 
     def _enter(self, connection: _Connection, stage: str, seconds: float = _NEVER) -> None:
-        """Let a connection enter a stage, where it may stay for so many seconds."""
-        del self._stages[connection.stage][connection]
+        """Let a connection enter a stage, or stay after some progress; it may stay there for so many seconds."""
         connection.stage = stage
-        self._stages[stage][connection] = None
         connection.deadline = self._now + seconds
+        del self._connections[connection]
+        self._connections[connection] = None
 
     def _select(self, connection: _Connection, events: int) -> None:
         """Look out for `events` on a connection."""
@@ -5811,34 +5413,32 @@ class Server:
         """Accept what is there for one turn, or one in the place of another, whose request is read before the next."""
         until, full = time.monotonic() + _TURN, False
         while time.monotonic() < until and not full:
-            full = sum(map(len, self._stages.values())) >= self._most
+            full = len(self._connections) >= self._most
             try:
                 sock, address = self._listener.accept()
                 if full and not self._make_room():
                     sock.close()
                     raise OSError("too many are open")
-            except (BlockingIOError, ConnectionError) as error:
-                self._knocked = isinstance(error, ConnectionError)  # of one that has left already
+            except (BlockingIOError, ConnectionError):  # there is none, or it has left already
                 return
             except OSError as error:
                 # Most likely out of descriptors. Without room, look again at the next check instead of spinning.
-                self._knocked = self._make_room()
-                if not self._knocked:
+                if not self._make_room():
                     self._selector.unregister(self._listener)
                     if self._now - self._warned >= _SILENCE:
                         self._warned = self._now
                         self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
                 return
             connection = _Connection(sock, address[0] if address else "", self._would_block)
-            self._stages[connection.stage][connection] = None
+            self._connections[connection] = None
             connection.deadline = self._now + self.idle_timeout
             self._take_steps(Server._welcome, {connection: None})
 
     def _make_room(self) -> bool:
-        """Close the connection that is needed least (RFC 9112 section 9.5); False if there is none."""
-        for stage in (_LINGERING, _IDLE, _SHAKING, _HEAD, _BODY, _SENDING):
-            for connection in self._stages[stage]:
-                self._drop(connection)  # it has been in its stage for the longest time
+        """Close the connection that has not moved for the longest time (RFC 9112 section 9.5); False without one."""
+        for connection in self._connections:
+            if connection.stage != _ANSWERING:
+                self._drop(connection)
                 return True
         return False
 
@@ -5846,7 +5446,7 @@ class Server:
         connection.socket.setblocking(False)
         if self._ssl_context is None:
             # The request is often there already, and then a connection for one request is never registered.
-            self._receive(connection)
+            self._read_head(connection)
             return
         with contextlib.suppress(OSError):
             connection.socket.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
@@ -5860,39 +5460,35 @@ class Server:
 
     # A request that arrives.
 
-    def _receive(self, connection: _Connection) -> None:
-        """Receive some of a request, or take a step of the handshake."""
-        if connection.body is not None and connection.body.paused:
-            self._decode(connection)
-            return
+    def _receive(self, connection: _Connection, size: int) -> bool:
+        """Receive some bytes, or take a step of the handshake; False if there are none to go on with."""
         data: bytes | None
         try:
-            size = 4 * _RECEIVE if connection.stage == _BODY else _RECEIVE
             data = connection.attempt(_READ, connection.socket.recv, size)
         except OSError as error:
             data = b""
             if connection.stage == _SHAKING and getattr(error, "reason", None) and not self.quiet:
                 # No certificate, a client that speaks plain HTTP or distrusts us: nothing else would tell.
-                self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}")
+                self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, str(error))
+        if data:
+            connection.buffer += data
+            return True
         if data is None:
             self._select(connection, connection.awaited)
-        elif not data:
+        else:
             if connection.stage == _BODY or connection.buffer:
                 self.clerk.report(logging.INFO, "%s went away in the middle of a request", connection.address)
             self._drop(connection)
-        else:
-            connection.buffer = connection.buffer + data if connection.buffer else data
-            if connection.stage == _BODY:
-                self._decode(connection)
-                return
+        return False
+
+    def _read_head(self, connection: _Connection) -> None:
+        if self._receive(connection, _RECEIVE):
             if connection.stage == _SHAKING:
                 self._enter(connection, _IDLE, self.idle_timeout)
-            self._received[connection] = None
+            self._parse(connection)
 
     def _parse(self, connection: _Connection) -> None:
         """Understand the head of a request, if it is complete, and go on with its body."""
-        if connection.stage not in (_IDLE, _HEAD):
-            return  # it was closed meanwhile
         try:
             data = connection.buffer
             empty = _EMPTY_LINES.match(data)
@@ -5901,29 +5497,31 @@ class Server:
             end = data.find(b"\r\n\r\n")
             if end < 0:
                 if data and data != b"\r":  # that is no more than an empty line, and begins nothing
-                    _check_beginning(data)
+                    _check_lines(data.removesuffix(b"\r").removesuffix(b"\r\n"))  # the empty line may have begun
                     if connection.stage == _IDLE:
                         self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
                 return
-            connection.head = head = _parse_head(data[:end], self._template)
+            # Clients repeat themselves, and polling or health checks even the whole head.
+            if data[:end] != self._last_head[0]:
+                self._last_head = data[:end], _parse_head(data[:end])
+            connection.head = head = self._last_head[1]
             connection.buffer = data[end + 4 :]
         except HttpException as refusal:
             self._refuse(connection, refusal)
             return
         if head.length or head.chunked:
-            connection.body = _Body(head, self.body_timeout)
-        if connection.body is None or head.length > _COLLECTED:
-            self._hand_over(connection)
-            return
-        self._enter(connection, _BODY)
-        if connection.body.expected and not connection.buffer:
-            with contextlib.suppress(OSError):
-                connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
-        connection.body.expected = False
-        connection.body.paused = True
-        connection.deadline = self._now + self.body_timeout
-        self._ready[_BODY][connection] = None
+            connection.body = body = _Body(head, self.body_timeout)
+            if head.length <= _COLLECTED:
+                if body.expected and not connection.buffer:
+                    with contextlib.suppress(OSError):
+                        connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
+                body.expected = False
+                self._enter(connection, _BODY, self.body_timeout)
+                body.paused = True
+                self._ready[_BODY][connection] = None
+                return
+        self._hand_over(connection)
 
     def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
         """Have a request answered that is none."""
@@ -5935,17 +5533,20 @@ class Server:
         connection.refusal = copy.copy(refusal)  # without the frames that it came from
         self._hand_over(connection)
 
-    def _decode(self, connection: _Connection) -> None:
-        """Decode what has arrived of a body; hand the request over when it is complete, or too much for memory."""
+    def _read_body(self, connection: _Connection) -> None:
+        """Collect some of a body; hand the request over when it is complete, or too much for memory."""
         body = cast(_Body, connection.body)
-        body.patience.left = min(body.patience.left, connection.deadline - self._now)
+        if not (body.paused or self._receive(connection, 4 * _RECEIVE)):
+            return
+        body.patience.left = connection.deadline - self._now
         connection.buffer = body.feed(connection.buffer)
-        connection.deadline = self._now + body.patience.left
-        self._collected += body.kept_size - body.counted
-        body.counted = body.kept_size
+        self._collected += body.size - body.counted
+        body.counted = body.size
         if body.complete or body.failure or body.size > _COLLECTED or self._collected > self.max_collected:
             self._hand_over(connection)
-        elif body.paused:
+            return
+        self._enter(connection, _BODY, body.patience.left)
+        if body.paused:
             self._ready[_BODY][connection] = None
         else:
             self._select(connection, _READ)
@@ -5954,8 +5555,8 @@ class Server:
         """Have a request answered, or have done what is to be done behind its answer."""
         if connection.body is not None and not connection.body.complete:
             self._select(connection, 0)  # its thread reads
-        self._enter(connection, _ANSWERING)
-        self._crew.waiting.append(connection)
+        connection.stage, connection.deadline = _ANSWERING, _NEVER
+        self.crew.waiting.append(connection)
 
     # What the thread does that answers, be it the leader or not.
 
@@ -5969,6 +5570,8 @@ class Server:
                 connection.run.end()
         except Exception as error:
             self._report_fault(connection, error)
+        if not self.alive:
+            raise SystemExit  # a handler has forked, and this is the child
 
     # An answer that leaves.
 
@@ -5976,30 +5579,30 @@ class Server:
         """Send some of an answer, and go on with its connection when all of it was sent."""
         run, output, total = cast(_Run, connection.run), connection.output, 0
         try:
-            if connection.lost:
-                output = None
-            elif isinstance(output, bytes):
+            if output.__class__ is bytes and not connection.lost:
                 total = connection.attempt(_WRITE, connection.socket.send, output) or 0
                 run.sent += total
-                output = None if total == len(output) else _sending(connection, [output[total:]])
-                connection.output = output
-            elif output is not None and connection.stage == _ANSWERING:  # a large answer has to wait for its turn
-                self._wait_for_reader(connection, run, 0)
-                self._ready[_SENDING][connection] = None
-                return
-            for moved in output or ():
-                run.sent += moved
-                total += moved
-                if not moved or total >= _SLICE:
+                rest = output[total:]
+                connection.output = output = _sending(connection, [rest]) if rest else None
+            if output is not None and not connection.lost:
+                if connection.stage == _ANSWERING:  # it has to wait for its turn behind all small answers
                     self._wait_for_reader(connection, run, total)
+                    self._ready[_SENDING][connection] = None
                     return
+                for moved in cast("Iterator[int]", output):
+                    run.sent += moved
+                    total += moved
+                    if not moved or total >= _SLICE:
+                        self._wait_for_reader(connection, run, total)
+                        return
         except EOFError as error:
             self.clerk.report(logging.ERROR, "%s", error)
             connection.lost = True
         except OSError:
             connection.lost = True
         connection.output = None
-        self._let_go(connection)
+        if connection in self._unsent:
+            self._hold(connection, b"")
         if run.result is not None:
             self._select(connection, 0)
             self._hand_over(connection)  # to close what the application returned
@@ -6008,47 +5611,44 @@ class Server:
 
     def _wait_for_reader(self, connection: _Connection, run: _Run, moved: int) -> None:
         """Wait until the client takes more of its answer."""
-        if connection.stage == _ANSWERING:
+        begins = connection.stage == _ANSWERING
+        if not begins:
+            run.patience.left = connection.deadline - self._now
+        run.patience.moved(moved)
+        if begins or moved:
+            self._hold(connection, run.block)
             self._enter(connection, _SENDING, run.patience.left)
             connection.awaited = _WRITE
-            self._hold(connection, run.block)
-        elif moved:
-            self._hold(connection, run.block)
-        run.patience.left = connection.deadline - self._now
-        run.patience.moved(moved)
-        connection.deadline = self._now + run.patience.left
-        self._select(connection, _WRITE if moved else connection.awaited)
+        self._select(connection, connection.awaited)
 
     def _finish(self, connection: _Connection, run: _Run) -> None:
         """Find out what follows the end of an answer."""
         run.note_access()
         body, refused = connection.body, connection.refusal is not None
         complete = not refused and (body is None or body.complete)
-        stays = run.framing is not None and run.framing.keep_alive and not run.broken and complete
         if body is not None:
             self._collected -= body.counted
         connection.forget_request()
         if connection.lost:
             self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
-            self._drop(connection)
         elif run.cut:
             connection.cut()
-            self._drop(connection)
-        elif stays:
+        elif complete and not run.broken and run.framing.keep_alive:
             self._enter(connection, _IDLE, self.idle_timeout)
             if connection.buffer:
-                self._received[connection] = None
+                self._parse(connection)
             else:
                 self._select(connection, _READ)
+            return
         elif not complete or connection.buffer or connection.has_input():
             # What still comes is thrown away, without a thread and for a while: longer if it may be a slow upload.
             self._enter(connection, _LINGERING, self.body_timeout * (1 if refused else _LINGER))
             connection.end_output()
             self._select(connection, _READ)
-        else:
-            if connection.secure:
-                connection.end_output()
-            self._drop(connection)
+            return
+        elif connection.secure:
+            connection.end_output()
+        self._drop(connection)
 
     def _throw_away(self, connection: _Connection) -> None:
         with contextlib.suppress(OSError):
@@ -6061,44 +5661,38 @@ class Server:
         if connection.stage == _CLOSED:
             return
         self._select(connection, 0)
-        self._let_go(connection)
-        if connection.run is not None:
+        self._hold(connection, b"")
+        if connection.run is not None and connection.run.result is not None:
             connection.lost = True
-            if connection.run.result is not None:
-                self._hand_over(connection)
-                return
-            connection.run.note_access()
+            self._hand_over(connection)
+            return
         if connection.body is not None:
             self._collected -= connection.body.counted
-        del self._stages[connection.stage][connection]
-        connection.stage = _CLOSED
-        connection.forget_request()
-        connection.socket.close()
+        del self._connections[connection]
+        self._close_for_good(connection)
 
     # What follows from the stage of a connection, when its socket is ready and when its time is up.
 
     _steps: ClassVar[dict[str, Callable[[Server, _Connection], None]]] = {
-        _SHAKING: _receive,
-        _IDLE: _receive,
-        _HEAD: _receive,
-        _BODY: _receive,
+        _SHAKING: _read_head,
+        _IDLE: _read_head,
+        _HEAD: _read_head,
+        _BODY: _read_body,
         _ANSWERING: lambda self, connection: self._select(connection, 0),  # a client that sends more must wait
         _SENDING: _send,
         _LINGERING: _throw_away,
     }
 
     def _begin_check(self) -> None:
-        """Have all deadlines looked at, and listen again if it was given up."""
+        """Find the connections whose time is up, and listen again if it was given up."""
         self._checked = self._now
-        for stage, connections in self._stages.items():
-            if stage != _ANSWERING:
-                self._unchecked.update(connections)
+        self._late.update((each, None) for each in self._connections if each.deadline <= self._now)
         if not self.stopping and self._listener not in self._selector.get_map():
             self._selector.register(self._listener, _READ)
 
-    def _check_time(self, connection: _Connection) -> None:
-        if self._now < connection.deadline or connection.stage in (_ANSWERING, _CLOSED):
-            return
+    def _time_out(self, connection: _Connection) -> None:
+        if self._now < connection.deadline:
+            return  # it has moved meanwhile
         if connection.stage == _SENDING:
             connection.lost = True
             connection.cut()  # the system would go on trying
@@ -6117,21 +5711,18 @@ class Server:
     def _may_end(self) -> bool:
         """Stop accepting, and say whether what runs has ended or had its time."""
         if not self._stopped_at:
-            self._stopped_at = self._now
-            self._knocked = False
+            self._stopped_at = time.monotonic()
             if self._listener in self._selector.get_map():
                 self._selector.unregister(self._listener)
             self._listener.close()
-        waited = self._now - self._stopped_at
-        for stage in (_SHAKING, _IDLE, _HEAD, _BODY, *([_LINGERING] if waited > 1 else [])):
-            for connection in list(self._stages[stage]):
-                self._drop(connection)
-        running = []
-        for connection in itertools.chain(*self._stages.values()):
+        waited, running = time.monotonic() - self._stopped_at, []
+        for connection in list(self._connections):
             if connection.run is not None and connection.run.events:
                 connection.shut_down()
-            else:
+            elif connection.stage in (_ANSWERING, _SENDING) or (connection.stage == _LINGERING and waited <= 1):
                 running.append(connection)
+            else:
+                self._drop(connection)
         if waited > 1 and running and not self._told:
             self._told = True
             heads = [head for each in running if (head := each.head) is not None]
@@ -6139,35 +5730,36 @@ class Server:
             names += f" and {len(heads) - 5} more" if len(heads) > 5 else ""
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
-        return waited >= (self.stop_timeout if running else _GRACE) or not any(self._stages.values())
+        return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
 
     def _close(self) -> None:
         """Let go of everything. A thread that still answers finds its connection shut down."""
-        self._crew.end()
-        for connection in list(itertools.chain(*self._stages.values())):
-            if connection.stage != _ANSWERING:
+        self.crew.end()
+        self._close_answered()
+        for connection in list(self._connections):
+            if connection.stage != _ANSWERING or connection in self.crew.waiting:
                 self._close_for_good(connection)
-                continue
-            connection.shut_down()
-            run = connection.run
-            if run is not None and connection.place == _STREAMS:
-                # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
-                with contextlib.suppress(BaseException):
-                    run.result.close()
-                run.note_access()
+            elif connection.stage != _CLOSED:
+                connection.shut_down()
+                if connection.run is not None and connection.place == _STREAMS:
+                    # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
+                    with contextlib.suppress(BaseException):
+                        connection.run.result.close()
+                    connection.run.note_access()
         self._held.close()
         _servers.discard(self)
         self._finished.set()
-        self._close_rest()
+        self._close_answered()
         self.clerk.end()
 
-    def _close_rest(self) -> None:
-        """Close what waits after the end, or is given back then."""
-        with contextlib.suppress(IndexError):
+    def _close_answered(self) -> None:
+        """Close what was given back after the last round, or after the end."""
+        with contextlib.suppress(KeyError):
             while True:
-                self._close_for_good((self._crew.waiting or self._crew.answered).popleft())
+                self._close_for_good(self.crew.answered.popitem()[0])
 
     def _close_for_good(self, connection: _Connection) -> None:
+        connection.stage, connection.deadline = _CLOSED, _NEVER
         if connection.run is not None:
             connection.run.end()
             connection.run.note_access()
@@ -6177,9 +5769,7 @@ class Server:
     def _forget(self) -> None:
         """End in a child process, and let go of the sockets: as long as it had them, no client would see an end."""
         self.alive = False
-        self.clerk = _Clerk()
-        self._crew.forget()
-        for connection in itertools.chain(*self._stages.values()):
+        for connection in self._connections:
             connection.socket.close()
         self._held.close()
         self._finished.set()
@@ -6190,9 +5780,8 @@ _servers: set[Server] = set()  # those of this process that run
 
 def _forget_servers() -> None:
     """Have the servers end in a child process: their threads are not there, and their sockets are the parent's."""
-    for server in _servers:
-        server._forget()
-    _servers.clear()
+    while _servers:
+        _servers.pop()._forget()
 
 
 if hasattr(os, "register_at_fork"):
@@ -6205,7 +5794,7 @@ def _check_number(name: str, value: float, whole: bool = False) -> float:
         raise TypeError(f"{name} is a number, not {_value(value)}")
     if whole and not isinstance(value, int):
         raise TypeError(f"{name} is a whole number, not {value}")
-    if not (value >= 0 or name == "port"):  # nor a NaN, which is passed at no time
+    if not value >= 0:  # nor a NaN, which is passed at no time
         raise ValueError(f"{name} is a number from 0 up, not {value}")
     return value
 
@@ -6251,8 +5840,8 @@ def _most_connections() -> float:
     return _NEVER if limit < 0 else limit - min(_SPARE, limit // 4)
 
 
-def _own_address(host: str) -> str | None:
-    """Return the address of this machine that others in the network see, None if that is not to be found out.
+def _own_address(host: str) -> str:
+    """Return the address of this machine that others in the network see, "" if that is not to be found out.
 
     A datagram socket knows it once it is connected, which sends nothing: here to an address that is nobody's (RFC 5737,
     RFC 3849).
@@ -6260,9 +5849,8 @@ def _own_address(host: str) -> str | None:
     family, nobody = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((nobody, 9))
-        address: str = probe.getsockname()[0]
-        return None if address.startswith("127.") or address in ("0.0.0.0", "::", "::1") else address
-    return None
+        return str(probe.getsockname()[0])
+    return ""
 
 
 def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
@@ -6291,18 +5879,17 @@ def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
 
 # ---- the command line ------------------------------------------------------------------------------------------------
 #
-# How does a person start an application? `python -m webapp` and WebApp.run serve in one process; with --reload another
-# process starts it, and starts it again when a file has changed:
+# How does a person start an application? `python -m webapp` and WebApp.run serve in one process. With --reload that
+# process is a child; its parent watches the files, and replaces the child when one of them changes:
 #
-#     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`, with `_watch` in a thread
+#     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`
 #
-# The parent holds one end of a pipe, the lifeline, and the child the other end: it tells on every system that the
-# parent has ended, even where a launcher stands between the two, as in a virtual environment on Windows.
+# Remember `_main`, and `_load`, which says what to write instead of a name that is no application.
 
-_RELOAD = 3  # exit status of a served process that wants to be started again
-_CANNOT_LISTEN = 4  # exit status of a served process that no change of a file would help
+_CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
+_CANNOT_LISTEN = 4  # exit status of a child that no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
-_LIFELINE = "_WEBAPP_RELOAD"  # in the environment of the child: its end of the pipe, and when the child was started
+_SETTLE = 0.2  # seconds that a change may take: editors write in steps, and a checkout file by file
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
 
 _loading = False  # the module that holds the application, for the command line
@@ -6328,7 +5915,7 @@ def _run(
             raise TypeError(f"run() takes no {name}; it takes host, port, reload, {', '.join(known)}")
     if _loading:
         raise RuntimeError('it calls run() when it is imported: write `if __name__ == "__main__":` above that')
-    if reload and _lifeline() is None:
+    if reload and not _is_child():
         sys.exit(_supervise())
     try:
         if isinstance(app, WebApp):
@@ -6346,35 +5933,52 @@ def _run(
         _say("webapp: the application has no routes: it answers 404 to everything")
     if not quiet:
         _say(f"webapp: serving on {server._addresses()} (Ctrl-C stops)")
-    changed = threading.Event()
-    for target, arguments in ((_follow_parent, (server,)), (_watch, (server, changed))) if reload else ():
-        threading.Thread(target=target, args=arguments, name="webapp-reload", daemon=True).start()
+    if reload:
+        threading.Thread(target=_follow_parent, args=(server,), daemon=True).start()
     server.serve_forever()
-    if changed.is_set():
-        sys.exit(_RELOAD)
+
+
+@functools.cache
+def _is_child() -> bool:
+    """Tell whether _supervise has started this process; what this process starts must not find the mark."""
+    return os.environ.pop(_CHILD, None) is not None
+
+
+def _follow_parent(server: Server) -> None:
+    """Stop the server when the parent process is gone. Windows does not tell that."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(_POLL)
+    server.stop()
 
 
 def _supervise() -> int:
-    """Run this command again as a child, over and over while it asks for it; return the exit status."""
+    """Run this command as a child, and again whenever a file changes; return the exit status."""
+    import subprocess
+
     for number in _stop_signals():
         signal.signal(number, signal.default_int_handler)
+    command = [sys.executable, *getattr(sys, "orig_argv", ["", *sys.argv])[1:]]  # since Python 3.10, with options
     child = None
     try:
         while True:
-            files = _modification_times()
-            child, lifeline = _start_child()
-            try:
-                status = child.wait()
-            finally:
-                os.close(lifeline)  # lets it stop
-            if status in (0, _CANNOT_LISTEN):
-                return min(status, 1)
-            if status != _RELOAD:
-                _say("webapp: waiting for a file to change")
-                # A file that is new elsewhere is a module that this process has imported meanwhile.
-                while not (changed := [p for p in _changed(files) if p in files or p.startswith(_folder())]):
-                    time.sleep(_POLL)
-                _settle(changed)
+            files = now = _modification_times()
+            child = subprocess.Popen(command, env={**os.environ, _CHILD: "1"}, close_fds=False)
+            waiting = False
+            while now == files:
+                time.sleep(_POLL)
+                status = child.poll()
+                if status in (0, _CANNOT_LISTEN):
+                    return min(status, 1)
+                if status is not None and not waiting:
+                    waiting = True
+                    _say("webapp: waiting for a file to change")
+                now = _modification_times()
+            changed = min(path for path, _ in files.items() ^ now.items())
+            _say(f"webapp: {_printable(changed.removeprefix(os.path.join(os.getcwd(), '')))} has changed")
+            time.sleep(_SETTLE)
+            child.terminate()
+            child.wait()
     except KeyboardInterrupt:
         if child is not None:
             try:
@@ -6386,103 +5990,19 @@ def _supervise() -> int:
         return 0
 
 
-def _start_child() -> tuple[subprocess.Popen[bytes], int]:
-    """Run this command again; return the child, and the end of a pipe that tells the child when it is closed."""
-    import subprocess
-
-    reading, writing = os.pipe()
-    os.set_inheritable(reading, True)
-    handle = reading
-    if sys.platform == "win32":
-        from msvcrt import get_osfhandle
-
-        handle = get_osfhandle(reading)
-    original = getattr(sys, "orig_argv", None)  # since Python 3.10
-    if not original:
-        spec = sys.modules["__main__"].__spec__
-        program = ["-m", spec.name.removesuffix(".__main__")] if spec else [sys.argv[0]]
-        original = ["", *program, *sys.argv[1:]]
-    try:
-        environ = {**os.environ, _LIFELINE: f"{handle} {time.time()}"}
-        return subprocess.Popen([sys.executable, *original[1:]], env=environ, close_fds=False), writing
-    finally:
-        os.close(reading)
-
-
-@functools.cache
-def _lifeline() -> tuple[int, float] | None:
-    """Return the pipe from the process that watches over this one, and when that started it; None without one."""
-    handle, _, started = os.environ.pop(_LIFELINE, "").partition(" ")
-    with contextlib.suppress(OSError, ValueError):
-        descriptor = int(handle)
-        if sys.platform == "win32":
-            from msvcrt import open_osfhandle
-
-            descriptor = open_osfhandle(descriptor, os.O_RDONLY)
-        # A program that the child has started may have the variable, but it has no such pipe.
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            os.set_inheritable(descriptor, False)
-            return descriptor, float(started)
-    return None
-
-
-def _follow_parent(server: Server) -> None:
-    """Stop the server when the parent process is gone, or closes its end of the pipe."""
-    with contextlib.suppress(OSError):  # an application may close what it has not opened
-        os.read(cast("tuple[int, float]", _lifeline())[0], 1)
-        server.stop()
-
-
-def _watch(server: Server, changed: threading.Event) -> None:
-    """Stop the server when a file has changed."""
-    files, started = _modification_times(), cast("tuple[int, float]", _lifeline())[1]
-    # What was changed while this process was starting may or may not be what it has loaded.
-    names = [path for path, when in files.items() if started < when <= time.time()]
-    while not names:
-        time.sleep(_POLL)
-        # A module that was imported meanwhile is new here and no change.
-        names = [path for path in _changed(files) if path in files]
-        files = {**_modification_times(), **files}
-    _settle(names)
-    changed.set()
-    server.stop()
-
-
-def _settle(changed: Sequence[str]) -> None:
-    """Say what has changed, and wait until it is complete: editors write in steps, and a checkout file by file."""
-    name = _printable(min(changed).removeprefix(_folder()))
-    _say(f"webapp: {name} has changed" + (f", and {len(changed) - 1} more" if len(changed) > 1 else ""))
-    files: dict[str, float] = {}
-    while _changed(files):
-        files = _modification_times()
-        time.sleep(0.1)
-
-
-def _changed(before: Mapping[str, float]) -> list[str]:
-    """Return the files that are new, gone, or have another time."""
-    now = _modification_times()
-    return [path for path in {**before, **now} if before.get(path) != now.get(path)]
-
-
-@functools.cache
-def _folder() -> str:
-    """Return the working directory as it was at first, with a slash: a handler may change it."""
-    return os.path.join(os.getcwd(), "")
-
-
 def _modification_times() -> dict[str, float]:
-    """Give the times of all loaded modules, and of sources and templates below the working directory."""
-    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    paths = {os.path.join(_folder(), file) for file in files if file}
-    for folder, folders, names in os.walk(_folder()):
-        # Nobody is working on hidden directories and installed packages.
-        join, exists = os.path.join, os.path.exists
-        folders[:] = [name for name in folders if name[0] not in "._" and not exists(join(folder, name, "pyvenv.cfg"))]
-        paths.update(join(folder, name) for name in names if name.endswith(_WATCHED))
+    """Give the times of sources and templates below the working directory, and where modules are imported from."""
+    installed = sys.prefix, sys.base_prefix
+    paths = [path for path in sys.path if not path.startswith(installed) and "site-packages" not in path]
     times = {}
-    for path in paths:
-        with contextlib.suppress(OSError):
-            times[path] = os.stat(path).st_mtime
+    for root in {os.getcwd(), *filter(None, paths)}:
+        for folder, folders, names in os.walk(root):
+            # Nobody is working on hidden directories and installed packages.
+            environments = [f for f in folders if os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))]
+            folders[:] = [f for f in folders if f[0] != "." and f not in environments]
+            for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
+                with contextlib.suppress(OSError):
+                    times[path] = os.stat(path).st_mtime
     return times
 
 
@@ -6505,10 +6025,12 @@ def _main(argv: list[str] | None = None) -> int:
         return 0
     if not options.app:
         parser.error("name the application: module:app or path/to/file.py")
-    if options.reload and not options.routes and _lifeline() is None:
-        return _supervise()
     try:
-        app = _load(options.app)
+        folder, path, module, name = _find(options.app)
+        sys.path.insert(0, folder)
+        if options.reload and not options.routes and not _is_child():
+            return _supervise()
+        app = _load(path, module, name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -6537,29 +6059,40 @@ def _route_table(app: Any) -> str:
 
 
 def _version() -> str:
-    """Return the version, and the digest of this file; in an archive, as a .pyz is one, its loader can read it."""
+    """Return the version, and the digest of this file."""
     import hashlib
 
-    digest = "unknown: this program holds no source of it"
-    with contextlib.suppress(OSError, AttributeError, KeyError):
-        file: str = globals()["__file__"]  # there is none where a program was frozen without it
-        if file.endswith(".py"):
-            loader = globals().get("__spec__") and globals()["__spec__"].loader or globals()["__loader__"]
-            digest = hashlib.sha256(loader.get_data(file)).hexdigest()
+    try:
+        with open(__file__, "rb") as file:
+            digest = hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        digest = "unknown: its source is no file of its own"
     return f"webapp {__version__}\nSHA-256 {digest}"
 
 
-def _load(target: str) -> Any:
-    """Import the application that the command line names; if it is none, say what to write instead."""
-    import importlib
-
+def _find(target: str) -> tuple[str, str, str, str]:
+    """Return the folder to import from, and the path, the module and the name of what the command line names."""
     path, colon, name = target.rpartition(":")
     if colon and name.endswith(")"):
         raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
     if not colon or not name.isidentifier():
         path, name = target, "app"
-    folder, module = _find(path)
-    sys.path.insert(0, folder)
+    if path.endswith(".py"):
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"there is no file {path}")
+        folder, file = os.path.split(os.path.abspath(path))
+        return folder, path, file[:-3], name
+    if os.path.exists(path + ".py") and os.path.basename(path) != path:
+        raise FileNotFoundError(f"a file is named with its ending: {path}.py")
+    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
+        raise IsADirectoryError("it is a directory: name the file that makes the application, such as hello.py")
+    return os.getcwd(), path, path, name
+
+
+def _load(path: str, module: str, name: str) -> Any:
+    """Import an application; if it is none, say what to write instead."""
+    import importlib
+
     global _loading
     _loading = True
     try:
@@ -6577,20 +6110,6 @@ def _load(target: str) -> Any:
     if mistake:
         raise TypeError(mistake)
     return namespace[name]
-
-
-def _find(path: str) -> tuple[str, str]:
-    """Return the folder that a module is imported from, and its name, for a path or the name of a module."""
-    if path.endswith(".py"):
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"there is no file {path}")
-        folder, file = os.path.split(os.path.abspath(path))
-        return folder, file[:-3]
-    if os.path.exists(path + ".py") and os.path.basename(path) != path:
-        raise FileNotFoundError(f"a file is named with its ending: {path}.py")
-    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
-        raise IsADirectoryError("it is a directory: name the file that makes the application, such as hello.py")
-    return os.getcwd(), path
 
 
 def _one_line(error: BaseException) -> str:

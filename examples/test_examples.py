@@ -206,7 +206,7 @@ def replay(text, client, folder=".", whole_pages=True):
 
 # ---- lessons ---------------------------------------------------------------------------------------------------------
 
-LESSONS = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem != "test_examples")
+LESSONS = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem[:5] != "test_")
 SCRIPTS = ("embed", "live", "testing")  # which are started as modules, because they do more than serve `app`
 
 
@@ -657,7 +657,7 @@ def test_application_behind_a_proxy_sees_the_visitor_as_nginx_tells_it():
     assert set(headers) == {"Host", *re.findall(r"X-Forwarded-\w+", chapter("Deploying it"))}
 
 
-@pytest.mark.parametrize("name", ["README.rst", "examples/README.rst", "examples/recipes.rst"])
+@pytest.mark.parametrize("name", ["README.rst", "examples/README.rst", "examples/recipes.rst", "examples/reading.rst"])
 def test_manual_renders_without_a_warning(name):
     pytest.importorskip("docutils")
     done = run_python(ROOT, "-m", "docutils", "--halt=2", "--report=1", "--syntax-highlight=none", name)
@@ -877,7 +877,7 @@ def recipe(tmp_path, monkeypatch):
 
 
 UNIX = "How do I listen on a Unix socket, or on a socket of systemd?"
-START = "How do I do something at the start and at the end?"
+START = "How do I run code at start-up and shutdown?"
 ANSWERING = [title for title in TITLES if "\n    $ curl " in chapter(title, RECIPES) and title not in (UNIX, START)]
 
 

@@ -1,0 +1,282 @@
+"""The tests of the course in `reading.rst`: its places exist, its experiments answer, its broken copies fail a test.
+
+`python examples/test_reading.py 3` prints where the functions of the third evening stand now.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import doctest
+import functools
+import inspect
+import itertools
+import logging
+import pathlib
+import re
+import socket
+import sys
+import types
+from unittest import mock
+
+import pytest
+from hypothesis import Phase
+from test_examples import README, STEPS, blocks, chapter, client, replay, run_program
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+COURSE = (ROOT / "examples" / "reading.rst").read_text(encoding="utf-8")
+SOURCE = (ROOT / "webapp.py").read_text(encoding="utf-8")
+TITLES = re.findall(r"^(Evening \d+: .+)\n=+\n", COURSE, re.MULTILINE)
+MOST_LINES = 400
+every_evening = pytest.mark.parametrize("title", TITLES)
+
+
+def part(title, name):
+    """The text of an evening below a line in bold, up to the next such line."""
+    return re.split(rf"^\*\*{name}\*\*\n", chapter(title, COURSE), flags=re.MULTILINE)[1].partition("\n**")[0]
+
+
+# ---- the places ------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def places():
+    """First and last line of each function, class, method and assigned name of the source, by its dotted name."""
+    found = {}
+
+    def look_into(body, prefix):
+        for node in body:
+            names = [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []
+            if isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+            first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
+            for name in names:
+                found.setdefault(prefix + name, (first, node.end_lineno))
+            if isinstance(node, ast.ClassDef):
+                look_into(node.body, f"{prefix}{node.name}.")
+
+    look_into(ast.parse(SOURCE).body, "")
+    return found
+
+
+def reading_list(title):
+    """The names that an evening asks to read: those at the beginning of its items."""
+    items = re.findall(r"^- ((?:``[\w.]+``(?:,\s+)?)+)", part(title, "Read"), re.MULTILINE)
+    return [name for item in items for name in re.findall("``(.+?)``", item)]
+
+
+def table_of_lines(title):
+    """A line for each place of an evening, as editors open it, and the number of all lines."""
+    spans = [(name, *places()[name]) for name in reading_list(title)]
+    table = [f"webapp.py:{first:<6}{last - first + 1:4} lines  {name}" for name, first, last in spans]
+    return table, len(set(itertools.chain(*(range(first, last + 1) for _, first, last in spans))))
+
+
+@every_evening
+def test_places_of_an_evening_exist_and_have_at_most_400_lines(title):
+    missing = [name for name in reading_list(title) if name not in places()]
+    assert not missing
+    table, lines = table_of_lines(title)
+    print(f"\n{title}: {lines} lines", *table, sep="\n")
+    assert len(table) >= 8 and 100 <= lines <= MOST_LINES
+
+
+def test_each_evening_has_all_its_parts_and_a_solution():
+    assert [int(re.search(r"\d+", title)[0]) for title in TITLES] == list(range(1, 14))
+    for title in TITLES:
+        names = re.findall(r"^\*\*(.+)\*\*$", chapter(title, COURSE), re.MULTILINE)
+        wanted = ["The picture", "Read", "Beside it", "Try", "Break", "Exercise", "Stop here"]
+        assert names == wanted + ["Contribute"] * (title == TITLES[9])
+        assert re.match(r"\n\*How [^*]+\?\*\n", chapter(title, COURSE)), title
+        assert re.search(r"RFC|PEP|standard", part(title, "Beside it")), title
+    assert max(map(len, COURSE.splitlines())) <= 120
+
+
+def test_picture_grows_from_evening_to_evening_and_names_what_exists():
+    before = []
+    words = {name for place in places() for name in place.split(".")}
+    for title in TITLES:
+        (picture,) = blocks(part(title, "The picture"), "text")
+        lines = picture.rstrip().splitlines()
+        assert [line[1:] for line in lines if line[0] == " "] == before, title
+        assert {line[0] for line in lines} == ({"+"} if not before else {" ", "+"})
+        before = [line[1:] for line in lines]
+        named = set(re.findall(r"\b_[a-z]\w+|\b[A-Z][a-z]+[A-Z]\w+", picture)) - {"URLs", "SameSite"}
+        assert named <= words, named - words
+
+
+# ---- the experiments -------------------------------------------------------------------------------------------------
+
+
+@every_evening
+def test_experiment_of_an_evening_prints_what_the_course_shows(title, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger("webapp"), "disabled", False)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    examples = "\n".join(blocks(part(title, "Try"), "pycon"))
+    assert ">>> " in examples
+    test = doctest.DocTestParser().get_doctest(examples, {"__name__": "__main__"}, title, "reading.rst", 0)
+    said = []
+    failed, _ = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
+    assert not failed, "".join(said)
+
+
+# ---- copies that are changed -----------------------------------------------------------------------------------------
+
+
+def patched(source, patch):
+    """Apply a patch as the course shows it: the lines with a blank or a minus are found, in one place only."""
+    hunks = [[]]
+    for line in patch.rstrip().splitlines():
+        if line.startswith("@@"):
+            hunks.append([])
+        else:
+            hunks[-1].append(line)
+    for hunk in filter(None, hunks):
+        old = "".join(line[1:] + "\n" for line in hunk if line[:1] != "+")
+        new = "".join(line[1:] + "\n" for line in hunk if line[:1] != "-")
+        assert source.count(old) == 1, f"found {source.count(old)} times:\n{old}"
+        source = source.replace(old, new)
+    return source
+
+
+def load(source=SOURCE):
+    """Make a module of a copy of webapp.py, in this process."""
+    module = types.ModuleType("webapp")
+    module.__file__ = str(ROOT / "copy" / "webapp.py")
+    with mock.patch.dict(sys.modules, webapp=module):
+        exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+@functools.cache
+def intact():
+    return load()
+
+
+@functools.cache
+def code_of_the_suite(patch=""):
+    path = ROOT / "test_webapp.py"
+    return compile(patched(path.read_text(encoding="utf-8"), patch), str(path), "exec", dont_inherit=True)
+
+
+def suite_for(copy, patch=""):
+    """The tests of webapp.py, bound to a copy of it."""
+    suite = types.ModuleType("test_of_a_copy")
+    suite.__file__ = str(ROOT / "test_webapp.py")
+    with mock.patch.dict(sys.modules, webapp=copy, test_of_a_copy=suite):
+        exec(code_of_the_suite(patch), suite.__dict__)
+    return suite
+
+
+def rows_of(test):
+    """The arguments of each row of a parametrized test."""
+    tables = []
+    for mark in getattr(test, "pytestmark", ()):
+        if mark.name == "parametrize":
+            names = re.split(r",\s*", mark.args[0]) if isinstance(mark.args[0], str) else mark.args[0]
+            values = [row.values if isinstance(row, type(pytest.param())) else row for row in mark.args[1]]
+            tables.append([dict(zip(names, row if len(names) > 1 else [row])) for row in values])
+    return [{name: value for row in rows for name, value in row.items()} for rows in itertools.product(*tables)]
+
+
+@contextlib.contextmanager
+def fixtures_of(test, row, suite, request):
+    """The fixtures that a test asks for: pytest's, and those of the suite that are made with `with`."""
+    given = {}
+    with contextlib.ExitStack() as stack:
+        for name in inspect.signature(test).parameters:
+            if name == "tmp_path":
+                given[name] = request.getfixturevalue("tmp_path_factory").mktemp("row")
+            elif name not in row and hasattr(suite, name):
+                fixture = getattr(suite, name)
+                make = getattr(fixture, "_get_wrapped_function", lambda made=fixture: inspect.unwrap(made))()
+                given[name] = stack.enter_context(contextlib.contextmanager(make)())
+            elif name not in row:
+                given[name] = request.getfixturevalue(name)
+        yield given
+
+
+def failures(suite, copy, name, request, only=None):
+    """Run a test of the suite, each row of it or one, and the examples of a property; yield what the rows raise."""
+    test = getattr(suite, name)
+    if hasattr(test, "hypothesis"):
+        test = suite.settings(phases=[Phase.explicit])(test)
+    for row in [row for row in rows_of(test) if only is None or only in row.values()]:
+        with mock.patch.dict(sys.modules, webapp=copy, test_of_a_copy=suite):
+            try:
+                with fixtures_of(test, row, suite, request) as given:
+                    test(**row, **given)
+            except (Exception, pytest.fail.Exception) as error:
+                yield error
+
+
+@functools.cache
+def intact_suite():
+    return suite_for(intact())
+
+
+@every_evening
+def test_copy_that_is_broken_on_purpose_fails_the_test_that_the_course_names(title, request, monkeypatch):
+    (patch,) = blocks(part(title, "Break"), "diff")
+    (place,) = re.findall(r"^In ``([\w.]+)``:$", part(title, "Break"), re.MULTILINE)
+    first, last = places()[place]
+    patched("".join(SOURCE.splitlines(keepends=True)[first - 1 : last]), patch)  # it is found there
+    (name,) = re.findall("``(test_[a-z0-9_]+)``", part(title, "Break"))
+    only = (re.findall('row "(.+)"', part(title, "Break")) or [None])[0]
+    broken = load(patched(SOURCE, patch))
+    assert list(failures(intact_suite(), intact(), name, request, only)) == []
+    # Nobody waits long for what it leaves undone.
+    broken.Server.__init__.__kwdefaults__["stop_timeout"] = 0.1
+    connect = socket.create_connection
+    monkeypatch.setattr(socket, "create_connection", lambda address, timeout=None: connect(address, timeout=1))
+    assert next(failures(suite_for(broken), broken, name, request, only), None) is not None
+
+
+def run_tests(program, copy):
+    """Run the test functions of a program that imports webapp, with a copy in its place."""
+    with mock.patch.dict(sys.modules, webapp=copy):
+        names = {"__name__": "test_mine"}
+        exec(compile(program, "test_mine.py", "exec", dont_inherit=True), names)
+        tests = [value for name, value in names.items() if name.startswith("test_")]
+        assert tests
+        for test in tests:
+            test()
+
+
+@every_evening
+def test_exercise_fails_before_its_solution_and_passes_after_it(title):
+    (program,) = blocks(part(title, "Exercise"), "python")
+    (patch,) = blocks(chapter(f"Solution of evening {TITLES.index(title) + 1}", COURSE), "diff")
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        run_tests(program, intact())
+    run_tests(program, load(patched(SOURCE, patch)))
+
+
+def test_contribution_is_noticed_by_its_row_by_another_test_and_by_two_steps_of_the_tutorial(request, monkeypatch):
+    text = part(TITLES[9], "Contribute")
+    row, rule = blocks(text, "diff")
+    of_the_row, another = re.findall("``(test_[a-z0-9_]+)``", text)
+    changed = load(patched(SOURCE, rule))
+    assert list(failures(suite_for(intact(), row), intact(), of_the_row, request)) == []
+    suite = suite_for(changed, row)
+    assert len(list(failures(suite, changed, of_the_row, request))) == 1
+    assert next(failures(suite, changed, another, request), None) is not None
+    monkeypatch.setenv("GUESTBOOK_PASSWORD", "secret")
+    steps = [chapter(step, README) for step in STEPS[:-1]]
+    noticed = []
+    for number in range(1, len(steps) + 1):
+        program = [block for step in steps[:number] for block in blocks(step, "python")]
+        with mock.patch.dict(sys.modules, webapp=changed):
+            app = run_program(*program)["app"]
+        try:
+            replay(steps[number - 1], client(app))
+        except AssertionError as error:
+            assert "HTTP/1.1 303" in str(error)
+            noticed.append(number)
+    assert noticed == [int(number) for number in re.findall(r"\d", re.search(r"in steps ([\d and]+)", text)[1])]
+
+
+if __name__ == "__main__":
+    print(*table_of_lines(TITLES[int(sys.argv[1]) - 1])[0], sep="\n")
