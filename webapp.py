@@ -174,14 +174,10 @@ def _check_text(what: str, value: object, hint: str = "") -> None:
         raise TypeError(f"{what} is a str, not {_value(value)}{hint}")
 
 
-def _of(giver: object) -> str:
-    return "" if giver is None else f" of {_place(giver)}"
-
-
-def _explain(error: Exception, what: str) -> None:
-    """Let an exception of Python's own begin with the thing it is about; an application's exception stays as it is."""
+def _explain(error: Exception, what: str, giver: object = None) -> None:
+    """Let Python's own exception begin with the thing it is about, and who gave it; an application's stays as it is."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
-        error.args = (f"{what}: {error}",)
+        error.args = (f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",)
 
 
 # ---- header values ---------------------------------------------------------------------------------------------------
@@ -961,7 +957,7 @@ def _encode_json(document: object, giver: object = None) -> bytes:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
         return _ENCODER.encode(document).encode("utf-8", "backslashreplace")
     except Exception as error:
-        _explain(error, _unwritable(document, _ENCODER.encode, "document") + _of(giver))
+        _explain(error, _unwritable(document, _ENCODER.encode, "document"), giver)
         raise
 
 
@@ -1649,7 +1645,7 @@ class _Stream:
             first = next(chunks, b"")
         except (TypeError, ValueError) as error:
             if giver is not None and _outside(error.__traceback__) is None:  # not raised by the application
-                _explain(error, f"the stream{_of(giver)}")
+                _explain(error, "the stream", giver)
             raise
         return itertools.chain((first,) if first else (), chunks), _NO_HEADERS, None
 
@@ -1931,7 +1927,7 @@ class _Session:
         try:
             text = _session_text(self.values)
         except Exception as error:
-            _explain(error, _unwritable(self.values, _session_text, "session") + _of(giver))
+            _explain(error, _unwritable(self.values, _session_text, "session"), giver)
             raise
         signed = _base64(text.encode()) + b".%d" % time.time()
         value = (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
@@ -2324,16 +2320,17 @@ class Response:
 
 # ---- executors -------------------------------------------------------------------------------------------------------
 #
-# What runs for a route? Its executors, one after the other, then its handler. A route names Executor classes, factories
-# or functions, never instances: an instance would carry one request's errors into the next request.
+# What runs for a route? Its executors, one after the other, then its handler. Each becomes a call, which takes the
+# context and the values of the path's parameters:
 #
 #     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
 #
-# A call takes the context and the values of the path's parameters. A function that the dispatcher could not call is
-# refused when it is declared. Nothing here catches an exception. A first reading may skip `_handler_call`.
+# A function that the dispatcher could not call is refused when it is declared. Nothing here catches an exception. A
+# first reading may skip `_handler_call`.
 
 _Call = Callable[..., object]
-_Match = tuple[Optional["Route"], Sequence[Any], list[_Call]]  # a route, the values of its parameters, what answers it
+# The route of a request, the values of its parameters, the hooks around it, and the calls that answer the request.
+_Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call]]
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature | None:
@@ -2565,8 +2562,7 @@ class WebContext:
         self.request = Request(app, environ)
         self.response = Response(self.request)
         self._chain: list[_Call] | None
-        self.route, self._values, self._chain = match
-        self._hooks = app._miss_hooks if self.route is None else self.route._hooks
+        self.route, self._values, self._hooks, self._chain = match
         self._step = _NO_HEADERS
         self._state: dict[Any, Any] | None = None
 
@@ -3610,8 +3606,8 @@ class WebApp(Scope):
                 self._respond(context)
             except Exception as cause:
                 self._answer_failure(context, cause)
-            if context._hooks.after:
-                self._run_after(context)
+            if after := context._hooks.after:
+                self._run_after(context, after)
             if response._status == 405:
                 self._allow(context)
             body = response._hand_over(start_response)
@@ -3634,12 +3630,11 @@ class WebApp(Scope):
             try:
                 route, values, methods = self._router.match(_path_segments(environ), method)
             except UnicodeError:
-                return None, (), [_failing(HttpException, 400, "the path is not UTF-8")]
-            if route is None and methods:
-                return None, (), [_failing(MethodNotAllowedException, methods)]
-            if route is None:
-                return None, (), [_failing(NotFoundException, "no such route")]
-        return route, values, list(route._calls)
+                return None, (), self._miss_hooks, [_failing(HttpException, 400, "the path is not UTF-8")]
+        if route is None:
+            allowed = _failing(MethodNotAllowedException, methods) if methods else None
+            return None, (), self._miss_hooks, [allowed or _failing(NotFoundException, "no such route")]
+        return route, values, route._hooks, list(route._calls)
 
     def _ask_first(self, context: WebContext) -> None:
         """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
@@ -3663,10 +3658,10 @@ class WebApp(Scope):
             _note_nothing(context.request, cast(Route, context.route))
         response._send(None, call)
 
-    def _run_after(self, context: WebContext) -> None:
+    def _run_after(self, context: WebContext, hooks: Sequence[Callable[..., object]]) -> None:
         """Run the after hooks, which can only add header fields by now. A hook that raises adds none."""
         response = context.response
-        for hook in context._hooks.after:
+        for hook in hooks:
             headers = response._headers
             try:
                 value = hook(context)
