@@ -2264,8 +2264,9 @@ class Response:
     def _save(self) -> tuple[Any, ...]:
         """Return all that is built, for `_restore`."""
         session = self._session
-        with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
-            session = copy.deepcopy(session)
+        if session is not None:
+            with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
+                session = copy.deepcopy(session)
         return self._state, self._headers, self._status, self._body, self._content_type, self._form, session
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
@@ -3162,18 +3163,18 @@ class Scope:
         segments, whole = self._whole(pattern)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
         routes = [Route(method, whole, names, self, gives_way) for method in methods]
-        for route in routes:
-            for executor in executors:
-                route._append(executor)
-            self._app._router.add(route, segments)
-        self._app._routes += routes
 
-        def append(handler: _Handler) -> _Handler:
+        def append(handler: _Handler, decorated: bool = True) -> _Handler:
             self._begin_declaration()
             for route in routes:
-                route._append(handler, decorated=True)
+                route._append(handler, decorated)
             return handler
 
+        for executor in executors:
+            append(cast("Callable[..., object]", executor), decorated=False)
+        for route in routes:
+            self._app._router.add(route, segments)
+        self._app._routes += routes
         return append
 
     def _begin_declaration(self) -> None:
@@ -3608,7 +3609,7 @@ class WebApp(Scope):
                 self._answer_failure(context, cause)
             if after := context._hooks.after:
                 self._run_after(context, after)
-            if response._status == 405:
+            if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -3729,8 +3730,7 @@ class WebApp(Scope):
         methods: Sequence[str] = ()
         with contextlib.suppress(UnicodeError):
             methods = self._router.match(_path_segments(context.request.environ), "")[2]
-        if "Allow" not in context.response.headers:
-            context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
+        context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
 
     def _streamed(self, context: WebContext, body: Iterator[bytes] | _FileBody) -> Iterable[bytes]:
         """Return the iterable of a body that is not in memory; its close() completes the request."""
