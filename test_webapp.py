@@ -663,11 +663,9 @@ FAILS = [ValueError(), "response.json('a', object())", "iter([5])", "context.ses
 def test_7_2_and_7_3_hooks_build_from_the_inner_scope_outward(handler, inner, outer, sent, ran):
     seen = see("/in/route", inner_handler=handler, inner_error=inner, outer_error=outer)
     failed = [f"ERROR error {hook}" for hook, deed in zip(ran.split(), (inner, outer)) if "1 / 0" in deed]
-    failed += ["ERROR error "] * ("update" in inner or "object" in inner)
+    failed += ["ERROR error _send_what_was_built"] * ("update" in inner or "object" in inner)
     assert (seen.answer, seen.calls) == (sent, FAILED_STAGES.replace(BOTH, ran))
     assert seen.log == ["ERROR 'GET' '/in/route': 500", *failed]
-    if seen.log[-1] == "ERROR error ":
-        assert second_line(seen.records[-1]) == "the response that the error hooks built failed for 'GET' '/in/route':"
     assert "Set-Cookie" not in seen.response.headers
 
 

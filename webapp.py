@@ -174,14 +174,10 @@ def _check_text(what: str, value: object, hint: str = "") -> None:
         raise TypeError(f"{what} is a str, not {_value(value)}{hint}")
 
 
-def _of(giver: object) -> str:
-    return "" if giver is None else f" of {_place(giver)}"
-
-
-def _explain(error: Exception, what: str) -> None:
-    """Let an exception of Python's own begin with the thing it is about; an application's exception stays as it is."""
+def _explain(error: Exception, what: str, giver: object = None) -> None:
+    """Let Python's own exception begin with the thing it is about, and who gave it; an application's stays as it is."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
-        error.args = (f"{what}: {error}",)
+        error.args = (f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",)
 
 
 # ---- header values ---------------------------------------------------------------------------------------------------
@@ -947,7 +943,7 @@ def _encode_json(document: object, giver: object = None) -> bytes:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
         return _ENCODER.encode(document).encode("utf-8", "backslashreplace")
     except Exception as error:
-        _explain(error, _unwritable(document, _ENCODER.encode, "document") + _of(giver))
+        _explain(error, _unwritable(document, _ENCODER.encode, "document"), giver)
         raise
 
 
@@ -1633,7 +1629,7 @@ class _Stream:
             first = next(chunks, b"")
         except (TypeError, ValueError) as error:
             if giver is not None and _outside(error.__traceback__) is None:  # not raised by the application
-                _explain(error, f"the stream{_of(giver)}")
+                _explain(error, "the stream", giver)
             raise
         return itertools.chain((first,) if first else (), chunks), _NO_HEADERS, None
 
@@ -1910,7 +1906,7 @@ class _Session:
         try:
             text = _session_text(self.values)
         except Exception as error:
-            _explain(error, _unwritable(self.values, _session_text, "session") + _of(giver))
+            _explain(error, _unwritable(self.values, _session_text, "session"), giver)
             raise
         signed = _base64(text.encode()) + b".%d" % time.time()
         value = (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
@@ -2243,8 +2239,9 @@ class Response:
     def _save(self) -> tuple[Any, ...]:
         """Return all that is built, for `_restore`."""
         session = self._session
-        with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
-            session = copy.deepcopy(session)
+        if session is not None:
+            with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
+                session = copy.deepcopy(session)
         return self._state, self._headers, self._status, self._body, self._content_type, self._form, session
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
@@ -2292,16 +2289,17 @@ class Response:
 
 # ---- executors -------------------------------------------------------------------------------------------------------
 #
-# What runs for a route? Its executors, one after the other, then its handler. A route names Executor classes, factories
-# or functions, never instances: an instance would carry one request's errors into the next request.
+# What runs for a route? Its executors, one after the other, then its handler. Each becomes a call, which takes the
+# context and the values of the path's parameters:
 #
 #     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
 #
-# A call takes the context and the values of the path's parameters. A function that the dispatcher could not call is
-# refused when it is declared. Nothing here catches an exception. A first reading may skip `_handler_call`.
+# A function that the dispatcher could not call is refused when it is declared. Nothing here catches an exception. A
+# first reading may skip `_handler_call`.
 
 _Call = Callable[..., object]
-_Match = tuple[Optional["Route"], Sequence[Any], list[_Call]]  # a route, the values of its parameters, what answers it
+# The route of a request, the values of its parameters, the hooks around it, and the calls that answer the request.
+_Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call]]
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature | None:
@@ -2533,8 +2531,7 @@ class WebContext:
         self.request = Request(app, environ)
         self.response = Response(self.request)
         self._chain: list[_Call] | None
-        self.route, self._values, self._chain = match
-        self._hooks = app._miss_hooks if self.route is None else self.route._hooks
+        self.route, self._values, self._hooks, self._chain = match
         self._step = _NO_HEADERS
         self._state: dict[Any, Any] | None = None
 
@@ -3134,18 +3131,18 @@ class Scope:
         segments, whole = self._whole(pattern)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
         routes = [Route(method, whole, names, self, gives_way) for method in methods]
-        for route in routes:
-            for executor in executors:
-                route._append(executor)
-            self._app._router.add(route, segments)
-        self._app._routes += routes
 
-        def append(handler: _Handler) -> _Handler:
+        def append(handler: _Handler, decorated: bool = True) -> _Handler:
             self._begin_declaration()
             for route in routes:
-                route._append(handler, decorated=True)
+                route._append(handler, decorated)
             return handler
 
+        for executor in executors:
+            append(cast("Callable[..., object]", executor), decorated=False)
+        for route in routes:
+            self._app._router.add(route, segments)
+        self._app._routes += routes
         return append
 
     def _begin_declaration(self) -> None:
@@ -3366,14 +3363,12 @@ def _note_nothing(request: Request, route: Route) -> None:
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
 #     _match             find the route and its calls; without a route there is one call, which raises
-#     _respond           on_request, before hooks from the outermost block inward, executors, handler; the first to
-#                        answer ends it
-#     _answer_failure    resolve, log, undo, error hooks from the innermost block outward, default body
-#     _run_hook          after hooks, innermost block first; then the server gets status, headers and body
+#     _respond           on_request, before hooks (outermost block first), executors, handler, until one has answered
+#     _answer_failure    if one of them raised: resolve, log, undo, error hooks (innermost block first), default body
+#     _run_after         after hooks (innermost block first); then the server gets status, headers and body
 #     _complete          close files and streams, then on_complete
 #
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows only
-# PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
+# The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
 
 # "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
 # on_close callback or on_complete has failed; traceback and `extra` tell which of them.
@@ -3423,6 +3418,14 @@ def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
     if isinstance(cause, HttpException):
         for name, value in cause.headers.items():
             context.response.header(name, value)
+
+
+def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> None:
+    """Send what the error hooks have built, the default body if they have built none; the last error hook."""
+    if context.response.has_body:
+        context.response._send()
+    else:
+        context.response._send_default()
 
 
 def _check_limit(name: str, value: int) -> int:
@@ -3572,8 +3575,8 @@ class WebApp(Scope):
                 self._respond(context)
             except Exception as cause:
                 self._answer_failure(context, cause)
-            if context._hooks.after:
-                self._run_after(context)
+            if after := context._hooks.after:
+                self._run_after(context, after)
             if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
@@ -3596,12 +3599,19 @@ class WebApp(Scope):
             try:
                 route, values, methods = self._router.match(_path_segments(environ), method)
             except UnicodeError:
-                return None, (), [_failing(HttpException, 400, "the path is not UTF-8")]
-            if route is None and methods:
-                return None, (), [_failing(MethodNotAllowedException, methods)]
-            if route is None:
-                return None, (), [_failing(NotFoundException, "no such route")]
-        return route, values, list(route._calls)
+                return None, (), self._miss_hooks, [_failing(HttpException, 400, "the path is not UTF-8")]
+        if route is None:
+            allowed = _failing(MethodNotAllowedException, methods) if methods else None
+            return None, (), self._miss_hooks, [allowed or _failing(NotFoundException, "no such route")]
+        return route, values, route._hooks, list(route._calls)
+
+    def _ask_first(self, context: WebContext) -> None:
+        """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
+        try:
+            context.response._has_answered(self.on_request(context), self.on_request)
+        finally:
+            if context.response.sent:
+                context._hooks = _NO_HOOKS
 
     def _respond(self, context: WebContext) -> None:
         """Run hooks, executors and handler until one has answered; else send the response that they built."""
@@ -3617,18 +3627,10 @@ class WebApp(Scope):
             _note_nothing(context.request, cast(Route, context.route))
         response._send(None, call)
 
-    def _ask_first(self, context: WebContext) -> None:
-        """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
-        try:
-            context.response._has_answered(self.on_request(context), self.on_request)
-        finally:
-            if context.response.sent:
-                context._hooks = _NO_HOOKS
-
-    def _run_after(self, context: WebContext) -> None:
+    def _run_after(self, context: WebContext, hooks: Sequence[Callable[..., object]]) -> None:
         """Run the after hooks, which can only add header fields by now. A hook that raises adds none."""
         response = context.response
-        for hook in context._hooks.after:
+        for hook in hooks:
             headers = response._headers
             try:
                 value = hook(context)
@@ -3654,7 +3656,12 @@ class WebApp(Scope):
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
-            if self._send_built(context):
+            answered = response.has_body
+            self._run_hook(context, _send_what_was_built, cause, status)
+            if not response.sent:  # a document that is no JSON, a stream that fails, a session that is too large
+                answered, response._session = False, None
+                response._send_default()
+            if answered:
                 return
         if status >= 500:
             _observer(context.request.environ).unanswered(cause)
@@ -3665,22 +3672,6 @@ class WebApp(Scope):
         except Exception as error:
             _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
             return 500
-
-    def _send_built(self, context: WebContext) -> bool:
-        """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
-        response = context.response
-        answered = response.has_body
-        try:
-            if answered:
-                response._send()
-            else:
-                response._send_default()
-            return answered
-        except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error)
-        response._session = None
-        response._send_default()
-        return False
 
     def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
         """Run an error hook. A hook that raises is undone, unless it has sent the response."""
@@ -3694,23 +3685,19 @@ class WebApp(Scope):
             response._restore(saved)
             self._report_hook(context, "error", error, hook)
 
-    def _report_hook(
-        self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
-    ) -> None:
-        """Log a failed hook; None: the error hooks have built a response that cannot be sent."""
+    def _report_hook(self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object]) -> None:
+        """Log that a hook, an on_close callback or on_complete has failed."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
-        named = "the response that the error hooks built" if hook is None else f"{stage} hook {_place(hook)}"
-        extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
-        extra.update(method=_printable(method), path=_printable(path))
-        _report(logging.ERROR, _HOOK_FAILED, error=error, where=f"{named} failed for {method!r} {path!r}:", **extra)
+        where = f"{stage} hook {_place(hook)} failed for {method!r} {path!r}:"
+        extra = {"stage": stage, "hook": _name(hook), "method": _printable(method), "path": _printable(path)}
+        _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
 
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
-        try:
+        methods: Sequence[str] = ()
+        with contextlib.suppress(UnicodeError):
             methods = self._router.match(_path_segments(context.request.environ), "")[2]
-        except UnicodeError:
-            methods = ()
         context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
 
     def _streamed(self, context: WebContext, body: Iterator[bytes] | _FileBody) -> Iterable[bytes]:
