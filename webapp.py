@@ -3623,13 +3623,13 @@ class WebApp(Scope):
     def _match(self, environ: _Environ) -> _Match:
         """Find the route of a request and the calls that answer it. Without a route there is one call, which raises."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
-        route: Route | None = None
         # A %2F in the raw target may make another path of PATH_INFO.
-        if "%2" not in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or ""):
-            route, values = self._router.look_up(path, method)
+        encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
+        route, values = (None, ()) if encoded else self._router.look_up(path, method)
         if route is None:
             try:
-                route, values, methods = self._router.match(_path_segments(environ), method)
+                segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
+                route, values, methods = self._router.match(segments, method)
             except UnicodeError:
                 return None, (), self._miss_hooks, [_failing(HttpException, 400, "the path is not UTF-8")]
         if route is None:
