@@ -2537,10 +2537,8 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
 # ---- the context -----------------------------------------------------------------------------------------------------
 #
 # What does application code get? Every handler, executor and hook gets the context of its request as its first
-# argument: `context.request`, `context.response`, `context.params`, `context.state`, `context.session`.
-#
-# The context decides nothing; the dispatcher does. It holds no reference to itself, but for a stream or file until that
-# is closed: so the memory of a request is free as soon as the request is over.
+# argument. The context decides nothing; the dispatcher does. It holds no reference to itself, but for a stream or file
+# until that is closed: so the memory of a request is free as soon as the request is over.
 
 
 class WebContext:
@@ -2551,9 +2549,9 @@ class WebContext:
         "request": "The `Request`.",
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
-        "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
-        "_hooks": "The hooks that run for the request.",
-        "_state": "The dict for the application, None until it asks for it.",
+        "state": "A dict for the application, empty at the start of every request.",
+        "_chain": "The calls of the route; add_executor appends to it. None when it is too late for more.",
+        "_hooks": "The hooks that run for the request; none behind an on_request that has sent.",
         "_step": "The header fields before the running step, to which a failure goes back.",
         "_values": "The path's parameters in the pattern's order.",
     }
@@ -2565,19 +2563,12 @@ class WebContext:
         self._chain: list[_Call] | None
         self.route, self._values, self._hooks, self._chain = match
         self._step = _NO_HEADERS
-        self._state: dict[Any, Any] | None = None
+        self.state: dict[Any, Any] = {}
 
     @property
     def params(self) -> dict[str, Any]:
         """The path's parameters by name: str, or int for an `int` one; empty on a miss."""
         return {} if self.route is None else dict(zip(self.route._names, self._values))
-
-    @property
-    def state(self) -> dict[Any, Any]:
-        """A dict for the application, empty at the start of every request."""
-        if self._state is None:
-            self._state = {}
-        return self._state
 
     @property
     def session(self) -> dict[str, Any]:
@@ -3405,6 +3396,7 @@ def _note_nothing(request: Request, route: Route) -> None:
 # "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
 # on_close callback or on_complete has failed; traceback and `extra` tell which of them.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
+_OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 
 
 class _SentStream:
@@ -3763,7 +3755,6 @@ class WebApp(Scope):
             raise interrupt
 
 
-_OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 _FINAL = {"__call__", "__setattr__"}.union(name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__")
 _FINAL.difference_update(_OVERRIDABLE)
 
