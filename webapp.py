@@ -3281,7 +3281,7 @@ def _report(
         return
 
 
-def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
+def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
     A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
@@ -3289,9 +3289,10 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
-        yield from (*_trace_lines(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+        yield from (*_trace_lines(earlier, True), "", _CAUSED if found.__cause__ else _DURING, "")
+    # A failing hook's trace shows the failure before it; that of a missing route has no frame outside of this file.
     outside = [number for number, frame in enumerate(found.stack) if frame.filename != _FILE]
-    del found.stack[: outside[0] if outside else 0]
+    del found.stack[: outside[0] if outside else is_earlier and len(found.stack)]
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
