@@ -3570,7 +3570,7 @@ class WebApp(Scope):
                 self._answer_failure(context, cause)
             if after := context._hooks.after:
                 self._run_after(context, after)
-            if response._status == 405 and "allow" not in response._headers:
+            if response._status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
