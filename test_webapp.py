@@ -3705,6 +3705,14 @@ def test_on_close_callbacks_run_before_on_complete_the_last_first():
     assert (closed, log.lines()) == (["last", "first", "on_complete"], ["ERROR on_close plain"])
 
 
+def test_stream_that_a_server_closes_twice_completes_once():
+    app = Traced(outer_handler="iter(['a', 'b'])")
+    *_, body = begin_request(app, "/route")
+    body.close()
+    body.close()
+    assert app.calls.count("on_complete") == 1
+
+
 def test_trace_of_a_hook_that_fails_for_a_missing_route_has_no_frame_of_webapp():
     _, record = see("/nowhere", outer_error="1 / 0").records
     assert webapp.__file__ not in record.exc_text
