@@ -1,7 +1,8 @@
 """The tests of webapp.py, in the order of the contract and of the file: `python -m pytest`.
 
 Every request in-process goes through wsgiref.validate unless a test says why it cannot. Property tests compare with
-models written independently of the code.
+models written independently of the code. `grep '^# ----' test_webapp.py` lists the sections; most tests have a table
+above them, and a new case is one more row: "a GET route answers HEAD" has ANSWERED_TO_HEAD.
 """
 
 from __future__ import annotations
