@@ -343,6 +343,7 @@ def load_copy(name):
 
 
 WINDOWS = sys.platform == "win32"
+RESET = struct.pack("hh" if WINDOWS else "ii", 1, 0)  # for SO_LINGER
 CAN_LINK = not WINDOWS  # which lets few people make symbolic links
 NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
 
@@ -1328,6 +1329,31 @@ def test_query_and_urlencoded_form_are_read_as_urllib_does(text):
 FORM_LIMITS = {"max_fields": 20, "max_form_memory": 1000}
 
 
+class Input:
+    """A body that arrives in pieces, and may end with an exception."""
+
+    readline = readlines = __iter__ = None  # wsgiref.validate looks for them, and nobody calls them
+
+    def __init__(self, *pieces):
+        self.pieces, self.asked = list(pieces), 0
+
+    def read(self, size):
+        self.asked += 1
+        if not self.pieces or size == 0:
+            return b""
+        if isinstance(self.pieces[0], Exception):
+            raise self.pieces[0]
+        piece = self.pieces.pop(0)
+        self.pieces[:0] = filter(None, [piece[size:]])
+        return piece[:size]
+
+
+def arriving(*pieces, length=None):
+    """The environment of a body that arrives in pieces: of a known length, or ended by the server."""
+    ending = "" if length is None else str(length)
+    return {"wsgi.input": Input(*pieces), "CONTENT_LENGTH": ending, "wsgi.input_terminated": length is None}
+
+
 def parse(body, sizes=None, boundary="frontier", **limits):
     """The fields of a form, and files as tuples of everything about them; or the status it is refused with.
 
@@ -2171,31 +2197,6 @@ def test_cookies_are_read_as_browsers_send_them(sent, expected):
 
 
 # ---- the request: the body -------------------------------------------------------------------------------------------
-
-
-class Input:
-    """A body that arrives in pieces, and may end with an exception."""
-
-    readline = readlines = __iter__ = None  # wsgiref.validate looks for them, and nobody calls them
-
-    def __init__(self, *pieces):
-        self.pieces, self.asked = list(pieces), 0
-
-    def read(self, size):
-        self.asked += 1
-        if not self.pieces or size == 0:
-            return b""
-        if isinstance(self.pieces[0], Exception):
-            raise self.pieces[0]
-        piece = self.pieces.pop(0)
-        self.pieces[:0] = filter(None, [piece[size:]])
-        return piece[:size]
-
-
-def arriving(*pieces, length=None):
-    """The environment of a body that arrives in pieces: of a known length, or ended by the server."""
-    ending = "" if length is None else str(length)
-    return {"wsgi.input": Input(*pieces), "CONTENT_LENGTH": ending, "wsgi.input_terminated": length is None}
 
 
 READERS = {
@@ -3985,7 +3986,7 @@ def test_path_without_a_regular_file_is_a_404(tmp_path, a_file, name):
     assert get_file(f"{tmp_path}/{name}").text == "404 Not Found"
 
 
-@NEEDS_FIFOS
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
 def test_fifo_is_a_404_and_stops_nobody(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     assert get_file(tmp_path / "fifo").status == 404
@@ -5367,11 +5368,6 @@ def test_redirect_carries_cookies_headers_and_environ_but_nothing_the_applicatio
 # ---- server: applications to be served -------------------------------------------------------------------------------
 
 
-def application(environ, start_response):
-    """Answer by the first segment of the path; what the tests need of an application."""
-    return SERVED[environ["PATH_INFO"].split("/")[1]](environ, start_response)
-
-
 def gives(make, *headers, status="200 OK"):
     """An application that answers with what `make` returns for the environment of a request."""
 
@@ -5444,6 +5440,9 @@ class Blocks:
         self.on_close()
 
 
+silence = functools.partial(threading.Event().wait, 20)  # for what never comes
+
+
 def late(environ, start_response):
     """The framework tells the server that it draws the first chunk of a stream, which may take any time."""
     environ["webapp.server"].begin_stream("text/event-stream")
@@ -5452,7 +5451,6 @@ def late(environ, start_response):
     return []
 
 
-silence = functools.partial(threading.Event().wait, 20)  # for what never comes
 fail_to_close = functools.partial(raiser(RuntimeError("closing")), None)
 MILLION = bytes(1_000_000)
 LARGE = bytes(4 * 2**20)
@@ -5500,12 +5498,23 @@ SERVED = {
 }
 
 
+def application(environ, start_response):
+    """Answer by the first segment of the path; what the tests need of an application."""
+    return SERVED[environ["PATH_INFO"].split("/")[1]](environ, start_response)
+
+
 @contextlib.contextmanager
 def serving(app=application, **options):
     """A server; limits that only a subclass can change are options too."""
     limits = {name: options.pop(name) for name in ("max_waiting", "max_unsent") if name in options}
     with type("Limited", (Server,), limits)(app, quiet=options.pop("quiet", True), **options) as server:
         yield server
+
+
+def stop_in_a_while(server):
+    started = time.monotonic()
+    server.stop()
+    return time.monotonic() - started
 
 
 class Gate:
@@ -6488,12 +6497,6 @@ def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
 # ---- server: starting and stopping -----------------------------------------------------------------------------------
 
 
-def stop_in_a_while(server):
-    started = time.monotonic()
-    server.stop()
-    return time.monotonic() - started
-
-
 @contextlib.contextmanager
 def stopping(server):
     """A server that stops meanwhile, in a thread."""
@@ -6893,31 +6896,6 @@ def test_thread_that_cannot_be_started_costs_a_warning_and_no_answer(monkeypatch
     assert {level for level in log.levels() if level != "INFO"} == {"WARNING"}
 
 
-UNREAD = """
-from webapp import WebApp
-app = WebApp()
-app.get("/{name}")(lambda context, name: "x")
-"""
-
-
-@pytest.mark.skipif(WINDOWS, reason="nobody sends Ctrl-C to another program there")
-@pytest.mark.parametrize("read", [False, True])
-def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp_path):
-    """And one that is read late loses nothing."""
-    (tmp_path / "unread.py").write_text("import webapp\napp = webapp.WebApp()\napp.get('/{n}')(lambda c, n: 'x')\n")
-    process = start("unread", "--port", "0", cwd=tmp_path)
-    targets = [f"/{number}{'x' * 8000}" for number in range(40)]
-    with Connection(port_of(process)) as connection:
-        for target in targets:
-            connection.sock.sendall(get(target))
-            assert connection.response()[0] == 200
-    process.send_signal(signal.SIGINT)
-    seen = [line.split()[3] for line in process.stderr if " GET " in line] if read else []
-    assert process.wait(10) == 0
-    seen += [line.split()[3] for line in process.stderr if line.endswith(" ms\n")]
-    assert seen == targets[: len(seen)] and len(seen) > 0 and (len(seen) == len(targets)) == read
-
-
 # ---- command line ----------------------------------------------------------------------------------------------------
 
 
@@ -6934,6 +6912,9 @@ threading.Thread(target=listen, daemon=True).start()
 """
 
 
+STARTED = []
+
+
 def start(*arguments, cwd, command=("-m", "webapp"), **options):
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -6943,9 +6924,6 @@ def start(*arguments, cwd, command=("-m", "webapp"), **options):
     command = [sys.executable, *command, *arguments]
     STARTED.append(subprocess.Popen(command, cwd=cwd, env=environ, text=True, **options))
     return STARTED[-1]
-
-
-STARTED = []
 
 
 @pytest.fixture(autouse=True)
@@ -6997,6 +6975,24 @@ def port_of(process):
 def messages(process):
     """What a program says, without its access lines: those of a child may come behind what its parent says next."""
     return (line for line in iter(process.stderr.readline, "") if not re.match(r"\d\d:\d\d:\d\d ", line))
+
+
+@pytest.mark.skipif(WINDOWS, reason="nobody sends Ctrl-C to another program there")
+@pytest.mark.parametrize("read", [False, True])
+def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp_path):
+    """And one that is read late loses nothing."""
+    (tmp_path / "unread.py").write_text("import webapp\napp = webapp.WebApp()\napp.get('/{n}')(lambda c, n: 'x')\n")
+    process = start("unread", "--port", "0", cwd=tmp_path)
+    targets = [f"/{number}{'x' * 8000}" for number in range(40)]
+    with Connection(port_of(process)) as connection:
+        for target in targets:
+            connection.sock.sendall(get(target))
+            assert connection.response()[0] == 200
+    process.send_signal(signal.SIGINT)
+    seen = [line.split()[3] for line in process.stderr if " GET " in line] if read else []
+    assert process.wait(10) == 0
+    seen += [line.split()[3] for line in process.stderr if line.endswith(" ms\n")]
+    assert seen == targets[: len(seen)] and len(seen) > 0 and (len(seen) == len(targets)) == read
 
 
 @pytest.mark.parametrize(
@@ -7523,14 +7519,13 @@ def test_a_limit_of_the_server_is_where_the_answer_changes(most, status, path_of
 
 SOURCE = (ROOT / "webapp.py").read_text(encoding="utf-8")
 LINES = SOURCE.splitlines()
+TESTS = pathlib.Path(__file__).read_text(encoding="utf-8").splitlines()
 BEGINS = {line.strip("# -"): number for number, line in enumerate(LINES, 1) if line.startswith("# ---- ")}
 TITLES = [*BEGINS]
 # A name that a section may use although a later one defines it, with the reason.
 DEFINED_BELOW = {
     "_run": "WebApp.run is a convenience of the application, and serving is the last thing a reader needs to know",
 }
-# Helpers of the other sections that stand below their first use still.
-STILL_BELOW = """arriving Input SERVED silence comes_true stop_in_a_while write_program start port_of STARTED""".split()
 
 
 def forward_uses(source, part_of):
@@ -7558,8 +7553,7 @@ def test_no_section_uses_a_name_that_a_later_one_defines():
 
 
 def test_tests_use_no_helper_that_is_defined_below():
-    found = forward_uses(pathlib.Path(__file__).read_text(encoding="utf-8"), lambda line: line)
-    assert [use for use in found if use[0] not in STILL_BELOW] == []
+    assert forward_uses("\n".join(TESTS), lambda line: line) == []
 
 
 def test_table_of_contents_names_the_sections_in_their_order():
@@ -7573,7 +7567,6 @@ def test_older_python_is_told_which_python_is_needed(monkeypatch):
         exec(SOURCE, {})
 
 
-TESTS = pathlib.Path(__file__).read_text(encoding="utf-8").splitlines()
 FUNCTIONS = [node for node in ast.walk(ast.parse(SOURCE)) if isinstance(node, ast.FunctionDef)]
 # What is counted, its number now, and the most that a reader is promised.
 BUDGETS = [
