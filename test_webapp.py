@@ -648,7 +648,6 @@ HOOKS_BUILD = [
     ("response.json({})", "None", "500 {}", BOTH),
     ("response.stream([])", "None", "500", BOTH),
     # A hook that raises had no effect (7.4), unless it had sent.
-    ("1 / 0", "None", DEFAULT, BOTH),
     ("response.code(503).text('a') and 1 / 0", "None", DEFAULT, BOTH),
     ("response.text('inner') and None", "response.text('lost') and 1 / 0", "500 inner", BOTH),
     ("response.send('inner') and 1 / 0", "None", "500 inner", "inner_error"),
@@ -796,17 +795,13 @@ def test_7_5_5xx_is_an_error_with_the_stack_trace_and_everything_else_for_debugg
     """The level follows the resolved status; a hook that sets another one changes nothing (design 4)."""
     cause = HttpException(status, "what happened") if asked == "/route" else NotFoundException("no such route")
     [record] = see(asked, outer_handler=cause, outer_error=f"response.code({404 if status >= 500 else 500})").records
-    if status >= 500:
-        assert (record.levelname, record.exc_info[1], "in fail" in record.exc_text) == ("ERROR", cause, True)
-    else:
-        assert (record.levelname, record.exc_info) == ("DEBUG", None)
+    shown = record.exc_info and (record.exc_info[1], "in fail" in record.exc_text)
+    assert (record.levelname, shown) == (("ERROR", (cause, True)) if status >= 500 else ("DEBUG", None))
     message = f"'GET' {asked!r}: {status}" + f" {cause!r}" * (status < 500)
     assert (record.name, record.getMessage()) == ("webapp", message)
 
 
 Rude = type("Rude", (HttpException,), {"__repr__": lambda self: self.message})
-
-
 Group = getattr(builtins, "ExceptionGroup", lambda text, errors: errors[0])  # since Python 3.11
 
 
@@ -1046,7 +1041,6 @@ CHECKS = [
     ("execute", "Answer422.validate(self, context) or {'a': 1}", ECHO_422, "after"),
     ("on_cancel", "None", "422", "after"),
     ("on_cancel", "[*self.errors]", '422 ["title", "age"]', "after"),
-    ("on_cancel", "response.text('wrong')", "422 wrong", "after"),
     ("on_cancel", "response.text('wrong') and None", "422 wrong", "after"),
     ("on_cancel", "response.send('wrong')", "422 wrong", "after"),
     ("on_cancel", "webapp.ValidationExecutor.on_cancel(self, context) or response.json({})", '422 {"a": "1"}', "after"),
