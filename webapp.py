@@ -4934,9 +4934,13 @@ class _Crew:
         """Tell whether the thread that asks is the leader."""
         return self._leader == threading.get_ident()
 
-    def leader_answers(self) -> bool:
-        """Tell whether the leader is to answer one of the requests that wait."""
-        return bool(self.waiting) and self._taken[_ANSWERS] < self._limits[_ANSWERS] and not self._is_careful()
+    def may_answer(self, leading: bool) -> bool:
+        """Tell whether the leader, or else another thread, is to answer one of the requests that wait."""
+        if not self.waiting or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
+            return False
+        careful = time.monotonic() < self._careful_until
+        # Answers that the leader has not looked at yet take memory that nobody has counted.
+        return not careful if leading else careful and len(self.answered) < _MOST_ANSWERED
 
     def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
         """Give an answer under way another place; HttpException 503 if none is free. With `leave`, lead no longer."""
@@ -4968,14 +4972,6 @@ class _Crew:
 
     # What follows is done with the lock held.
 
-    def _is_careful(self) -> bool:
-        return time.monotonic() < self._careful_until
-
-    def _may_help(self) -> bool:
-        # Answers that the leader has not looked at yet take memory that nobody has counted.
-        room = self._taken[_ANSWERS] < self._limits[_ANSWERS] and len(self.answered) < _MOST_ANSWERED
-        return bool(self.waiting) and room and self._is_careful()
-
     def _hire(self, work: Callable[[], None]) -> None:
         # A daemon: an answer that never ends must not keep the process alive.
         thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
@@ -4985,7 +4981,7 @@ class _Crew:
     def _share(self) -> None:
         """Have threads come, those that rest or new ones: to lead, and to answer what the leader hands to others."""
         free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
-        needed = (not self._leader) + (min(len(self.waiting), free) if self._is_careful() else 0)
+        needed = min(len(self.waiting), free) * (time.monotonic() < self._careful_until) + (not self._leader)
         self._change.notify(needed)
         try:
             for _ in range(needed - self._idle):
@@ -5017,7 +5013,7 @@ class _Crew:
     def _find_role(self) -> bool:
         """Rest until there is something to do; False if there is nothing for this thread any more."""
         with self._lock:
-            while self._leader and not (self.ended or self._may_help()):
+            while self._leader and not (self.ended or self.may_answer(leading=False)):
                 if self._idle > self._limits[_ANSWERS] + 1:  # one of many that streams have needed
                     self._idle -= 1
                     return False
@@ -5033,7 +5029,7 @@ class _Crew:
             except Exception as error:
                 self._server.clerk.report(logging.ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
-            if self.leader_answers():
+            if self.may_answer(leading=True):
                 until = time.monotonic() + _TURN
                 while self._answer_next(leading=True) and time.monotonic() < until:
                     pass
@@ -5157,8 +5153,6 @@ class Server:
         self.body_timeout = _check_number("body_timeout", body_timeout)
         self.write_timeout = _check_number("write_timeout", write_timeout)
         self.stop_timeout = _check_number("stop_timeout", stop_timeout)
-        self.stopping = False
-        self.alive = True  # but not in a child process
         self.clerk = _Clerk()
         self._ssl_context = ssl_context
         self._would_block = (BlockingIOError,) if ssl_context is None else _check_ssl_context(ssl_context)
@@ -5201,6 +5195,8 @@ class Server:
         self._warned = -_NEVER  # when it was said that no more can be accepted
         self._stopped_at = 0.0  # when it began to stop
         # Of all threads:
+        self.stopping = False
+        self.alive = True  # but not in a child process
         self._woken = False  # the bell rings
         self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
         self._unsent_size = 0  # bytes of those
@@ -5367,7 +5363,7 @@ class Server:
 
     def _timeout(self) -> float:
         """Return for how long there is nothing else to do."""
-        if self.crew.answered or self._late or any(self._ready.values()) or self.crew.leader_answers():
+        if self.crew.answered or self._late or any(self._ready.values()) or self.crew.may_answer(leading=True):
             return 0
         if self.crew.waiting:
             return _PATIENCE  # for a place, or for another thread that takes it
