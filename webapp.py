@@ -5186,7 +5186,6 @@ class Server:
         # The leader's: all connections, the one behind that has moved some bytes last; and those with work to do.
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
-        self._late: dict[_Connection, None] = {}  # their time is up
         self._last_head: tuple[bytes, _Head] = b"", _Head("", "", True, {})
         self._collected = 0  # bytes of bodies in memory
         timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
@@ -5358,16 +5357,16 @@ class Server:
             if ready:
                 self._take_steps(self._steps[stage], ready, stage)
         if self._now - self._checked >= self._tick:
-            self._begin_check()
-        self._take_steps(Server._time_out, self._late)
+            self._check_deadlines()
 
     def _timeout(self) -> float:
         """Return for how long there is nothing else to do."""
-        if self.crew.answered or self._late or any(self._ready.values()) or self.crew.may_answer(leading=True):
+        if self.crew.answered or any(self._ready.values()) or self.crew.may_answer(leading=True):
             return 0
+        until_check = max(0, self._checked + self._tick - self._now)
         if self.crew.waiting:
-            return _PATIENCE  # for a place, or for another thread that takes it
-        return min(self._tick, _GRACE / 4) if self.stopping else self._tick
+            return min(until_check, _PATIENCE)  # for a place, or for another thread that takes it
+        return min(until_check, _GRACE / 4) if self.stopping else until_check
 
     def _take_steps(
         self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None], stage: str = ""
@@ -5682,16 +5681,16 @@ class Server:
         _LINGERING: _throw_away,
     }
 
-    def _begin_check(self) -> None:
-        """Find the connections whose time is up, and listen again if it was given up."""
-        self._checked = self._now
-        self._late.update((each, None) for each in self._connections if each.deadline <= self._now)
+    def _check_deadlines(self) -> None:
+        """Have done with connections whose time is up, and listen again if it was given up."""
+        late = {each: None for each in self._connections if each.deadline <= self._now}
+        self._take_steps(Server._time_out, late)
+        if not late:  # or go on in the next round
+            self._checked = self._now
         if not self.stopping and self._listener not in self._selector.get_map():
             self._selector.register(self._listener, _READ)
 
     def _time_out(self, connection: _Connection) -> None:
-        if self._now < connection.deadline:
-            return  # it has moved meanwhile
         if connection.stage == _SENDING:
             connection.lost = True
             connection.cut()  # the system would go on trying
