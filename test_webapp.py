@@ -5504,7 +5504,7 @@ SERVED = {
 @contextlib.contextmanager
 def serving(app=application, **options):
     """A server; limits that only a subclass can change are options too."""
-    limits = {name: options.pop(name) for name in ("max_waiting", "max_unsent") if name in options}
+    limits = {name: options.pop(name) for name in ("max_waiting", "max_collected", "max_unsent") if name in options}
     with type("Limited", (Server,), limits)(app, quiet=options.pop("quiet", True), **options) as server:
         yield server
 
@@ -6357,6 +6357,14 @@ def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused(
         for connection in first:
             connection.sock.sendall(bytes(2**21))
             assert connection.response()[2] == b"3145728"
+
+
+def test_a_body_past_max_collected_is_read_by_a_thread():
+    upload = post("/sized", "Content-Length: 200000", body=bytes(150_000))
+    with serving(max_collected=100_000, body_timeout=60) as server, Connection(server, upload) as connection:
+        assert comes_true(lambda: server.crew._taken[webapp._READS] == 1)
+        connection.sock.sendall(bytes(50_000))
+        assert connection.response()[2] == b"200000"
 
 
 def test_an_answer_that_is_taken_late_arrives_whole_and_in_order():

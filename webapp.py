@@ -5357,9 +5357,9 @@ class Server:
                 if full and not self._make_room():
                     sock.close()
                     raise OSError("too many are open")
-            except (BlockingIOError, ConnectionError):  # there is none, or it has left already
-                return
             except OSError as error:
+                if isinstance(error, (BlockingIOError, ConnectionError)) or error.errno == errno.ENOTCONN:
+                    return  # there is none, or it has left already, for which Windows has an error of its own
                 # Most likely out of descriptors. Without room, look again at the next check instead of spinning.
                 if not self._make_room():
                     self._selector.unregister(self._listener)
