@@ -4874,9 +4874,13 @@ class _Crew:
         """Tell whether the thread that asks is the leader."""
         return self._leader == threading.get_ident()
 
-    def leader_answers(self) -> bool:
-        """Tell whether the leader is to answer one of the requests that wait."""
-        return bool(self.waiting) and self._taken[_ANSWERS] < self._limits[_ANSWERS] and not self._is_careful()
+    def may_answer(self, leading: bool) -> bool:
+        """Tell whether the leader, or else another thread, is to answer one of the requests that wait."""
+        if not self.waiting or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
+            return False
+        careful = time.monotonic() < self._careful_until
+        # Answers that the leader has not looked at yet take memory that nobody has counted.
+        return not careful if leading else careful and len(self.answered) < _MOST_ANSWERED
 
     def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
         """Give an answer under way another place; HttpException 503 if none is free. With `leave`, lead no longer."""
@@ -4908,14 +4912,6 @@ class _Crew:
 
     # What follows is done with the lock held.
 
-    def _is_careful(self) -> bool:
-        return time.monotonic() < self._careful_until
-
-    def _may_help(self) -> bool:
-        # Answers that the leader has not looked at yet take memory that nobody has counted.
-        room = self._taken[_ANSWERS] < self._limits[_ANSWERS] and len(self.answered) < _MOST_ANSWERED
-        return bool(self.waiting) and room and self._is_careful()
-
     def _hire(self, work: Callable[[], None]) -> None:
         # A daemon: an answer that never ends must not keep the process alive.
         thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
@@ -4925,7 +4921,7 @@ class _Crew:
     def _share(self) -> None:
         """Have threads come, those that rest or new ones: to lead, and to answer what the leader hands to others."""
         free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
-        needed = (not self._leader) + (min(len(self.waiting), free) if self._is_careful() else 0)
+        needed = min(len(self.waiting), free) * (time.monotonic() < self._careful_until) + (not self._leader)
         self._change.notify(needed)
         try:
             for _ in range(needed - self._idle):
@@ -4957,7 +4953,7 @@ class _Crew:
     def _find_role(self) -> bool:
         """Rest until there is something to do; False if there is nothing for this thread any more."""
         with self._lock:
-            while self._leader and not (self.ended or self._may_help()):
+            while self._leader and not (self.ended or self.may_answer(leading=False)):
                 if self._idle > self._limits[_ANSWERS] + 1:  # one of many that streams have needed
                     self._idle -= 1
                     return False
@@ -4973,7 +4969,7 @@ class _Crew:
             except Exception as error:
                 self._server.clerk.report(logging.ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
-            if self.leader_answers():
+            if self.may_answer(leading=True):
                 until = time.monotonic() + _TURN
                 while self._answer_next(leading=True) and time.monotonic() < until:
                     pass
@@ -5097,8 +5093,6 @@ class Server:
         self.body_timeout = _check_number("body_timeout", body_timeout)
         self.write_timeout = _check_number("write_timeout", write_timeout)
         self.stop_timeout = _check_number("stop_timeout", stop_timeout)
-        self.stopping = False
-        self.alive = True  # but not in a child process
         self.clerk = _Clerk()
         self._ssl_context = ssl_context
         self._would_block = (BlockingIOError,) if ssl_context is None else _check_ssl_context(ssl_context)
@@ -5132,7 +5126,6 @@ class Server:
         # The leader's: all connections, the one behind that has moved some bytes last; and those with work to do.
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
-        self._late: dict[_Connection, None] = {}  # their time is up
         self._last_head: tuple[bytes, _Head] = b"", _Head("", "", True, {})
         self._collected = 0  # bytes of bodies in memory
         timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
@@ -5141,6 +5134,8 @@ class Server:
         self._warned = -_NEVER  # when it was said that no more can be accepted
         self._stopped_at = 0.0  # when it began to stop
         # Of all threads:
+        self.stopping = False
+        self.alive = True  # but not in a child process
         self._woken = False  # the bell rings
         self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
         self._unsent_size = 0  # bytes of those
@@ -5302,16 +5297,16 @@ class Server:
             if ready:
                 self._take_steps(self._steps[stage], ready, stage)
         if self._now - self._checked >= self._tick:
-            self._begin_check()
-        self._take_steps(Server._time_out, self._late)
+            self._check_deadlines()
 
     def _timeout(self) -> float:
         """Return for how long there is nothing else to do."""
-        if self.crew.answered or self._late or any(self._ready.values()) or self.crew.leader_answers():
+        if self.crew.answered or any(self._ready.values()) or self.crew.may_answer(leading=True):
             return 0
+        until_check = max(0, self._checked + self._tick - self._now)
         if self.crew.waiting:
-            return _PATIENCE  # for a place, or for another thread that takes it
-        return min(self._tick, _GRACE / 4) if self.stopping else self._tick
+            return min(until_check, _PATIENCE)  # for a place, or for another thread that takes it
+        return min(until_check, _GRACE / 4) if self.stopping else until_check
 
     def _take_steps(
         self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None], stage: str = ""
@@ -5362,9 +5357,9 @@ class Server:
                 if full and not self._make_room():
                     sock.close()
                     raise OSError("too many are open")
-            except (BlockingIOError, ConnectionError):  # there is none, or it has left already
-                return
             except OSError as error:
+                if isinstance(error, (BlockingIOError, ConnectionError)) or error.errno == errno.ENOTCONN:
+                    return  # there is none, or it has left already, for which Windows has an error of its own
                 # Most likely out of descriptors. Without room, look again at the next check instead of spinning.
                 if not self._make_room():
                     self._selector.unregister(self._listener)
@@ -5627,16 +5622,16 @@ class Server:
         _LINGERING: _throw_away,
     }
 
-    def _begin_check(self) -> None:
-        """Find the connections whose time is up, and listen again if it was given up."""
-        self._checked = self._now
-        self._late.update((each, None) for each in self._connections if each.deadline <= self._now)
+    def _check_deadlines(self) -> None:
+        """Have done with connections whose time is up, and listen again if it was given up."""
+        late = {each: None for each in self._connections if each.deadline <= self._now}
+        self._take_steps(Server._time_out, late)
+        if not late:  # or go on in the next round
+            self._checked = self._now
         if not self.stopping and self._listener not in self._selector.get_map():
             self._selector.register(self._listener, _READ)
 
     def _time_out(self, connection: _Connection) -> None:
-        if self._now < connection.deadline:
-            return  # it has moved meanwhile
         if connection.stage == _SENDING:
             connection.lost = True
             connection.cut()  # the system would go on trying
