@@ -1750,6 +1750,14 @@ def test_json_takes_a_document_or_name_and_value_unchanged():
     assert (form, document) == ({"a": 1}, {"b": 2})
 
 
+def test_document_that_holds_itself_is_refused_in_few_words():
+    document = []
+    document.append(document)
+    with pytest.raises(RecursionError, match=r"document\[0\]\[0\]") as caught:
+        answer(lambda context: document, raise_errors=True)
+    assert len(str(caught.value)) < 500
+
+
 def test_rows_of_sqlite3_are_written_as_objects():
     database = pytest.importorskip("sqlite3")
     with contextlib.closing(database.connect(":memory:")) as connection:
