@@ -1542,8 +1542,6 @@ class Request:
             nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
             return nothing, nothing
         boundary = _parse_options(self.environ["CONTENT_TYPE"])[1].get("boundary", "").encode("latin-1", "replace")
-        if not boundary:
-            raise HttpException(400, "a multipart form without a boundary")
         read, memory = self._input("form", app._max_body_size).read, app._max_form_memory
         fields, files = _parse_multipart(read, boundary, max_fields=app._max_fields, max_form_memory=memory)
         for _, upload in files:
