@@ -1949,7 +1949,7 @@ UNFILLED = [
     (":root{--gap:1rem}", KeyError, "no value for {--gap}, only for x"),
     ("{0}", IndexError, "no value for {0}, only for x"), ("{}", IndexError, "no value for {0}, only for x"),
     ("{x:{width}}", KeyError, "no value for {width}, only for x"),
-    ("@media print { a { color: red } }", ValueError, BRACES), ("{", ValueError, BRACES),
+    ("@media print { a { color: red } }", ValueError, BRACES), ("{x} {", ValueError, BRACES),
     ("{x:d}", ValueError, "the value for {x}: Unknown format code 'd'"),
     ("{x.nothing}", AttributeError, "the value for {x.nothing}: 'str' object has no attribute 'nothing'"),
     ("{x[nothing]}", TypeError, "the value for {x[nothing]}: "),
