@@ -1622,7 +1622,8 @@ def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes):
 def test_form_split_at_any_place_is_the_same_form():
     almost = "\r\n--\r\n--fr\r\n--frontiers\r\n--frontier-\r\n--frontier \tx\r\n\r\n\r"
     parts = field("name=a", almost), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r"), field("name=d")
-    body, whole = form(*parts), ([("a", almost), ("b", ""), ("d", "x")], [("c", "x", "", b"\r", 1)])
+    body = form(*parts, "Content-Disposition: form-data; name=e\r\n")
+    whole = ([("a", almost), ("b", ""), ("d", "x"), ("e", "")], [("c", "x", "", b"\r", 1)])
     for place in range(1, len(body)):
         assert parse(body, [place, len(body)]) == whole, place
 
@@ -1767,6 +1768,14 @@ def test_json_takes_a_document_or_name_and_value_unchanged():
     form, document = {"a": 1}, {"b": 2}
     answer(does("response.put_form(form).json(document).put_form({'c': 3}).json('d', 4)", form=form, document=document))
     assert (form, document) == ({"a": 1}, {"b": 2})
+
+
+def test_document_that_holds_itself_is_refused_in_few_words():
+    document = []
+    document.append(document)
+    with pytest.raises(RecursionError, match=r"document\[0\]\[0\]") as caught:
+        answer(lambda context: document, raise_errors=True)
+    assert len(str(caught.value)) < 500
 
 
 def test_rows_of_sqlite3_are_written_as_objects():
@@ -1960,7 +1969,7 @@ UNFILLED = [
     (":root{--gap:1rem}", KeyError, "no value for {--gap}, only for x"),
     ("{0}", IndexError, "no value for {0}, only for x"), ("{}", IndexError, "no value for {0}, only for x"),
     ("{x:{width}}", KeyError, "no value for {width}, only for x"),
-    ("@media print { a { color: red } }", ValueError, BRACES), ("{", ValueError, BRACES),
+    ("@media print { a { color: red } }", ValueError, BRACES), ("{x} {", ValueError, BRACES),
     ("{x:d}", ValueError, "the value for {x}: Unknown format code 'd'"),
     ("{x.nothing}", AttributeError, "the value for {x.nothing}: 'str' object has no attribute 'nothing'"),
     ("{x[nothing]}", TypeError, "the value for {x[nothing]}: "),

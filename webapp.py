@@ -500,7 +500,7 @@ class _MissingField(_BadField, KeyError):
     """A field is missing: a 400 unless the application catches the KeyError or ValueError."""
 
 
-_NO_DEFAULT: Any = ...
+_NOT_GIVEN: Any = object()  # where None is a value
 
 
 class Fields(Mapping[str, _T]):
@@ -540,7 +540,7 @@ class Fields(Mapping[str, _T]):
         return list(self._find(name))
 
     def parse(
-        self, name: str, convert: Callable[[_T], _Converted], default: _Default = _NO_DEFAULT
+        self, name: str, convert: Callable[[_T], _Converted], default: _Default = _NOT_GIVEN
     ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
@@ -553,7 +553,7 @@ class Fields(Mapping[str, _T]):
             raise TypeError("bool('false') is True; give {'true': True, 'false': False}.__getitem__")
         if not callable(convert):
             raise TypeError(f"parse({_value(name)}, {_value(convert)}): a name, then a function that converts, as int")
-        if default is not _NO_DEFAULT and name not in self:
+        if default is not _NOT_GIVEN and name not in self:
             return default
         value = self[name]
         try:
@@ -561,10 +561,9 @@ class Fields(Mapping[str, _T]):
         except HttpException:
             raise
         except (ValueError, ArithmeticError, LookupError) as error:
-            if default is not _NO_DEFAULT and value == "":
+            if default is not _NOT_GIVEN and value == "":
                 return default
-            words = str(error)[:200]
-            words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
+            words = f"{_name(convert)} does not take {value!r:.80}: {str(error)[:200]}".rstrip(": ")
             raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
     def __iter__(self) -> Iterator[str]:
@@ -934,16 +933,16 @@ def _as_json_value(value: Any) -> Any:
 
 
 # A document that holds itself is a RecursionError.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value)
+_json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value).encode
 
 
 def _encode_json(document: object, giver: object = None) -> bytes:
     """Return `document` as JSON in UTF-8; if that is impossible, the error names the member, and `giver`."""
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
-        return _ENCODER.encode(document).encode("utf-8", "backslashreplace")
+        return _json_text(document).encode("utf-8", "backslashreplace")
     except Exception as error:
-        _explain(error, _unwritable(document, _ENCODER.encode, "document"), giver)
+        _explain(error, _unwritable(document, _json_text, "document"), giver)
         raise
 
 
@@ -1543,8 +1542,6 @@ class Request:
             nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
             return nothing, nothing
         boundary = _parse_options(self.environ["CONTENT_TYPE"])[1].get("boundary", "").encode("latin-1", "replace")
-        if not boundary:
-            raise HttpException(400, "a multipart form without a boundary")
         read, memory = self._input("form", app._max_body_size).read, app._max_form_memory
         fields, files = _parse_multipart(read, boundary, max_fields=app._max_fields, max_form_memory=memory)
         for _, upload in files:
@@ -1925,7 +1922,6 @@ class _Session:
 # small letters to pairs. The dict is replaced and never changed, so that a reference to it is a copy. Read beside it:
 # RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
 
-_NOT_GIVEN: Any = object()  # where None is a value
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
