@@ -2552,6 +2552,15 @@ def test_response_has_type_and_length_unless_it_has_no_body(a_file, build):
             assert length == (None if build.startswith(("stream", "events")) else str(len(response.body)))
 
 
+def test_range_is_not_left_to_a_file_wrapper(a_file):
+    """Some send the whole file."""
+    app = WebApp()
+    app.get("/", does("response.file(path)", path=a_file))
+    _, _, body = begin_request(app, HTTP_RANGE="bytes=0-1", **{"wsgi.file_wrapper": lambda file, size: [CONTENT]})
+    assert b"".join(body) == CONTENT[:2]
+    body.close()
+
+
 STATUSES = [200, 201, 299, 308, 404, 422, 499, 599, HTTPStatus.OK, HTTPStatus.IM_A_TEAPOT, type("Int", (int,), {})(599)]
 NO_STATUSES = [True, False, 0, -200, 100, 101, 199, 600, 999, "200", 200.0, None, b"200", [200]]
 
