@@ -2647,6 +2647,8 @@ response.header("X-A", "1") and None                            > 204  Content-L
 response.send()                                                 > 204  Content-Length: none, Content-Type: none
 response.code(200)                                              > 200  Content-Length: 0
 response.code(304)                                              > 304  Content-Length: none, Content-Type: none
+response.header("Content-Type", "a/b").code(304)                > 304  Content-Type: none
+response.header("Content-Length", "4").code(204)                > 204  Content-Length: none
 response.header("Content-Length", "4") and "longer"             > 200 longer Content-Length: 6
 response.header("Content-Length", "4") and iter(["four"])       > 200 four Content-Length: 4
 response.stream(iter("ab"), "text/csv")                         > 200 ab Content-Type: text/csv, Content-Length: none
