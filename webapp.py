@@ -1905,9 +1905,10 @@ class _Session:
         except Exception as error:
             _explain(error, _unwritable(self.values, _session_text, "session"), giver)
             raise
+        if text == self._loaded:
+            return None
         signed = _base64(text.encode()) + b".%d" % time.time()
-        value = (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
-        return None if text == self._loaded else value
+        return (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
 
 
 # ---- the response ----------------------------------------------------------------------------------------------------
