@@ -174,14 +174,10 @@ def _check_text(what: str, value: object, hint: str = "") -> None:
         raise TypeError(f"{what} is a str, not {_value(value)}{hint}")
 
 
-def _of(giver: object) -> str:
-    return "" if giver is None else f" of {_place(giver)}"
-
-
-def _explain(error: Exception, what: str) -> None:
-    """Let an exception of Python's own begin with the thing it is about; an application's exception stays as it is."""
+def _explain(error: Exception, what: str, giver: object = None) -> None:
+    """Let Python's own exception begin with the thing it is about, and who gave it; an application's stays as it is."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
-        error.args = (f"{what}: {error}",)
+        error.args = (f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",)
 
 
 # ---- header values ---------------------------------------------------------------------------------------------------
@@ -340,7 +336,7 @@ def _write_cookie(
     for kept, rule in (
         (_TOKEN.fullmatch(name), "its name is a token"),
         (not _NOT_IN_COOKIE.search(pair + path), f"percent-encode ; and control characters, as in {value!r:.80}"),
-        (len(pair) <= 4097, "name and value have up to 4,096 bytes"),
+        (len(pair) <= 4097, "more than 4,096 bytes: keep large things elsewhere"),
         (samesite in (None, "Strict", "Lax", "None"), f"samesite is Strict, Lax or None, not {samesite!r}"),
         (secure or samesite != "None", "samesite='None' needs secure=True, or https"),
         (secure or not partitioned, "partitioned needs secure=True, or https"),
@@ -621,19 +617,15 @@ def _wsgi_text(text: str, errors: str = "strict") -> str:
     return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
 
-_PERCENT_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+_PERCENT_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_CHARACTERS = {digits: chr(int(digits, 16)) for digits in map("".join, itertools.product(string.hexdigits, repeat=2))}
+_CHARACTERS = {f"%{a}{b}": chr(int(a + b, 16)) for a in string.hexdigits for b in string.hexdigits}
 
 
 def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
-    if "%" not in text:
-        return text
     # urllib.parse.unquote_to_bytes takes too much memory and time for a form of nothing but percent signs.
-    pieces = _PERCENT_ESCAPE.split(text)  # every second piece is the digits of an escape
-    pieces[1::2] = [_CHARACTERS[digits] for digits in pieces[1::2]]
-    return "".join(pieces)
+    return _PERCENT_ESCAPE.sub(lambda escape: _CHARACTERS[escape[0]], text) if "%" in text else text
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
@@ -706,17 +698,15 @@ _READ_SIZE = 2**20
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
     """Return a file of all pieces, at its start, and its size; raise OSError if the disk is full."""
     # Not a tempfile.SpooledTemporaryFile: before Python 3.11 neither zipfile nor io can read one.
-    file: BinaryIO = io.BytesIO()
-    size = 0
+    file: Any = io.BytesIO()
     for piece in pieces:
-        size += len(piece)
-        if size > _SPOOL_SIZE and isinstance(file, io.BytesIO):
+        if isinstance(file, io.BytesIO) and file.tell() + len(piece) > _SPOOL_SIZE:
             import tempfile
 
-            disk = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
-            so_far, file = file, temporary_files.enter_context(disk)
+            so_far, file = file, temporary_files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             file.write(so_far.getbuffer())
         file.write(piece)
+    size = file.tell()
     file.seek(0)  # writes the rest of its buffer
     return file, size
 
@@ -863,10 +853,8 @@ def _parse_multipart(
 # Limits of our own keep a body from costing much: a document that fits them can always be encoded again. A failure to
 # write names the member: document["user"]["joined"]. A first reading may skip how values are counted.
 
-# Each number, string, array... of a document takes up to 230 bytes of memory, and the collector looks at it more than
-# once. A program that takes larger bodies than usual (max_form_memory) takes more values too.
-_MAX_JSON_VALUES = 2**17
-_BYTES_PER_VALUE = 8
+_MAX_JSON_VALUES = 2**17  # numbers, strings, arrays..., because each takes up to 230 bytes of memory
+_BYTES_PER_VALUE = 8  # a program that takes larger bodies (max_form_memory) takes more values
 _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
 _MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, because int() takes quadratic time
 
@@ -882,7 +870,7 @@ def _parse_int(digits: str) -> float:
     return int(digits) if len(digits.lstrip("-")) <= _MAX_JSON_DIGITS else _parse_float(digits)
 
 
-# A short document cannot hold a long integer, so nothing is called for each integer in it.
+# A document of up to 4,300 characters has no longer integer, so nothing is called for each integer in it.
 _DECODER, _LONG_DECODER = (
     json.JSONDecoder(parse_constant=_parse_float, parse_int=convert, parse_float=_parse_float)
     for convert in (int, _parse_int)
@@ -891,29 +879,26 @@ _DECODER, _LONG_DECODER = (
 _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
-def _depth(document: Any) -> int:
-    """Return how many arrays and objects stand in one another, at the most; RecursionError if they are very many."""
-    if type(document) is dict:
-        document = document.values()
-    elif type(document) is not list:
-        return 0
-    return 1 + max(map(_depth, document), default=0)
+def _deeper_than(limit: int, document: object) -> bool:
+    """Tell whether arrays and objects stand in one another more than `limit` deep."""
+    level: list[Any] = [[document]]  # the arrays and objects of one depth; this one stands around the document
+    for _ in range(limit + 1):
+        members = (member for item in level for member in (item.values() if type(item) is dict else item))
+        level = [member for member in members if type(member) in (dict, list)]
+    return bool(level)
 
 
 def _parse_json(body: bytes, max_values: int) -> Any:
-    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON (RFC 8259).
-
-    HttpException 413 if it has more than `max_values`, counted before any of them is made. An object is a `_Given`.
-    """
+    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON, or 413."""
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
-        if brackets + text.count(",") >= max_values:  # perhaps they stand within texts
+        if len(text) > max_values and brackets + text.count(",") >= max_values:  # perhaps they stand within texts
             plain = _JSON_LEAF.sub("0", text)
             if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
                 raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
-        if brackets > _MAX_JSON_DEPTH and _depth(value) > _MAX_JSON_DEPTH:
+        if brackets > _MAX_JSON_DEPTH and _deeper_than(_MAX_JSON_DEPTH, value):
             raise ValueError(f"it nests more than {_MAX_JSON_DEPTH} deep")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
@@ -953,15 +938,12 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=
 
 
 def _encode_json(document: object, giver: object = None) -> bytes:
-    """Return `document` as JSON in UTF-8; raise ValueError, TypeError or RecursionError if that is impossible.
-
-    The error names the member, and `giver`, the function that it is of.
-    """
+    """Return `document` as JSON in UTF-8; if that is impossible, the error names the member, and `giver`."""
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
         return _ENCODER.encode(document).encode("utf-8", "backslashreplace")
     except Exception as error:
-        _explain(error, _unwritable(document, _ENCODER.encode, "document") + _of(giver))
+        _explain(error, _unwritable(document, _ENCODER.encode, "document"), giver)
         raise
 
 
@@ -1447,9 +1429,9 @@ class Request:
         return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
-        """Tell whether Accept names application/json or text/javascript with a weight above 0; `*/*` names neither.
+        """Tell whether Accept names application/json or text/javascript, not `*/*`. Then the default body is JSON.
 
-        So the default error body is JSON. The response gets `Vary: Accept`.
+        A weight of 0 does not count. The response gets `Vary: Accept`.
         """
         self._varies += ("Accept",)
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
@@ -1476,9 +1458,9 @@ class Request:
 
     @_once
     def body(self) -> bytes:
-        """All bytes of the body. RuntimeError if it was already read as a multipart form, or through `stream`.
+        """All bytes of the body. HttpException 413 past `max_body_size`, 400 for a broken length or an early end.
 
-        HttpException 413 past `max_body_size`, 400 if the body ends early or has a broken length, 408 if it stalls.
+        HttpException 408 if the client stalls. RuntimeError if the body was read as a multipart form or `stream`.
         """
         source = self._input("body", self._app._max_body_size)
         whole = io.BytesIO()  # a list of tiny pieces would take many times their size
@@ -1518,12 +1500,10 @@ class Request:
     def json(self) -> Any:
         """JSON document in the body (RFC 8259). HttpException 415 if the type is not JSON, 400 if the body is not.
 
-        A document that is an object is a dict, but a missing member of it is a 400, as it is for a form. In an object
-        further inside it is Python's KeyError.
-
-        JSON types are application/json, text/json and `+json`. Besides malformed documents 400 refuses NaN and
-        Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything but UTF-8. 413: more than
-        `max_form_memory`, or more values than there are in any ordinary document of that size.
+        A missing member of a document that is an object is a 400, as it is for a form; further inside it is Python's
+        KeyError. JSON types are application/json, text/json and `+json`. NaN and Infinity, nesting deeper than 200,
+        integers of more than 4,300 digits and anything but UTF-8 are a 400, too. 413: more than `max_form_memory`, or
+        more values than there are in any ordinary document of that size.
         """
         if not self._is_json():
             raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
@@ -1574,8 +1554,8 @@ class Request:
     def body_all(self) -> dict[str, Any]:
         """Return all input as one dict: query, then form, then the members of a JSON object; a later one wins.
 
-        A repeated field is a list, any other its value. Files and path parameters are not in it, and a JSON document
-        that is no object has no members. Raises what `query`, `form` and `json` raise; missing input is a 400.
+        A repeated field is a list, any other its value. Files, path parameters and a JSON document that is no object
+        are not in it. Raises what `query`, `form` and `json` raise; missing input is a 400.
         """
         return self._all_input()
 
@@ -1649,7 +1629,7 @@ class _Stream:
             first = next(chunks, b"")
         except (TypeError, ValueError) as error:
             if giver is not None and _outside(error.__traceback__) is None:  # not raised by the application
-                _explain(error, f"the stream{_of(giver)}")
+                _explain(error, "the stream", giver)
             raise
         return itertools.chain((first,) if first else (), chunks), _NO_HEADERS, None
 
@@ -1701,9 +1681,9 @@ _CONTENT_TYPES = dict(
 )
 
 
-def _content_type(extension: str) -> str:
+def _content_type(path: str) -> str:
     """Return the content type for a file's extension, application/octet-stream for an unknown one."""
-    found = _CONTENT_TYPES.get(extension.lower(), "application/octet-stream")
+    found = _CONTENT_TYPES.get(os.path.splitext(path)[1].lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
@@ -1822,22 +1802,21 @@ _RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18})
 
 
 def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | None:
-    """Return start and end of the single range that a GET asks for, None to send all; raise HttpException 416.
+    """Return start and end of the range that a GET asks for, None to send all; raise HttpException 416.
 
-    A server may ignore several ranges and malformed ones (RFC 9110 section 14.2). This one does.
+    Several ranges and malformed ones are ignored, as RFC 9110 section 14.2 allows.
     """
     match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", "")) if request.method == "GET" else None
     if match is None or request.environ.get("HTTP_IF_RANGE") not in (None, *_validators(info)):
         return None
     size = info.st_size
     first, last, suffix = match.groups()
-    start = max(0, size - int(suffix)) if suffix else int(first)
-    end = min(size, int(last) + 1) if last else size
     if last and int(last) < int(first):
-        return None  # not a valid range
+        return None
+    start = max(0, size - int(suffix)) if suffix else int(first)
     if start >= size:
         raise HttpException(416, headers={"Content-Range": f"bytes */{size}"})
-    return start, end
+    return start, min(size, int(last) + 1) if last else size
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
@@ -1919,19 +1898,15 @@ class _Session:
         signed, _, signature = cookie.rpartition(b".")
         document, _, stamp = signed.rpartition(b".")
         valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in self._keys]
-        if not any(valid) or time.time() - int(stamp) > self.max_age:  # a stamp that we have signed is a number
-            return "{}"
-        return base64.urlsafe_b64decode(document + b"==").decode()
+        fresh = any(valid) and time.time() - int(stamp) <= self.max_age  # a stamp that we have signed is a number
+        return base64.urlsafe_b64decode(document + b"==").decode() if fresh else "{}"
 
     def cookie(self, giver: object) -> str | None:
-        """Return the value of the cookie that keeps the session, "" for an empty one, None if nothing has changed.
-
-        TypeError or ValueError for a value that JSON cannot hold; the message names the member, and `giver`.
-        """
+        """Return the value of the cookie that keeps the session, "" for an empty one, None if nothing has changed."""
         try:
             text = _session_text(self.values)
         except Exception as error:
-            _explain(error, _unwritable(self.values, _session_text, "session") + _of(giver))
+            _explain(error, _unwritable(self.values, _session_text, "session"), giver)
             raise
         signed = _base64(text.encode()) + b".%d" % time.time()
         value = (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
@@ -2054,9 +2029,8 @@ class Response:
         """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
-        `secure` follows the request's scheme unless given; `samesite` is "Lax", "Strict", "None", or None to leave it
-        out. ValueError for `;`, control characters, and cookies that browsers refuse or would misread, such as one of
-        more than 4,096 bytes, or `__Host-name` over http.
+        `secure` follows the request's scheme unless given. `samesite` may be None. ValueError for a cookie that
+        browsers refuse or misread: a `;`, more than 4,096 bytes, `__Host-name` over http.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
@@ -2147,8 +2121,8 @@ class Response:
     def events(self, iterable: Iterable[str | Mapping[str, Any]]) -> Response:
         """Build a stream of server-sent events, for a browser's EventSource (HTML standard, section 9.2).
 
-        An event is a str, its data, or a dict of `data`, `event`, `id`, `retry` (milliseconds) and `comment`. Data
-        other than a str is sent as JSON. The response gets `Cache-Control: no-cache`.
+        An event is its data, a str, or a dict of `data` (sent as JSON unless it is a str), `event`, `id`, `retry`
+        (milliseconds) and `comment`. The response gets `Cache-Control: no-cache`.
         """
         self._build_stream(iterable, _encode_event, _EVENTS)
         return self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
@@ -2183,14 +2157,11 @@ class Response:
         self._refuse_if_sent()
         if filename is not None:
             _check_text("the filename of a download", filename)
-        return self._build_file(_open_file(os.fsdecode(path)), content_type, filename)
-
-    def _build_file(self, file: _FileBody, content_type: str | None = None, filename: str | None = None) -> Response:
+        file = _open_file(os.fsdecode(path))
         self._close_later(file)
         file.filename = filename
-        if content_type is not None:
-            return self._build(file, _check_header("Content-Type", content_type)[1])
-        return self._build(file, _content_type(os.path.splitext(file.path)[1]))
+        checked = content_type and _check_header("Content-Type", content_type)[1]
+        return self._build(file, checked or _content_type(file.path))
 
     # Sending.
 
@@ -2268,8 +2239,9 @@ class Response:
     def _save(self) -> tuple[Any, ...]:
         """Return all that is built, for `_restore`."""
         session = self._session
-        with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
-            session = copy.deepcopy(session)
+        if session is not None:
+            with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
+                session = copy.deepcopy(session)
         return self._state, self._headers, self._status, self._body, self._content_type, self._form, session
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
@@ -2291,20 +2263,13 @@ class Response:
             self._build(_STATUS_LINES[status].encode(), _TEXT)
         self._send()
 
-    def _note_variance(self) -> None:
-        """Name in Vary the header fields of the request that the response depends on (RFC 9110 section 12.5.5)."""
-        names = list(dict.fromkeys(self._request._varies))
-        if "vary" in self._headers:
-            said = ", ".join(value for _, value in self._headers["vary"])
-            known = {name.strip(" \t").lower() for name in said.split(",")}
-            names = [said] + [name for name in names if not known & {name.lower(), "*"}]
-        self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
-
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
         self._state = _HANDED_OVER
-        if self._request._varies:
-            self._note_variance()
+        if self._request._varies:  # RFC 9110 section 12.5.5
+            said = [value for _, value in self._headers.get("vary", ())]
+            names = {name.lower(): name for name in ", ".join([*said, *self._request._varies]).split(", ")}
+            self._headers = {**self._headers, "vary": (("Vary", ", ".join(names.values())),)}
         status = self._status or 200
         body = b"" if self._body is None or status in _BODILESS else self._body
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
@@ -2324,16 +2289,17 @@ class Response:
 
 # ---- executors -------------------------------------------------------------------------------------------------------
 #
-# What runs for a route? Its executors, one after the other, then its handler. A route names Executor classes, factories
-# or functions, never instances: an instance would carry one request's errors into the next request.
+# What runs for a route? Its executors, one after the other, then its handler. Each becomes a call, which takes the
+# context and the values of the path's parameters:
 #
 #     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
 #
-# A call takes the context and the values of the path's parameters. A function that the dispatcher could not call is
-# refused when it is declared. Nothing here catches an exception. A first reading may skip `_handler_call`.
+# A function that the dispatcher could not call is refused when it is declared. Nothing here catches an exception. A
+# first reading may skip `_handler_call`.
 
 _Call = Callable[..., object]
-_Match = tuple[Optional["Route"], Sequence[Any], list[_Call]]  # a route, the values of its parameters, what answers it
+# The route of a request, the values of its parameters, the hooks around it, and the calls that answer the request.
+_Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call]]
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature | None:
@@ -2565,8 +2531,7 @@ class WebContext:
         self.request = Request(app, environ)
         self.response = Response(self.request)
         self._chain: list[_Call] | None
-        self.route, self._values, self._chain = match
-        self._hooks = app._miss_hooks if self.route is None else self.route._hooks
+        self.route, self._values, self._hooks, self._chain = match
         self._step = _NO_HEADERS
         self._state: dict[Any, Any] | None = None
 
@@ -2946,10 +2911,10 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
     The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
     """
     try:
-        file = _open_file(os.path.join(root, *names))
+        response = context.response.file(os.path.join(root, *names))
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
-    response = context.response._build_file(file)  # now the request closes the file, even if a check fails
+    file: _FileBody = response._body  # the request closes the file, even if a check fails
     try:
         real = os.readlink(f"/proc/self/fd/{file.fileno()}")
     except OSError:  # not on Linux: somebody may exchange a link now, and deceive this second look at the path
@@ -3166,18 +3131,18 @@ class Scope:
         segments, whole = self._whole(pattern)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
         routes = [Route(method, whole, names, self, gives_way) for method in methods]
-        for route in routes:
-            for executor in executors:
-                route._append(executor)
-            self._app._router.add(route, segments)
-        self._app._routes += routes
 
-        def append(handler: _Handler) -> _Handler:
+        def append(handler: _Handler, decorated: bool = True) -> _Handler:
             self._begin_declaration()
             for route in routes:
-                route._append(handler, decorated=True)
+                route._append(handler, decorated)
             return handler
 
+        for executor in executors:
+            append(cast("Callable[..., object]", executor), decorated=False)
+        for route in routes:
+            self._app._router.add(route, segments)
+        self._app._routes += routes
         return append
 
     def _begin_declaration(self) -> None:
@@ -3398,14 +3363,12 @@ def _note_nothing(request: Request, route: Route) -> None:
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
 #     _match             find the route and its calls; without a route there is one call, which raises
-#     _respond           on_request, before hooks from the outermost block inward, executors, handler; the first to
-#                        answer ends it
-#     _answer_failure    resolve, log, undo, error hooks from the innermost block outward, default body
-#     _run_hook          after hooks, innermost block first; then the server gets status, headers and body
+#     _respond           on_request, before hooks (outermost block first), executors, handler, until one has answered
+#     _answer_failure    if one of them raised: resolve, log, undo, error hooks (innermost block first), default body
+#     _run_after         after hooks (innermost block first); then the server gets status, headers and body
 #     _complete          close files and streams, then on_complete
 #
-# A subclass may override on_request, on_complete and resolve_status_code, and nothing else. The dispatcher knows only
-# PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
+# The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
 
 # "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
 # on_close callback or on_complete has failed; traceback and `extra` tell which of them.
@@ -3455,6 +3418,14 @@ def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
     if isinstance(cause, HttpException):
         for name, value in cause.headers.items():
             context.response.header(name, value)
+
+
+def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> None:
+    """Send what the error hooks have built, the default body if they have built none; the last error hook."""
+    if context.response.has_body:
+        context.response._send()
+    else:
+        context.response._send_default()
 
 
 def _check_limit(name: str, value: int) -> int:
@@ -3604,8 +3575,8 @@ class WebApp(Scope):
                 self._respond(context)
             except Exception as cause:
                 self._answer_failure(context, cause)
-            if context._hooks.after:
-                self._run_after(context)
+            if after := context._hooks.after:
+                self._run_after(context, after)
             if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
@@ -3628,12 +3599,19 @@ class WebApp(Scope):
             try:
                 route, values, methods = self._router.match(_path_segments(environ), method)
             except UnicodeError:
-                return None, (), [_failing(HttpException, 400, "the path is not UTF-8")]
-            if route is None and methods:
-                return None, (), [_failing(MethodNotAllowedException, methods)]
-            if route is None:
-                return None, (), [_failing(NotFoundException, "no such route")]
-        return route, values, list(route._calls)
+                return None, (), self._miss_hooks, [_failing(HttpException, 400, "the path is not UTF-8")]
+        if route is None:
+            allowed = _failing(MethodNotAllowedException, methods) if methods else None
+            return None, (), self._miss_hooks, [allowed or _failing(NotFoundException, "no such route")]
+        return route, values, route._hooks, list(route._calls)
+
+    def _ask_first(self, context: WebContext) -> None:
+        """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
+        try:
+            context.response._has_answered(self.on_request(context), self.on_request)
+        finally:
+            if context.response.sent:
+                context._hooks = _NO_HOOKS
 
     def _respond(self, context: WebContext) -> None:
         """Run hooks, executors and handler until one has answered; else send the response that they built."""
@@ -3649,18 +3627,10 @@ class WebApp(Scope):
             _note_nothing(context.request, cast(Route, context.route))
         response._send(None, call)
 
-    def _ask_first(self, context: WebContext) -> None:
-        """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
-        try:
-            context.response._has_answered(self.on_request(context), self.on_request)
-        finally:
-            if context.response.sent:
-                context._hooks = _NO_HOOKS
-
-    def _run_after(self, context: WebContext) -> None:
+    def _run_after(self, context: WebContext, hooks: Sequence[Callable[..., object]]) -> None:
         """Run the after hooks, which can only add header fields by now. A hook that raises adds none."""
         response = context.response
-        for hook in context._hooks.after:
+        for hook in hooks:
             headers = response._headers
             try:
                 value = hook(context)
@@ -3686,7 +3656,12 @@ class WebApp(Scope):
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
-            if self._send_built(context):
+            answered = response.has_body
+            self._run_hook(context, _send_what_was_built, cause, status)
+            if not response.sent:  # a document that is no JSON, a stream that fails, a session that is too large
+                answered, response._session = False, None
+                response._send_default()
+            if answered:
                 return
         if status >= 500:
             _observer(context.request.environ).unanswered(cause)
@@ -3697,22 +3672,6 @@ class WebApp(Scope):
         except Exception as error:
             _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
             return 500
-
-    def _send_built(self, context: WebContext) -> bool:
-        """Send the response that the hooks have built, and say so; without one, or if it fails, the default body."""
-        response = context.response
-        answered = response.has_body
-        try:
-            if answered:
-                response._send()
-            else:
-                response._send_default()
-            return answered
-        except Exception as error:  # a document that is no JSON, a stream that fails, a session that is too large
-            self._report_hook(context, "error", error)
-        response._session = None
-        response._send_default()
-        return False
 
     def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
         """Run an error hook. A hook that raises is undone, unless it has sent the response."""
@@ -3726,23 +3685,19 @@ class WebApp(Scope):
             response._restore(saved)
             self._report_hook(context, "error", error, hook)
 
-    def _report_hook(
-        self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object] | None = None
-    ) -> None:
-        """Log a failed hook; None: the error hooks have built a response that cannot be sent."""
+    def _report_hook(self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object]) -> None:
+        """Log that a hook, an on_close callback or on_complete has failed."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
-        named = "the response that the error hooks built" if hook is None else f"{stage} hook {_place(hook)}"
-        extra = {"stage": stage, "hook": "" if hook is None else _name(hook)}
-        extra.update(method=_printable(method), path=_printable(path))
-        _report(logging.ERROR, _HOOK_FAILED, error=error, where=f"{named} failed for {method!r} {path!r}:", **extra)
+        where = f"{stage} hook {_place(hook)} failed for {method!r} {path!r}:"
+        extra = {"stage": stage, "hook": _name(hook), "method": _printable(method), "path": _printable(path)}
+        _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
 
     def _allow(self, context: WebContext) -> None:
         """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
-        try:
+        methods: Sequence[str] = ()
+        with contextlib.suppress(UnicodeError):
             methods = self._router.match(_path_segments(context.request.environ), "")[2]
-        except UnicodeError:
-            methods = ()
         context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
 
     def _streamed(self, context: WebContext, body: Iterator[bytes] | _FileBody) -> Iterable[bytes]:
@@ -4078,13 +4033,13 @@ class TestClient:
 
 # ---- the head of a request -------------------------------------------------------------------------------------------
 #
-# Which request is this, and can nobody misunderstand it? RFC 9112 sections 2 to 6 are read strictly: bytes that two
-# parsers could understand differently are refused, because a proxy in front may be the other parser (smuggling).
+# Which request is this? RFC 9112 sections 2 to 6 are read strictly: bytes that two parsers could understand differently
+# are refused, because a proxy in front may be the other parser (request smuggling).
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"  ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 #
-# Remember `_Head` and `_parse_head`. This section does no input or output. A refusal depends on the bytes alone, and
-# not on the packets in which they arrive; of two faults, either one may be named.
+# Remember `_Head` and `_parse_head`. A refusal depends on the bytes alone, and not on the packets in which they arrive;
+# of two faults, either one may be named.
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
@@ -4114,9 +4069,9 @@ class _Head:
 
 
 def _parse_head(data: bytes) -> _Head:
-    """Understand a head, given without the empty line; HttpException 4xx or 5xx if it is malformed."""
-    _check_lines(data)
+    """Understand a head without its empty line; HttpException if it is malformed."""
     lines = data.decode("latin-1").split("\r\n")
+    _check_lines(data, len(lines) - 1)
     if len(data) > _MAX_FIELD and max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
         raise HttpException(431, "a header field is too long")
     match = _REQUEST_LINE.fullmatch(lines.pop(0))
@@ -4132,9 +4087,8 @@ def _parse_head(data: bytes) -> _Head:
     return head
 
 
-def _check_lines(data: bytes) -> None:
-    """Raise the HttpException that a head deserves for its bytes or lengths, or the beginning of one."""
-    count = data.count(b"\r\n")
+def _check_lines(data: bytes, count: int) -> None:
+    """Raise HttpException for the bytes or lengths of a head, or of its beginning, that has `count` line ends."""
     # Without the bytes of lines, nothing but the line ends is left of a good head.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
         if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
@@ -4227,7 +4181,7 @@ def _add_target(head: _Head, environ: _Environ) -> None:
 #
 # There are two ways in. The leader collects a body of up to 2 MiB in memory before the application runs. A thread
 # reads any other body from the connection while the application asks for it. A body that fails is no refusal: the
-# application hears of it where it reads, and answers. This section does no input or output.
+# application hears of it where it reads, and answers.
 
 _RECEIVE = 64 * 1024  # bytes at a time: more than a TLS record, so that no bytes stay in OpenSSL, where select is blind
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout: progress, not just activity
@@ -4280,10 +4234,11 @@ class _Body(io.RawIOBase):
 
     def feed(self, data: bytes) -> bytes:
         """Decode bytes of the body; return the rest: the next request, or bytes that cannot be decoded yet."""
-        start, before = 0, self.size
+        start = 0
         try:
             for _ in range(_LINES_AT_ONCE):
                 size = self.kept.write(data[start : start + self.left])
+                self.patience.moved(size)
                 self.size += size
                 self.left -= size
                 start += size
@@ -4297,7 +4252,6 @@ class _Body(io.RawIOBase):
                 raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
         except HttpException as failure:
             self.failure = copy.copy(failure)  # without the frames that it came from
-        self.patience.moved(self.size - before)
         return data[start:]
 
     def _find_line(self, data: bytes, start: int) -> bytes:
@@ -4306,7 +4260,7 @@ class _Body(io.RawIOBase):
         if not end and len(data) - start < _MAX_CHUNK_LINE:
             return b""
         line = data[start:end]
-        if line.translate(None, _LINE_BYTES) != b"\r\n" or line[-2:] != b"\r\n":
+        if line[-2:] != b"\r\n" or line[:-2].translate(None, _LINE_BYTES):
             raise HttpException(400, "a line of a chunked body that has no end, or a control character")
         self._framing += len(line)
         return line
@@ -4476,14 +4430,13 @@ def _sending(
 
 # ---- access lines ----------------------------------------------------------------------------------------------------
 #
-# How does a person at the terminal learn what the server does, without anybody waiting for the terminal? Threads put
-# facts into a bounded queue. One thread of the server makes records of them every _PAUSE, and lines of those:
+# How does a person learn what the server does, without anybody waiting for a terminal? Threads put facts into a bounded
+# queue. One thread makes records of the logger webapp.access of them, and a handler of ours makes lines of those:
 #
-#     ("127.0.0.1", "GET", "/", 200, 512, 0.0004, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
+#     ("127.0.0.1", "GET", "/", 200, 512, 0.0004, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ..."
 #
 # A terminal, a pipe or a log handler may block or fail; then the queue fills, and what does not fit is dropped and
-# counted. Remember `_Clerk`. The lines are records of the logger webapp.access; a handler of ours writes them to the
-# terminal, unless the application has given that logger another one.
+# counted. Remember `_Clerk`.
 
 _ACCESS = logging.getLogger("webapp.access")
 _PAUSE = 0.02  # seconds between two looks at the queue
@@ -4492,7 +4445,7 @@ _LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
 
 
 def _say(text: str, stream: Any = None) -> None:
-    """Write a line to a stream, by default to the terminal: escaped where it has no such character, and never fail."""
+    """Write a line to a stream, by default sys.stderr, escaped where it has no such character; never fail."""
     stream = sys.stderr if stream is None else stream
     with contextlib.suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
         encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -4585,10 +4538,9 @@ class _Clerk:
 #
 #     status "200 OK", headers [("X", "1")], blocks [b"hi"]  ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
 #
-# Remember `_frame`, a pure function, and `_Run`. There is one way out: a whole answer or a file is left to the leader
-# as the `output` of its connection, and a stream is sent by its thread block by block; both use `_sending`. A failure
-# becomes a 500 while the head has not left; later it cuts the connection, so that the client can tell. A run is also
-# the observer that tells the application's dispatcher about the server: `environ["webapp.server"]`.
+# Remember `_frame` and `_Run`. A whole answer or a file is left to the leader as the `output` of its connection; a
+# stream is sent by its thread block by block. A failure becomes a 500 while the head has not left; later it cuts the
+# connection, so that the client can tell. A run is also the observer of its request: `environ["webapp.server"]`.
 
 
 class _Framing(NamedTuple):
@@ -4604,24 +4556,21 @@ class _Framing(NamedTuple):
 
 def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, stays: bool) -> _Framing:
     """Frame a body of `size` bytes, None if that is not known; ValueError for what would break the frame."""
-    code, length = int(status[:3]), None
+    code = int(status[:3])
     if code < 200:
         raise ValueError("an application cannot send an interim response")
     own = {name.lower(): value for name, value in headers}
     if "connection" in own or "transfer-encoding" in own:
         raise ValueError("the connection and its framing are the server's")
     bodiless = request.method == "HEAD" or code in (204, 304)
+    length = None if code in (204, 304) else size
     if "content-length" in own:
-        names = [name for name, _ in headers if name.lower() == "content-length"]
-        if len(names) > 1 or not _CONTENT_LENGTH.fullmatch(own["content-length"]):
+        if not _CONTENT_LENGTH.fullmatch(own["content-length"]):
             raise ValueError("malformed Content-Length")
         length = int(own["content-length"])
-        if code == 204:
-            headers = _without(headers, "content-length")  # RFC 9110 section 8.6: not even Content-Length: 0
-    lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers]]
-    if length is None and size is not None and code not in (204, 304):
-        length = size
-        lines.append(f"Content-Length: {size}")
+    lines = [f"{name}: {value}" for name, value in headers if name.lower() != "content-length"]
+    if length is not None and code != 204:  # RFC 9110 section 8.6: not even Content-Length: 0
+        lines.append(f"Content-Length: {length}")
     chunked = length is None and not bodiless and request.modern
     if chunked:
         lines.append("Transfer-Encoding: chunked")
@@ -4635,9 +4584,9 @@ def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size
         lines.append(_date_field(int(time.time())))
     if "server" not in own:
         lines.append("Server: webapp")
-    text = "\r\n".join(lines)
+    text = "\r\n".join((f"HTTP/1.1 {status}", *lines))
     # A line end inside of a name or value would let a client write header fields of its own.
-    if not text.count("\n") == text.count("\r") == len(lines) - 1 or "\0" in text:
+    if not text.count("\n") == text.count("\r") == len(lines) or "\0" in text:
         raise ValueError("a control character in the status or in a header field")
     return _Framing(code, f"{text}\r\n\r\n".encode("latin-1"), bodiless, chunked, length, stays)
 
@@ -4657,7 +4606,6 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     reason = ""  # why the answer is what it is, for the access line
     events = False  # it is a stream of events, which has no end of its own
     cut = False  # the response broke off where nothing but the end of the connection could say so
-    broken = False  # the connection cannot be used any more
     over = False  # there is nothing more to write
     noted = False  # the access line was written
     _known: BaseException | None = None  # the last failure that the application has logged itself
@@ -4676,38 +4624,33 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; whatever it raises ends here."""
         connection, body = self.connection, self.connection.body
-        environ = {**self.server.template, **self.request.environ}
         try:
             if connection.refusal is not None:
                 raise copy.copy(connection.refusal)
             self._input = io.BytesIO() if body is None else body.kept
             self._input.seek(0)
-            if body is not None and not body.complete:
+            if not (body is None or body.complete):
                 body.receive = self._receive
                 self._input = io.BufferedReader(body, _RECEIVE)
-            environ["REMOTE_ADDR"] = connection.address
-            environ["wsgi.input"] = self._input
-            environ["webapp.server"] = self
+            more = {"REMOTE_ADDR": connection.address, "wsgi.input": self._input, "webapp.server": self}
+            environ = {**self.server.template, **self.request.environ, **more}
             self.result = application(environ, self.start_response)
             self.finish_response()
-        except BaseException:
+        except BaseException as error:
             if self.server.alive:  # not in a child process that a handler has forked
-                self.handle_error()
+                self._fail(error)
         self.over = True
         self._known = None  # its frames refer to this object
-        if connection.output is None:
-            self.block = b""
-        if connection.output is None or connection.output.__class__ is bytes or not hasattr(self.result, "close"):
+        if connection.output is None or not self.result_is_file():  # else the leader sends the file
             self.end()
 
     def finish_response(self) -> None:
         """Send what the application returned."""
-        result, headers_sent = self.result, self.headers_sent
-        if isinstance(result, (list, tuple)) and not headers_sent:
-            self._send_whole(b"".join(result))
-        elif headers_sent or not (self.result_is_file() and self.sendfile()):
+        if isinstance(self.result, (list, tuple)) and not self.headers_sent:
+            self._send_whole(b"".join(self.result))
+        elif self.headers_sent or not (self.result_is_file() and self.sendfile()):
             self.begin_stream("")
-            for data in result:
+            for data in self.result:
                 self.write(data)
                 # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
                 if self._left == 0 and (self.framing.bodiless or self.result_is_file()):
@@ -4780,8 +4723,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     def _send(self, *blocks: bytes) -> None:
         """Send blocks of a stream; OSError if the client has gone, or is too slow."""
         self.block = max(blocks, key=len)
-        joined = [b"".join(blocks)] if len(self.block) <= _PACE else [block for block in blocks if block]
-        for moved in _sending(self.connection, joined):
+        for moved in _sending(self.connection, [b"".join(blocks)] if len(self.block) <= _PACE else blocks):
             if not moved:
                 self.server._wait(self, _STREAMS, self.patience)
             self.patience.moved(moved)
@@ -4830,23 +4772,21 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     # Failures, and the end.
 
-    def handle_error(self) -> None:
-        """Log the exception under way and answer it; a response that has begun is cut so that it shows."""
-        framing, connection, error = self.framing, self.connection, sys.exc_info()[1]
-        self.log_exception(sys.exc_info())
-        if self.headers_sent or connection.lost:
+    def _fail(self, error: BaseException) -> None:
+        """Log a failure and answer it; a response that has begun is cut so that it shows."""
+        framing, lost = self.framing, self.connection.lost
+        self._log(error)
+        if self.headers_sent or lost:
             # A body with chunks or a length shows by itself that it is not complete.
-            self.cut = not (connection.lost or framing.chunked or framing.length is not None)
-            self.broken = True
+            self.cut = not (lost or framing.chunked or framing.length is not None)
+            self.framing = framing._replace(keep_alive=False)
             return
         status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
-        fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
-        self.start_response(_STATUS_LINES[status], list(fields.items()), sys.exc_info())
+        self.head = _STATUS_LINES[status], [*{"Content-Type": "text/plain; charset=UTF-8", **headers}.items()]
         self._send_whole(_STATUS_LINES[status].encode())
 
-    def log_exception(self, exc_info: Any) -> None:
+    def _log(self, error: BaseException) -> None:
         """Log what escaped from the application, unless it has done so itself or the client is the cause."""
-        error = exc_info[1]
         refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
         if not (refused or self.connection.lost or error is self._known):
             target = _printable(self.request.target)
@@ -4860,8 +4800,8 @@ class _Run(_Observer, _Gateway, SimpleHandler):
                 result.close()
             if self._input is not None:
                 self._input.close()
-        except BaseException:
-            self.log_exception(sys.exc_info())
+        except BaseException as error:
+            self._log(error)
         self._input = None
 
     def note_access(self) -> None:
@@ -4952,12 +4892,13 @@ class _Crew:
             if leave and self.leads():
                 self._depose()
 
-    def end(self) -> None:
-        """Let every thread end after what it is doing."""
+    def end(self) -> set[_Connection]:
+        """Let every thread end after what it is doing; return the connections that no thread has."""
         with self._lock:
             self.ended = True
             self._change.notify_all()
             self._alarm.notify_all()
+            return {*self.waiting, *self.answered}
 
     def join(self) -> None:
         """Wait until the threads have ended, but for those that are stuck in an answer."""
@@ -5057,10 +4998,13 @@ class _Crew:
         self._server._answer(connection)
         with self._lock:
             self._taken[connection.place] -= 1
-            self.answered[connection] = None
+            if not self.ended:
+                self.answered[connection] = None
             if leading and self.leads():
                 self._beat += 1
                 return True
+        if self.ended:
+            self._server._close_for_good(connection)
         self._server._wake()
         return not leading
 
@@ -5236,12 +5180,8 @@ class Server:
 
     def _addresses(self) -> str:
         """Return `url`, and what others in the network open if they can."""
-        if self.host not in ("", "0.0.0.0", "::"):
-            return self.url
-        address = _own_address(self.host)
-        return f"{self.url} and, for the network, " + (
-            self._url_of(address) if address else "any other address of this machine"
-        )
+        address = self.host in ("", "0.0.0.0", "::") and _own_address(self.host)
+        return f"{self.url} and, for the network, {self._url_of(address)}" if address else self.url
 
     def __enter__(self) -> Server:
         self.start()
@@ -5302,9 +5242,7 @@ class Server:
 
     def _wake(self) -> None:
         """Make the leader look at what was answered, or at `stopping`."""
-        if self._finished.is_set():
-            self._close_answered()
-        elif not self._woken:
+        if not self._woken:
             self._woken = True
             with contextlib.suppress(OSError):  # the server has just ended
                 self._ringer.send(b"!")
@@ -5405,15 +5343,12 @@ class Server:
 
     def _select(self, connection: _Connection, events: int) -> None:
         """Look out for `events` on a connection."""
-        if events == connection.selected:
-            return
-        if not connection.selected:
-            self._selector.register(connection.socket, events, connection)
-        elif events:
-            self._selector.modify(connection.socket, events, connection)
-        else:
-            self._selector.unregister(connection.socket)
-        connection.selected = events
+        if events != connection.selected:
+            if connection.selected:
+                self._selector.unregister(connection.socket)
+            if events:
+                self._selector.register(connection.socket, events, connection)
+            connection.selected = events
 
     # New connections.
 
@@ -5505,7 +5440,8 @@ class Server:
             end = data.find(b"\r\n\r\n")
             if end < 0:
                 if data and data != b"\r":  # that is no more than an empty line, and begins nothing
-                    _check_lines(data.removesuffix(b"\r").removesuffix(b"\r\n"))  # the empty line may have begun
+                    begun = data.removesuffix(b"\r").removesuffix(b"\r\n")  # the empty line may have begun
+                    _check_lines(begun, begun.count(b"\r\n"))
                     if connection.stage == _IDLE:
                         self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
@@ -5641,7 +5577,7 @@ class Server:
             self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
         elif run.cut:
             connection.cut()
-        elif complete and not run.broken and run.framing.keep_alive:
+        elif complete and run.framing.keep_alive:
             self._enter(connection, _IDLE, self.idle_timeout)
             if connection.buffer:
                 self._parse(connection)
@@ -5735,36 +5671,29 @@ class Server:
             self._told = True
             heads = [head for each in running if (head := each.head) is not None]
             names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads[:5])
-            names += f" and {len(heads) - 5} more" if len(heads) > 5 else ""
+            names += ", ..." * (len(heads) > 5)
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
         return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
 
     def _close(self) -> None:
         """Let go of everything. A thread that still answers finds its connection shut down."""
-        self.crew.end()
-        self._close_answered()
-        for connection in list(self._connections):
-            if connection.stage != _ANSWERING or connection in self.crew.waiting:
+        left = self.crew.end()
+        for connection in self._connections:
+            if connection.stage != _ANSWERING or connection in left:
                 self._close_for_good(connection)
-            elif connection.stage != _CLOSED:
+            else:
+                run = connection.run
                 connection.shut_down()
-                if connection.run is not None and connection.place == _STREAMS:
+                if run is not None and connection.place == _STREAMS:
                     # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
                     with contextlib.suppress(BaseException):
-                        connection.run.result.close()
-                    connection.run.note_access()
+                        run.result.close()
+                    run.note_access()
         self._held.close()
         _servers.discard(self)
         self._finished.set()
-        self._close_answered()
         self.clerk.end()
-
-    def _close_answered(self) -> None:
-        """Close what was given back after the last round, or after the end."""
-        with contextlib.suppress(KeyError):
-            while True:
-                self._close_for_good(self.crew.answered.popitem()[0])
 
     def _close_for_good(self, connection: _Connection) -> None:
         connection.stage, connection.deadline = _CLOSED, _NEVER
@@ -5849,11 +5778,8 @@ def _most_connections() -> float:
 
 
 def _own_address(host: str) -> str:
-    """Return the address of this machine that others in the network see, "" if that is not to be found out.
-
-    A datagram socket knows it once it is connected, which sends nothing: here to an address that is nobody's (RFC 5737,
-    RFC 3849).
-    """
+    """Return the address of this machine that others in the network see, "" if that is not to be found out."""
+    # A datagram socket knows it once it is connected, which sends nothing: here to nobody (RFC 5737, RFC 3849).
     family, nobody = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((nobody, 9))
@@ -5903,16 +5829,6 @@ _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2",
 _loading = False  # the module that holds the application, for the command line
 
 
-@contextlib.contextmanager
-def _without_traceback() -> Iterator[None]:
-    """End the process quietly by a Ctrl-C that comes before the server handles it, or after."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-@_without_traceback()
 def _run(
     app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
 ) -> None:
@@ -5929,6 +5845,8 @@ def _run(
         if isinstance(app, WebApp):
             app._seal()
         server = Server(app, host, port, quiet=quiet, **options)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except RuntimeError as error:
         _say(f"webapp: {error}")
         sys.exit(1)
@@ -6014,7 +5932,6 @@ def _modification_times() -> dict[str, float]:
     return times
 
 
-@_without_traceback()
 def _main(argv: list[str] | None = None) -> int:
     """Run `python -m webapp`; return the exit status."""
     import argparse
@@ -6040,7 +5957,7 @@ def _main(argv: list[str] | None = None) -> int:
             return _supervise()
         app = _load(path, module, name)
     except KeyboardInterrupt:
-        raise
+        return 130
     except BaseException as error:
         _say(f"webapp: cannot load {options.app}: {_one_line(error)}")
         return 1
@@ -6122,9 +6039,9 @@ def _load(path: str, module: str, name: str) -> Any:
 
 def _one_line(error: BaseException) -> str:
     """Say on one line what went wrong, and where in the code that was to be loaded."""
-    text, where, own = " ".join(str(error).split()), "", (_one_line.__code__.co_filename, contextlib.__file__)
+    text, where = " ".join(str(error).split()), ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename not in own and not frame.filename.startswith("<frozen"):
+        if frame.filename != _FILE and not frame.filename.startswith("<frozen"):
             where = f" ({frame.filename}:{frame.lineno})"
     told = isinstance(error, (SyntaxError, ImportError)) or where in text
     return f"{type(error).__name__}: {text}{'' if told else where}"

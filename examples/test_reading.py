@@ -82,6 +82,13 @@ def test_places_of_an_evening_exist_and_have_at_most_400_lines(title):
     assert len(table) >= 8 and 100 <= lines <= MOST_LINES
 
 
+def test_private_names_in_the_text_of_the_course_exist():
+    words = {name for place in places() for name in place.split(".")}
+    text = re.sub(r"^    .*\n", "", COURSE, flags=re.MULTILINE)
+    named = set(re.findall(r"``(?:\w+\.)?(_[a-z]\w*|_[A-Z]\w*)``", text))
+    assert named - words - {"_chain", "_varies", "_connections"} == set()
+
+
 def test_each_evening_has_all_its_parts_and_a_solution():
     assert [int(re.search(r"\d+", title)[0]) for title in TITLES] == list(range(1, 14))
     for title in TITLES:
