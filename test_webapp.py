@@ -4267,9 +4267,10 @@ def test_link_into_a_guarded_block_and_a_name_that_looks_short_are_a_404_and_oth
     (site / "c.txt").symlink_to(".data/c.txt")
     app = WebApp()
     guarded(app, "/sub").get("/{rest:path}", lambda context: "guarded")
+    guarded(app, "/index.html").get("/", lambda context: "guarded")  # so "/" may not show this page
     app.static("/", site)
     paths = {"/inside/b.txt": 404, "/sub/b.txt": 403, "/inside.txt": 200, "/c.txt": 200, "/12~1.txt": 404}
-    paths["/inside/index.html"] = paths["/inside/"] = 404
+    paths["/inside/index.html"] = paths["/inside/"] = paths["/"] = 404
     assert {path: client(app).get(path).status for path in paths} == paths
 
 
