@@ -342,8 +342,10 @@ def load_copy(name):
 
 
 WINDOWS = sys.platform == "win32"
+RESET = struct.pack("hh" if WINDOWS else "ii", 1, 0)  # for SO_LINGER
 CAN_LINK = not WINDOWS  # which lets few people make symbolic links
 NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
+NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
 
 
 # ---- contract 1 and 2: three paths and their shapes ------------------------------------------------------------------

@@ -1113,7 +1113,7 @@ def test_recipe_log_file_holds_requests_and_traces(tmp_path):
     patterns = (
         r" webapp\.access INFO 127\.0\.0\.1 GET / 200 5 ",
         r" webapp\.access INFO 127\.0\.0\.1 GET /fail 500 ",
-        r" webapp ERROR .*\nGET /fail, handled by fail .*\nTraceback \(most recent call last\):\n(?s:.*)ZeroDivisionError",
+        r" webapp ERROR .*\nGET /fail, handled by .*\nTraceback \(most recent call last\):\n(?s:.*)ZeroDivisionError",
     )
     with started(tmp_path) as (_, url):
         assert fetch(url) == b"Hello"
