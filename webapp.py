@@ -2713,17 +2713,6 @@ class _Node:
         setattr(self, kind, child)
         return child
 
-    def add(self, route: Route) -> None:
-        """Let `route` end here; raise ValueError if another one of the same method does."""
-        other = self.routes.get(route.method)
-        if other is not None and other.method == route.method and not other._gives_way:
-            if route._gives_way:
-                return
-            raise ValueError(f"{route!r} is the same route as {other!r}")
-        self.routes[route.method] = route
-        if route.method == "GET" and self.routes.get("HEAD", route).method == "GET":
-            self.routes["HEAD"] = route
-
 
 class _Router:
     """Finds the route of a path and a method."""
@@ -2740,7 +2729,14 @@ class _Router:
             if is_literal:
                 path += "/" + text.encode().decode("latin-1")
                 self._literals[path] = node
-        node.add(route)
+        other = node.routes.get(route.method)
+        if other is not None and other.method == route.method and not other._gives_way:
+            if route._gives_way:
+                return
+            raise ValueError(f"{route!r} is the same route as {other!r}")
+        node.routes[route.method] = route
+        if route.method == "GET" and node.routes.get("HEAD", route).method == "GET":
+            node.routes["HEAD"] = route
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
         """Return what `match` finds for a path that is literal but for its last segment; None if that is too simple."""
@@ -3773,7 +3769,6 @@ def _origin(url: str) -> str:
 # A first reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
-_MAX_REDIRECTS = 10
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
 _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
 
@@ -3791,8 +3786,8 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
     scheme, host, path, own_query = match.groups("")
     path, query = path or "/", "&".join(filter(None, (own_query, query)))
-    entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query}
-    entries["REQUEST_URI"] = f"{path}?{query}" if query else path
+    target = f"{path}?{query}" if query else path
+    entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query, "REQUEST_URI": target}
     return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
 
 
@@ -3976,8 +3971,8 @@ class TestClient:
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
             urls.append(urllib.parse.urljoin(urls[-1], response.headers["Location"]))
-            if len(urls) > _MAX_REDIRECTS + 1:
-                raise RuntimeError(f"more than {_MAX_REDIRECTS} redirects: {' -> '.join(urls)}")
+            if len(urls) > 11:
+                raise RuntimeError(f"more than 10 redirects: {' -> '.join(urls)}")
             if response.status < 307:
                 content = b""
                 environ["REQUEST_METHOD"] = "HEAD" if environ["REQUEST_METHOD"] == "HEAD" else "GET"
