@@ -3137,16 +3137,6 @@ def test_handler_takes_the_context_alone_or_with_the_pattern_names(handler):
         assert client(app, raise_errors=True).get(path).text == "x 7"
 
 
-def test_default_serves_a_route_that_lacks_the_parameter_and_a_loop():
-    app, hello = WebApp(), lambda context, name="Stranger": f"Hello {name}"
-    for pattern in ("/hello", "/hello/{name}"):
-        app.get(pattern)(hello)
-    for name in ("Bo", "Cy"):
-        app.get(f"/{name}")(lambda context, name=name: f"Bye {name}")
-    asked = {"/hello": "Hello Stranger", "/hello/Ada": "Hello Ada", "/Bo": "Bye Bo", "/Cy": "Bye Cy"}
-    assert {path: client(app).get(path).text for path in asked} == asked
-
-
 GOOD_HOOKS = [
     *((kind, eval(f"lambda {parameters}: None")) for kind, parameters in [
         ("before", "context"), ("before", "context, more=1"), ("after", "*args"), ("after", "context, **more"),
@@ -3714,6 +3704,12 @@ def test_on_close_callbacks_run_before_on_complete_the_last_first():
     with Log() as log:
         assert client(app).get("/in/route").text == "[null, null, null]"
     assert (closed, log.lines()) == (["last", "first", "on_complete"], ["ERROR on_close plain"])
+
+
+def test_trace_of_a_hook_that_fails_for_a_missing_route_has_no_frame_of_webapp():
+    _, record = see("/nowhere", outer_error="1 / 0").records
+    assert webapp.__file__ not in record.exc_text
+    assert re.search("NotFoundException: no such route\n\nDuring handling .*\n\nTraceback", record.exc_text)
 
 
 @pytest.mark.parametrize("stage", ["on_request", "inner_handler", "outer_error", "outer_after", "on_complete"])

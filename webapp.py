@@ -2502,10 +2502,8 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
 # ---- the context -----------------------------------------------------------------------------------------------------
 #
 # What does application code get? Every handler, executor and hook gets the context of its request as its first
-# argument: `context.request`, `context.response`, `context.params`, `context.state`, `context.session`.
-#
-# The context decides nothing; the dispatcher does. It holds no reference to itself, but for a stream or file until that
-# is closed: so the memory of a request is free as soon as the request is over.
+# argument. The context decides nothing; the dispatcher does. It holds no reference to itself, but for a stream or file
+# until that is closed: so the memory of a request is free as soon as the request is over.
 
 
 class WebContext:
@@ -2516,9 +2514,9 @@ class WebContext:
         "request": "The `Request`.",
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
-        "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
-        "_hooks": "The hooks that run for the request.",
-        "_state": "The dict for the application, None until it asks for it.",
+        "state": "A dict for the application, empty at the start of every request.",
+        "_chain": "The calls of the route; add_executor appends to it. None when it is too late for more.",
+        "_hooks": "The hooks that run for the request; none behind an on_request that has sent.",
         "_step": "The header fields before the running step, to which a failure goes back.",
         "_values": "The path's parameters in the pattern's order.",
     }
@@ -2530,19 +2528,12 @@ class WebContext:
         self._chain: list[_Call] | None
         self.route, self._values, self._hooks, self._chain = match
         self._step = _NO_HEADERS
-        self._state: dict[Any, Any] | None = None
+        self.state: dict[Any, Any] = {}
 
     @property
     def params(self) -> dict[str, Any]:
         """The path's parameters by name: str, or int for an `int` one; empty on a miss."""
         return {} if self.route is None else dict(zip(self.route._names, self._values))
-
-    @property
-    def state(self) -> dict[Any, Any]:
-        """A dict for the application, empty at the start of every request."""
-        if self._state is None:
-            self._state = {}
-        return self._state
 
     @property
     def session(self) -> dict[str, Any]:
@@ -3283,7 +3274,7 @@ def _report(
         return
 
 
-def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
+def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
     A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
@@ -3291,9 +3282,10 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
-        yield from (*_trace_lines(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+        yield from (*_trace_lines(earlier, True), "", _CAUSED if found.__cause__ else _DURING, "")
+    # A failing hook's trace shows the failure before it; that of a missing route has no frame outside of this file.
     outside = [number for number, frame in enumerate(found.stack) if frame.filename != _FILE]
-    del found.stack[: outside[0] if outside else 0]
+    del found.stack[: outside[0] if outside else is_earlier and len(found.stack)]
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
@@ -3366,6 +3358,7 @@ def _note_nothing(request: Request, route: Route) -> None:
 # "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
 # on_close callback or on_complete has failed; traceback and `extra` tell which of them.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
+_OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 
 
 class _SentStream:
@@ -3570,7 +3563,7 @@ class WebApp(Scope):
                 self._answer_failure(context, cause)
             if after := context._hooks.after:
                 self._run_after(context, after)
-            if response._status == 405 and "allow" not in response._headers:
+            if response._status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -3584,13 +3577,13 @@ class WebApp(Scope):
     def _match(self, environ: _Environ) -> _Match:
         """Find the route of a request and the calls that answer it. Without a route there is one call, which raises."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
-        route: Route | None = None
         # A %2F in the raw target may make another path of PATH_INFO.
-        if "%2" not in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or ""):
-            route, values = self._router.look_up(path, method)
+        encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
+        route, values = (None, ()) if encoded else self._router.look_up(path, method)
         if route is None:
             try:
-                route, values, methods = self._router.match(_path_segments(environ), method)
+                segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
+                route, values, methods = self._router.match(segments, method)
             except UnicodeError:
                 return None, (), self._miss_hooks, [_failing(HttpException, 400, "the path is not UTF-8")]
         if route is None:
@@ -3724,7 +3717,6 @@ class WebApp(Scope):
             raise interrupt
 
 
-_OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 _FINAL = {"__call__", "__setattr__"}.union(name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__")
 _FINAL.difference_update(_OVERRIDABLE)
 
