@@ -5443,6 +5443,12 @@ class Blocks:
 silence = functools.partial(threading.Event().wait, 20)  # for what never comes
 
 
+def empty(environ, start_response):
+    code = environ["QUERY_STRING"]
+    start_response(f"{code} Whatever", [("Content-Length", "0")] if code == "204" else [])  # which no 204 may have
+    return []
+
+
 def late(environ, start_response):
     """The framework tells the server that it draws the first chunk of a stream, which may take any time."""
     environ["webapp.server"].begin_stream("text/event-stream")
@@ -5466,7 +5472,7 @@ SERVED = {
     "show": gives(shown),
     "early": gives(lambda environ: [b"too large"], status="413 Content Too Large"),
     "nowhere": gives(lambda environ: [b"nowhere"], status="404 Not Found"),
-    "empty": lambda environ, start: start(environ["QUERY_STRING"] + " Whatever", []) and [],
+    "empty": empty,
     "slow": gives(lambda environ: [MILLION]),
     "sleep": gives(lambda environ: time.sleep(0.05) or [b"slept"]),
     "large": gives(lambda environ: [LARGE]),
@@ -5841,7 +5847,7 @@ REFUSED_REQUESTS = [
         ],
         414: [get("/" + "a" * 9000), b"GET /" + b"a" * 9000],
         431: [
-            get("/", "X: " + "a" * 17000), get("/", *["X: y"] * 129),
+            get("/", "X: " + "a" * 17000), get("/", *["X: y"] * 129), get("/", "X" * 1025 + ": y"),
             get("/", *["X: " + "a" * 9000] * 8), get("/", *["X: " + "a" * 9000] * 8)[:-4],
         ],
         501: [
@@ -6019,6 +6025,13 @@ def test_what_the_application_returned_is_closed_once_wherever_it_fails_and_that
             assert connection.file.read(12) == b"HTTP/1.1 %d" % status
             assert connection.file.read()
     assert (result.closed, log.levels()) == (1, ["ERROR"])
+
+
+@pytest.mark.parametrize("length", ["3", "9"])
+def test_whole_answer_that_is_not_as_long_as_it_says_is_a_500(length):
+    with serving(gives(lambda environ: [b"whole"], ("Content-Length", length))) as server, Log() as log:
+        assert ask(server, get())[::2] == (500, b"500 Internal Server Error")
+    assert log.levels() == ["ERROR"]
 
 
 @pytest.mark.parametrize("received", [0, 10, 200_000])
