@@ -500,7 +500,7 @@ class _MissingField(_BadField, KeyError):
     """A field is missing: a 400 unless the application catches the KeyError or ValueError."""
 
 
-_NO_DEFAULT: Any = ...
+_NOT_GIVEN: Any = object()  # where None is a value
 
 
 class Fields(Mapping[str, _T]):
@@ -540,7 +540,7 @@ class Fields(Mapping[str, _T]):
         return list(self._find(name))
 
     def parse(
-        self, name: str, convert: Callable[[_T], _Converted], default: _Default = _NO_DEFAULT
+        self, name: str, convert: Callable[[_T], _Converted], default: _Default = _NOT_GIVEN
     ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
@@ -553,7 +553,7 @@ class Fields(Mapping[str, _T]):
             raise TypeError("bool('false') is True; give {'true': True, 'false': False}.__getitem__")
         if not callable(convert):
             raise TypeError(f"parse({_value(name)}, {_value(convert)}): a name, then a function that converts, as int")
-        if default is not _NO_DEFAULT and name not in self:
+        if default is not _NOT_GIVEN and name not in self:
             return default
         value = self[name]
         try:
@@ -561,10 +561,9 @@ class Fields(Mapping[str, _T]):
         except HttpException:
             raise
         except (ValueError, ArithmeticError, LookupError) as error:
-            if default is not _NO_DEFAULT and value == "":
+            if default is not _NOT_GIVEN and value == "":
                 return default
-            words = str(error)[:200]
-            words = f"{_name(convert)} does not take {value!r:.80}" + (words and f": {words}")
+            words = f"{_name(convert)} does not take {value!r:.80}: {str(error)[:200]}".rstrip(": ")
             raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
     def __iter__(self) -> Iterator[str]:
@@ -934,16 +933,16 @@ def _as_json_value(value: Any) -> Any:
 
 
 # A document that holds itself is a RecursionError.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value)
+_json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value).encode
 
 
 def _encode_json(document: object, giver: object = None) -> bytes:
     """Return `document` as JSON in UTF-8; if that is impossible, the error names the member, and `giver`."""
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
-        return _ENCODER.encode(document).encode("utf-8", "backslashreplace")
+        return _json_text(document).encode("utf-8", "backslashreplace")
     except Exception as error:
-        _explain(error, _unwritable(document, _ENCODER.encode, "document"), giver)
+        _explain(error, _unwritable(document, _json_text, "document"), giver)
         raise
 
 
@@ -1543,8 +1542,6 @@ class Request:
             nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
             return nothing, nothing
         boundary = _parse_options(self.environ["CONTENT_TYPE"])[1].get("boundary", "").encode("latin-1", "replace")
-        if not boundary:
-            raise HttpException(400, "a multipart form without a boundary")
         read, memory = self._input("form", app._max_body_size).read, app._max_form_memory
         fields, files = _parse_multipart(read, boundary, max_fields=app._max_fields, max_form_memory=memory)
         for _, upload in files:
@@ -1908,9 +1905,10 @@ class _Session:
         except Exception as error:
             _explain(error, _unwritable(self.values, _session_text, "session"), giver)
             raise
+        if text == self._loaded:
+            return None
         signed = _base64(text.encode()) + b".%d" % time.time()
-        value = (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
-        return None if text == self._loaded else value
+        return (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
 
 
 # ---- the response ----------------------------------------------------------------------------------------------------
@@ -1925,7 +1923,6 @@ class _Session:
 # small letters to pairs. The dict is replaced and never changed, so that a reference to it is a copy. Read beside it:
 # RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
 
-_NOT_GIVEN: Any = object()  # where None is a value
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
@@ -2505,10 +2502,8 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
 # ---- the context -----------------------------------------------------------------------------------------------------
 #
 # What does application code get? Every handler, executor and hook gets the context of its request as its first
-# argument: `context.request`, `context.response`, `context.params`, `context.state`, `context.session`.
-#
-# The context decides nothing; the dispatcher does. It holds no reference to itself, but for a stream or file until that
-# is closed: so the memory of a request is free as soon as the request is over.
+# argument. The context decides nothing; the dispatcher does. It holds no reference to itself, but for a stream or file
+# until that is closed: so the memory of a request is free as soon as the request is over.
 
 
 class WebContext:
@@ -2519,9 +2514,9 @@ class WebContext:
         "request": "The `Request`.",
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
-        "_chain": "The calls that are still to run; add_executor appends to it. None when it is too late for more.",
-        "_hooks": "The hooks that run for the request.",
-        "_state": "The dict for the application, None until it asks for it.",
+        "state": "A dict for the application, empty at the start of every request.",
+        "_chain": "The calls of the route; add_executor appends to it. None when it is too late for more.",
+        "_hooks": "The hooks that run for the request; none behind an on_request that has sent.",
         "_step": "The header fields before the running step, to which a failure goes back.",
         "_values": "The path's parameters in the pattern's order.",
     }
@@ -2533,19 +2528,12 @@ class WebContext:
         self._chain: list[_Call] | None
         self.route, self._values, self._hooks, self._chain = match
         self._step = _NO_HEADERS
-        self._state: dict[Any, Any] | None = None
+        self.state: dict[Any, Any] = {}
 
     @property
     def params(self) -> dict[str, Any]:
         """The path's parameters by name: str, or int for an `int` one; empty on a miss."""
         return {} if self.route is None else dict(zip(self.route._names, self._values))
-
-    @property
-    def state(self) -> dict[Any, Any]:
-        """A dict for the application, empty at the start of every request."""
-        if self._state is None:
-            self._state = {}
-        return self._state
 
     @property
     def session(self) -> dict[str, Any]:
@@ -2716,17 +2704,6 @@ class _Node:
         setattr(self, kind, child)
         return child
 
-    def add(self, route: Route) -> None:
-        """Let `route` end here; raise ValueError if another one of the same method does."""
-        other = self.routes.get(route.method)
-        if other is not None and other.method == route.method and not other._gives_way:
-            if route._gives_way:
-                return
-            raise ValueError(f"{route!r} is the same route as {other!r}")
-        self.routes[route.method] = route
-        if route.method == "GET" and self.routes.get("HEAD", route).method == "GET":
-            self.routes["HEAD"] = route
-
 
 class _Router:
     """Finds the route of a path and a method."""
@@ -2743,7 +2720,14 @@ class _Router:
             if is_literal:
                 path += "/" + text.encode().decode("latin-1")
                 self._literals[path] = node
-        node.add(route)
+        other = node.routes.get(route.method)
+        if other is not None and other.method == route.method and not other._gives_way:
+            if route._gives_way:
+                return
+            raise ValueError(f"{route!r} is the same route as {other!r}")
+        node.routes[route.method] = route
+        if route.method == "GET" and node.routes.get("HEAD", route).method == "GET":
+            node.routes["HEAD"] = route
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
         """Return what `match` finds for a path that is literal but for its last segment; None if that is too simple."""
@@ -3290,7 +3274,7 @@ def _report(
         return
 
 
-def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
+def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
     A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
@@ -3298,9 +3282,10 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
-        yield from (*_trace_lines(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+        yield from (*_trace_lines(earlier, True), "", _CAUSED if found.__cause__ else _DURING, "")
+    # A failing hook's trace shows the failure before it; that of a missing route has no frame outside of this file.
     outside = [number for number, frame in enumerate(found.stack) if frame.filename != _FILE]
-    del found.stack[: outside[0] if outside else 0]
+    del found.stack[: outside[0] if outside else is_earlier and len(found.stack)]
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
@@ -3373,6 +3358,7 @@ def _note_nothing(request: Request, route: Route) -> None:
 # "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
 # on_close callback or on_complete has failed; traceback and `extra` tell which of them.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
+_OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 
 
 class _SentStream:
@@ -3577,7 +3563,7 @@ class WebApp(Scope):
                 self._answer_failure(context, cause)
             if after := context._hooks.after:
                 self._run_after(context, after)
-            if response._status == 405 and "allow" not in response._headers:
+            if response._status == 405 and "Allow" not in response.headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -3591,13 +3577,13 @@ class WebApp(Scope):
     def _match(self, environ: _Environ) -> _Match:
         """Find the route of a request and the calls that answer it. Without a route there is one call, which raises."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
-        route: Route | None = None
         # A %2F in the raw target may make another path of PATH_INFO.
-        if "%2" not in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or ""):
-            route, values = self._router.look_up(path, method)
+        encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
+        route, values = (None, ()) if encoded else self._router.look_up(path, method)
         if route is None:
             try:
-                route, values, methods = self._router.match(_path_segments(environ), method)
+                segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
+                route, values, methods = self._router.match(segments, method)
             except UnicodeError:
                 return None, (), self._miss_hooks, [_failing(HttpException, 400, "the path is not UTF-8")]
         if route is None:
@@ -3731,7 +3717,6 @@ class WebApp(Scope):
             raise interrupt
 
 
-_OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 _FINAL = {"__call__", "__setattr__"}.union(name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__")
 _FINAL.difference_update(_OVERRIDABLE)
 
@@ -3776,7 +3761,6 @@ def _origin(url: str) -> str:
 # A first reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
-_MAX_REDIRECTS = 10
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
 _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
 
@@ -3794,8 +3778,8 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
     scheme, host, path, own_query = match.groups("")
     path, query = path or "/", "&".join(filter(None, (own_query, query)))
-    entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query}
-    entries["REQUEST_URI"] = f"{path}?{query}" if query else path
+    target = f"{path}?{query}" if query else path
+    entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query, "REQUEST_URI": target}
     return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
 
 
@@ -3979,8 +3963,8 @@ class TestClient:
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
             urls.append(urllib.parse.urljoin(urls[-1], response.headers["Location"]))
-            if len(urls) > _MAX_REDIRECTS + 1:
-                raise RuntimeError(f"more than {_MAX_REDIRECTS} redirects: {' -> '.join(urls)}")
+            if len(urls) > 11:
+                raise RuntimeError(f"more than 10 redirects: {' -> '.join(urls)}")
             if response.status < 307:
                 content = b""
                 environ["REQUEST_METHOD"] = "HEAD" if environ["REQUEST_METHOD"] == "HEAD" else "GET"
@@ -4874,9 +4858,13 @@ class _Crew:
         """Tell whether the thread that asks is the leader."""
         return self._leader == threading.get_ident()
 
-    def leader_answers(self) -> bool:
-        """Tell whether the leader is to answer one of the requests that wait."""
-        return bool(self.waiting) and self._taken[_ANSWERS] < self._limits[_ANSWERS] and not self._is_careful()
+    def may_answer(self, leading: bool) -> bool:
+        """Tell whether the leader, or else another thread, is to answer one of the requests that wait."""
+        if not self.waiting or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
+            return False
+        careful = time.monotonic() < self._careful_until
+        # Answers that the leader has not looked at yet take memory that nobody has counted.
+        return not careful if leading else careful and len(self.answered) < _MOST_ANSWERED
 
     def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
         """Give an answer under way another place; HttpException 503 if none is free. With `leave`, lead no longer."""
@@ -4908,14 +4896,6 @@ class _Crew:
 
     # What follows is done with the lock held.
 
-    def _is_careful(self) -> bool:
-        return time.monotonic() < self._careful_until
-
-    def _may_help(self) -> bool:
-        # Answers that the leader has not looked at yet take memory that nobody has counted.
-        room = self._taken[_ANSWERS] < self._limits[_ANSWERS] and len(self.answered) < _MOST_ANSWERED
-        return bool(self.waiting) and room and self._is_careful()
-
     def _hire(self, work: Callable[[], None]) -> None:
         # A daemon: an answer that never ends must not keep the process alive.
         thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
@@ -4925,7 +4905,7 @@ class _Crew:
     def _share(self) -> None:
         """Have threads come, those that rest or new ones: to lead, and to answer what the leader hands to others."""
         free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
-        needed = (not self._leader) + (min(len(self.waiting), free) if self._is_careful() else 0)
+        needed = min(len(self.waiting), free) * (time.monotonic() < self._careful_until) + (not self._leader)
         self._change.notify(needed)
         try:
             for _ in range(needed - self._idle):
@@ -4957,7 +4937,7 @@ class _Crew:
     def _find_role(self) -> bool:
         """Rest until there is something to do; False if there is nothing for this thread any more."""
         with self._lock:
-            while self._leader and not (self.ended or self._may_help()):
+            while self._leader and not (self.ended or self.may_answer(leading=False)):
                 if self._idle > self._limits[_ANSWERS] + 1:  # one of many that streams have needed
                     self._idle -= 1
                     return False
@@ -4973,7 +4953,7 @@ class _Crew:
             except Exception as error:
                 self._server.clerk.report(logging.ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
-            if self.leader_answers():
+            if self.may_answer(leading=True):
                 until = time.monotonic() + _TURN
                 while self._answer_next(leading=True) and time.monotonic() < until:
                     pass
@@ -5097,8 +5077,6 @@ class Server:
         self.body_timeout = _check_number("body_timeout", body_timeout)
         self.write_timeout = _check_number("write_timeout", write_timeout)
         self.stop_timeout = _check_number("stop_timeout", stop_timeout)
-        self.stopping = False
-        self.alive = True  # but not in a child process
         self.clerk = _Clerk()
         self._ssl_context = ssl_context
         self._would_block = (BlockingIOError,) if ssl_context is None else _check_ssl_context(ssl_context)
@@ -5132,7 +5110,6 @@ class Server:
         # The leader's: all connections, the one behind that has moved some bytes last; and those with work to do.
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
-        self._late: dict[_Connection, None] = {}  # their time is up
         self._last_head: tuple[bytes, _Head] = b"", _Head("", "", True, {})
         self._collected = 0  # bytes of bodies in memory
         timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
@@ -5141,6 +5118,8 @@ class Server:
         self._warned = -_NEVER  # when it was said that no more can be accepted
         self._stopped_at = 0.0  # when it began to stop
         # Of all threads:
+        self.stopping = False
+        self.alive = True  # but not in a child process
         self._woken = False  # the bell rings
         self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
         self._unsent_size = 0  # bytes of those
@@ -5302,16 +5281,16 @@ class Server:
             if ready:
                 self._take_steps(self._steps[stage], ready, stage)
         if self._now - self._checked >= self._tick:
-            self._begin_check()
-        self._take_steps(Server._time_out, self._late)
+            self._check_deadlines()
 
     def _timeout(self) -> float:
         """Return for how long there is nothing else to do."""
-        if self.crew.answered or self._late or any(self._ready.values()) or self.crew.leader_answers():
+        if self.crew.answered or any(self._ready.values()) or self.crew.may_answer(leading=True):
             return 0
+        until_check = max(0, self._checked + self._tick - self._now)
         if self.crew.waiting:
-            return _PATIENCE  # for a place, or for another thread that takes it
-        return min(self._tick, _GRACE / 4) if self.stopping else self._tick
+            return min(until_check, _PATIENCE)  # for a place, or for another thread that takes it
+        return min(until_check, _GRACE / 4) if self.stopping else until_check
 
     def _take_steps(
         self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None], stage: str = ""
@@ -5362,9 +5341,9 @@ class Server:
                 if full and not self._make_room():
                     sock.close()
                     raise OSError("too many are open")
-            except (BlockingIOError, ConnectionError):  # there is none, or it has left already
-                return
             except OSError as error:
+                if isinstance(error, (BlockingIOError, ConnectionError)) or error.errno == errno.ENOTCONN:
+                    return  # there is none, or it has left already, for which Windows has an error of its own
                 # Most likely out of descriptors. Without room, look again at the next check instead of spinning.
                 if not self._make_room():
                     self._selector.unregister(self._listener)
@@ -5627,16 +5606,16 @@ class Server:
         _LINGERING: _throw_away,
     }
 
-    def _begin_check(self) -> None:
-        """Find the connections whose time is up, and listen again if it was given up."""
-        self._checked = self._now
-        self._late.update((each, None) for each in self._connections if each.deadline <= self._now)
+    def _check_deadlines(self) -> None:
+        """Have done with connections whose time is up, and listen again if it was given up."""
+        late = {each: None for each in self._connections if each.deadline <= self._now}
+        self._take_steps(Server._time_out, late)
+        if not late:  # or go on in the next round
+            self._checked = self._now
         if not self.stopping and self._listener not in self._selector.get_map():
             self._selector.register(self._listener, _READ)
 
     def _time_out(self, connection: _Connection) -> None:
-        if self._now < connection.deadline:
-            return  # it has moved meanwhile
         if connection.stage == _SENDING:
             connection.lost = True
             connection.cut()  # the system would go on trying
