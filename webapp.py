@@ -2263,9 +2263,9 @@ class Response:
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body as it is to be sent."""
         self._state = _HANDED_OVER
-        if self._request._varies:  # RFC 9110 section 12.5.5
+        if varies := self._request._varies:  # RFC 9110 section 12.5.5
             said = [value for _, value in self._headers.get("vary", ())]
-            names = {name.lower(): name for name in ", ".join([*said, *self._request._varies]).split(", ")}
+            names = {name.lower(): name for name in ", ".join([*said, *varies]).split(", ")}
             self._headers = {**self._headers, "vary": (("Vary", ", ".join(names.values())),)}
         status = self._status or 200
         body = b"" if self._body is None or status in _BODILESS else self._body
@@ -2296,7 +2296,7 @@ class Response:
 
 _Call = Callable[..., object]
 # The route of a request, the values of its parameters, the hooks around it, and the calls that answer the request.
-_Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call]]
+_Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call], Optional[HttpException]]
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature | None:
@@ -2517,6 +2517,7 @@ class WebContext:
         "state": "A dict for the application, empty at the start of every request.",
         "_chain": "The calls of the route; add_executor appends to it. None when it is too late for more.",
         "_hooks": "The hooks that run for the request; none behind an on_request that has sent.",
+        "_miss": "The exception that answers a request without a route.",
         "_step": "The header fields before the running step, to which a failure goes back.",
         "_values": "The path's parameters in the pattern's order.",
     }
@@ -2526,7 +2527,7 @@ class WebContext:
         self.request = Request(app, environ)
         self.response = Response(self.request)
         self._chain: list[_Call] | None
-        self.route, self._values, self._hooks, self._chain = match
+        self.route, self._values, self._hooks, self._chain, self._miss = match
         self._step = _NO_HEADERS
         self.state: dict[Any, Any] = {}
 
@@ -2883,7 +2884,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         # The links of the page are relative to a path with a slash. The redirect is relative: it can name no host.
         return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
 
-    serve_file.__qualname__ = f"static({_value(directory)})"  # for messages and for --routes
+    serve_file.__qualname__ = f"static({_value(os.fspath(directory))})"  # for messages and for --routes
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
@@ -3347,9 +3348,9 @@ def _note_nothing(request: Request, route: Route) -> None:
 #
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
-#     _match             find the route and its calls; without a route there is one call, which raises
+#     _match             find the route and its calls; without a route the exception that answers
 #     _respond           on_request, before hooks (outermost block first), executors, handler, until one has answered
-#     _answer_failure    if one of them raised: resolve, log, undo, error hooks (innermost block first), default body
+#     _answer_failure    without a route or after an exception: resolve, log, undo, error hooks (innermost block first)
 #     _run_after         after hooks (innermost block first); then the server gets status, headers and body
 #     _complete          close files and streams, then on_complete
 #
@@ -3388,15 +3389,6 @@ class _SentStream:
         self._chunks = iter(())
         if context is not None:
             context.app._complete(context)
-
-
-def _failing(kind: Callable[..., Exception], *arguments: object) -> _Call:
-    """Return the call that answers a request without a route: it raises."""
-
-    def fail(context: WebContext) -> object:
-        raise kind(*arguments)
-
-    return fail
 
 
 def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
@@ -3563,7 +3555,7 @@ class WebApp(Scope):
                 self._answer_failure(context, cause)
             if after := context._hooks.after:
                 self._run_after(context, after)
-            if response._status == 405 and "Allow" not in response.headers:
+            if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -3575,7 +3567,7 @@ class WebApp(Scope):
                 self._complete(context)
 
     def _match(self, environ: _Environ) -> _Match:
-        """Find the route of a request and the calls that answer it. Without a route there is one call, which raises."""
+        """Find the route of a request, its hooks and its calls; without a route the exception that answers."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
         # A %2F in the raw target may make another path of PATH_INFO.
         encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
@@ -3585,11 +3577,11 @@ class WebApp(Scope):
                 segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
                 route, values, methods = self._router.match(segments, method)
             except UnicodeError:
-                return None, (), self._miss_hooks, [_failing(HttpException, 400, "the path is not UTF-8")]
+                return None, (), self._miss_hooks, [], HttpException(400, "the path is not UTF-8")
         if route is None:
-            allowed = _failing(MethodNotAllowedException, methods) if methods else None
-            return None, (), self._miss_hooks, [allowed or _failing(NotFoundException, "no such route")]
-        return route, values, route._hooks, list(route._calls)
+            miss = MethodNotAllowedException(methods) if methods else NotFoundException("no such route")
+            return None, (), self._miss_hooks, [], miss
+        return route, values, route._hooks, list(route._calls), None
 
     def _ask_first(self, context: WebContext) -> None:
         """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
@@ -3606,6 +3598,9 @@ class WebApp(Scope):
             if response._has_answered(hook(context), hook):
                 return
             context._step = response._headers
+        if context._miss is not None:
+            self._answer_failure(context, context._miss)
+            return
         for call in context._chain or ():  # add_executor may make it longer meanwhile
             if response._has_answered(call(context, *context._values), call):
                 return
@@ -3638,7 +3633,8 @@ class WebApp(Scope):
         _log_failure(context, cause, status)
         if not response.sent:
             response._undo_step(context._step, status)
-            for hook in (_add_headers, *context._hooks.error):
+            first = (_add_headers,) if isinstance(cause, HttpException) and cause.headers else ()
+            for hook in (*first, *context._hooks.error):
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
@@ -5954,9 +5950,10 @@ def _route_table(app: Any) -> str:
     app._seal()
     rows: list[tuple[str, ...]] = [("METHOD", "PATTERN", "HANDLERS", "BLOCK", "BEFORE", "ERROR", "AFTER")]
     for route in app.routes():
-        kinds = route.handlers, route._hooks.before, route._hooks.error, route._hooks.after
-        handlers, *hooks = [", ".join(map(_name, kind)) or "-" for kind in kinds]
-        rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *hooks))
+        hooks = route._hooks
+        kinds = route.handlers, hooks.before, hooks.error, hooks.after
+        handlers, *rest = [", ".join(map(_name, kind)) or "-" for kind in kinds]
+        rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *rest))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
     return "\n".join(lines)
