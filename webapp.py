@@ -13,8 +13,8 @@
         app.run(port=8000)
 
 Its speciality is how failures become HTTP responses. Every request takes one path through one dispatcher
-(`WebApp.__call__`); hooks belong to the block they are written in; whatever an application does, the client gets a
-complete response, and nothing internal is in it unless the application puts it there.
+(`WebApp.__call__`). Hooks belong to the block they are written in. The client always gets a complete response, with
+nothing internal in it unless the application puts it there.
 
 Read it from top to bottom: each section is made of the sections above it, and opens with the question that it answers.
 
@@ -115,21 +115,20 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
 #
-# `_printable` escapes what a client may have sent, so that no client can forge a line of the log.
+# `_printable` escapes text of a client, so that no client can forge a line of the log.
 
-_LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
+_LOG = logging.getLogger("webapp")  # without a handler, as a library's logger should be
 _FUNCTION = type(lambda: None)
 _FILE = sys._getframe().f_code.co_filename
 
 
 def _printable(text: str) -> str:
     """Return `text` on one line: characters that are not printable become escapes."""
-    # repr() would escape backslashes and quotes too, but it is given neither.
+    # repr() escapes backslashes and quotes too, but the pattern finds neither.
     return text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
 
 
 def _name(thing: object) -> str:
-    """Return a name for a function, a class or an object that its author recognises."""
     if isinstance(thing, functools.partial):
         return f"a partial of {_name(thing.func)}"
     name = getattr(thing, "__qualname__", None)
@@ -145,7 +144,6 @@ def _value(value: object, longest: int = 80) -> str:
 
 
 def _place(thing: Any = None) -> str:
-    """Return name, file and line of a function; without an argument file and line of the caller outside this file."""
     if thing is None:
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals is globals():
@@ -163,7 +161,7 @@ def _place(thing: Any = None) -> str:
 
 
 def _outside(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from where it has left this file, None if it never did."""
+    """Return the part of a traceback that is outside this file, None if there is none."""
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     return trace
@@ -175,7 +173,7 @@ def _check_text(what: str, value: object, hint: str = "") -> None:
 
 
 def _explain(error: Exception, what: str, giver: object = None) -> None:
-    """Let Python's own exception begin with the thing it is about, and who gave it; an application's stays as it is."""
+    """Begin the message of Python's own exceptions with their subject; an application's exceptions stay as they are."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         error.args = (f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",)
 
@@ -195,12 +193,12 @@ _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 sect
 _TOKEN = re.compile(f"{_TCHAR}+")
 _NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")  # PEP 3333: latin-1 without controls, so no tab either
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
-# A Host field: the name or address of a host, and perhaps a port (RFC 3986 section 3.2).
+# A Host field (RFC 3986 section 3.2).
 _is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
-_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For: an address, perhaps a port; or a made-up name
-# They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
+_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For; it may have a port, or be a made-up name
+# Fields of the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333), and CGI's Status.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
     "te trailer trailers transfer-encoding upgrade status".split()
@@ -209,16 +207,16 @@ _NOT_OURS = frozenset(
 
 @functools.lru_cache(maxsize=256)
 def _check_header_name(name: str) -> str:
-    """Return the name of a header field as a plain str; raise ValueError if a response must not have such a field."""
+    """Return `name` as a plain str; ValueError if a response must not have such a field."""
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"a header's name is a token, not {name!r}")
     if name.lower() in _NOT_OURS:
         raise ValueError(f"the header {name} is the server's to set")
-    return str.__str__(name)  # a Markup is a str too, but wsgiref.validate wants a plain one
+    return str.__str__(name)  # wsgiref.validate refuses a Markup
 
 
 def _check_header(name: str, value: str) -> tuple[str, str]:
-    """Return a header field as it may stand in a response, its value trimmed; else raise ValueError."""
+    """Return a header field with its value trimmed; ValueError if a response must not have it."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
     name = _check_header_name(name)
@@ -247,7 +245,6 @@ _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
 
 
 def _media_type(value: str) -> str:
-    """Return a header value without its parameters, in small letters."""
     return value.partition(";")[0].strip().lower()
 
 
@@ -257,14 +254,14 @@ def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, s
     A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
     because browsers do not escape the backslashes of a path (`C:\dir\file`).
     """
-    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
+    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslashes
     found = reversed(_PARAMETER.findall(value))
     options = {name.lower(): "".join(escape.split(quoted)) or plain.strip() for name, quoted, plain in found if name}
     return _media_type(value), options
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield range, parameters and weight of each readable element of an Accept header (RFC 9110 section 12.5.1)."""
+    """Yield range, parameters and weight of each readable element of an Accept header."""
     for media_range, parameters in map(_parse_options, _ELEMENT.findall(value)):
         if _MEDIA_RANGE.fullmatch(media_range):
             weight = parameters.pop("q", "")
@@ -279,7 +276,7 @@ def _names_json(accept: str) -> bool:
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
-    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches."""
+    """Return the weight of the most specific range that matches the media type `offer`, 0 if none does."""
     name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
@@ -291,7 +288,7 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
 
 @functools.lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
-    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7), at the most the ends of the years 1 and 9999."""
+    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7) of the years 1 to 9999."""
     whole = int(min(max(seconds, -62_135_596_800), 253_402_300_799) // 1)
     then = datetime(1970, 1, 1) + timedelta(seconds=whole)  # time.gmtime ends in 2038 on some systems
     weekday, month, day, clock, year = then.ctime().split()  # English in every locale, unlike strftime's names
@@ -299,7 +296,7 @@ def _http_date(seconds: float) -> str:
 
 
 def _parse_http_date(value: str) -> float | None:
-    """Read a date in any of the three forms of RFC 9110 section 5.6.7, as seconds; None if it is none of them."""
+    """Return the time stamp of a date in one of the three forms of RFC 9110 section 5.6.7, else None."""
     from email.utils import mktime_tz, parsedate_tz
 
     try:
@@ -310,7 +307,7 @@ def _parse_http_date(value: str) -> float | None:
 
 
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
-_SECURE_NAMES = ("__secure-", "__host-", "__http-")  # a cookie with such a name is kept only if it is Secure
+_SECURE_NAMES = ("__secure-", "__host-", "__http-")  # browsers keep these only if they are Secure
 _DOMAIN = re.compile(r"(?:\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*)?")
 
 
@@ -326,9 +323,9 @@ def _write_cookie(
     samesite: str | None = "Lax",
     partitioned: bool = False,
 ) -> str:
-    """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
+    """Return the value of a Set-Cookie field; ValueError if browsers would not keep the cookie unchanged."""
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
+        value = f'"{value}"'  # readers remove one pair of quotes, and spaces around it
     pair = f"{name}={value}".encode().decode("latin-1")  # the bytes of UTF-8, each as a character (PEP 3333)
     path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
     behind_proxy = "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
@@ -377,7 +374,7 @@ def _time_stamp(moment: float | datetime) -> float:
     try:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
-        # The system knows no local time that far away: before 1970 on Windows. There hours do not matter.
+        # The system knows no local time that far away (Windows: before 1970). There hours do not matter.
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
@@ -388,8 +385,8 @@ def _time_stamp(moment: float | datetime) -> float:
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
 #
-# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA's registry, except for four that RFC 9110 changed
-# and Python changed later. 418 is reserved without a meaning.
+# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA's registry. Old versions of Python lack four of
+# them. 418 is reserved without a meaning.
 
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}  # of codes that nobody registered
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
@@ -400,9 +397,8 @@ _STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.ite
 
 
 def _check_status(status: object) -> int:
-    """Return `status` as a plain int if a response may have it, else raise ValueError."""
     if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
-        return int(status)  # of an HTTPStatus
+        return int(status)  # it may be an HTTPStatus
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
 
@@ -420,7 +416,7 @@ class HttpException(Exception):
     headers: Mapping[str, str] = {}
 
     def __init__(self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None) -> None:
-        # BaseException.__new__ has set args to what this very class was called with, as copy and pickle need it.
+        # BaseException.__new__ has set args, which copy and pickle need, to the arguments of the subclass.
         self.status_code = _check_status(status_code)
         self.message = message
         if headers:
@@ -483,9 +479,9 @@ class CodeException(Exception):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies: a missing value is a 400. The parsers take text or a function that reads.
-# For any input they raise nothing but HttpException with a 4xx (503 if the disk is full), and they need linear time.
-# Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first reading may skip charsets.
+# `Fields` also serves headers and cookies. The parsers need linear time, and raise only HttpException: 4xx, or 503 if
+# the disk is full. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first reading
+# may skip charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -508,7 +504,7 @@ class Fields(Mapping[str, _T]):
 
     A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
     each name once, in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
-    HttpException of status 400. Messages call a value by its `noun`, and may end with a `reason` why it is missing.
+    HttpException of status 400. Its message calls a value `noun`, and gives the `reason`, if any, why it is missing.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
@@ -521,7 +517,7 @@ class Fields(Mapping[str, _T]):
             self._values.setdefault(name, []).append(value)
 
     def _find(self, name: str) -> Sequence[_T]:
-        """Return all values of `name`. All other methods but iteration ask this one."""
+        """Return all values of `name`; every other method but iteration uses this one."""
         return self._values.get(name, ())
 
     def __getitem__(self, name: str) -> _T:
@@ -536,7 +532,7 @@ class Fields(Mapping[str, _T]):
         return values[0] if values else default
 
     def getall(self, name: str) -> list[_T]:
-        """Return all values of `name` in order, `[]` if there is none."""
+        """Return all values of `name` in order."""
         return list(self._find(name))
 
     def parse(
@@ -544,10 +540,10 @@ class Fields(Mapping[str, _T]):
     ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        `convert` raises ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) for a
-        value that it does not take. This becomes a 400 that is a ValueError too, has the name in `field`, and ends with
-        the words of `convert`. A missing field is `default`, or without one a 400 that is a KeyError too. So is an
-        empty field, which browsers send for each input, unless `convert` takes "". TypeError for `bool`.
+        ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) of `convert` becomes a
+        400 that is a ValueError too, with the name in `field` and the words of `convert`. A missing field is `default`,
+        or without one a 400 that is a KeyError too. An empty field, which browsers send for each input, is `default`
+        unless `convert` takes "". TypeError for `bool`.
         """
         if convert is bool:
             raise TypeError("bool('false') is True; give {'true': True, 'false': False}.__getitem__")
@@ -583,7 +579,7 @@ class Fields(Mapping[str, _T]):
 class _Headers(Fields[str]):
     """The header fields of a response, by name in any case. A missing one is an ordinary KeyError."""
 
-    __slots__ = ("_spelling",)  # the first one of each name, by the name in small letters
+    __slots__ = ("_spelling",)  # a name in small letters to its first spelling
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._spelling: dict[str, str] = {}
@@ -600,7 +596,7 @@ class _Headers(Fields[str]):
 
 
 class _Given(dict[str, Any]):
-    """A dict of what a client sent: `given[name]` of a missing member is a 400, as it is for `Fields`."""
+    """A JSON object of a client: a missing member is a 400, as in `Fields`."""
 
     __slots__ = ()
 
@@ -612,7 +608,7 @@ _NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multi
 
 
 def _wsgi_text(text: str, errors: str = "strict") -> str:
-    """Return the UTF-8 text whose bytes WSGI gives as characters; raise UnicodeError if they are none."""
+    """Decode UTF-8 whose bytes WSGI gives as characters; UnicodeError if it is not UTF-8."""
     return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
 
@@ -623,7 +619,7 @@ _CHARACTERS = {f"%{a}{b}": chr(int(a + b, 16)) for a in string.hexdigits for b i
 
 def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
-    # urllib.parse.unquote_to_bytes takes too much memory and time for a form of nothing but percent signs.
+    # urllib.parse.unquote_to_bytes takes too much memory and time for a form of percent signs.
     return _PERCENT_ESCAPE.sub(lambda escape: _CHARACTERS[escape[0]], text) if "%" in text else text
 
 
@@ -647,8 +643,7 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     return fields
 
 
-# Charsets of the web, for a body or a field of a form. An open look-up would let clients import modules and reach
-# codecs of quadratic time.
+# Charsets that a client may name. Other names would import modules, or reach codecs of quadratic time.
 _CHARSETS = frozenset(
     "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
     "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r "
@@ -657,7 +652,7 @@ _CHARSETS = frozenset(
 
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
-    """Decode text of a client, as UTF-8 if the charset is not one of ours; HttpException 400 if that is impossible."""
+    """Decode text of a client, as UTF-8 if the charset is not one of ours; HttpException 400 if it does not fit."""
     try:
         return data.decode(charset if charset.lower() in _CHARSETS else "utf-8")
     except UnicodeDecodeError:
@@ -689,13 +684,13 @@ class UploadedFile(NamedTuple):
 
 _SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
 _MAX_PART_HEADER = 8 * 2**10  # real ones take 200 bytes
-_MEAN_PART_HEADER = 2**10  # for each part that may come, because a thousand headers of 8 KiB would take seconds
-_MAX_LOOKALIKES = 2**16  # each one costs time, and nobody chooses a boundary that a file repeats so often
+_MEAN_PART_HEADER = 2**10  # a thousand headers of 8 KiB would take seconds
+_MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
 _READ_SIZE = 2**20
 
 
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
-    """Return a file of all pieces, at its start, and its size; raise OSError if the disk is full."""
+    """Return a file of all pieces, at its start, and its size; OSError if the disk is full."""
     # Not a tempfile.SpooledTemporaryFile: before Python 3.11 neither zipfile nor io can read one.
     file: Any = io.BytesIO()
     for piece in pieces:
@@ -711,7 +706,7 @@ def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tu
 
 
 def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
-    """Return all pieces as one; HttpException 413 if they have more than `limit` bytes."""
+    """Join all pieces; HttpException 413 for more than `limit` bytes."""
     joined = io.BytesIO()  # a list of tiny pieces would take many times their size
     for piece in pieces:
         joined.write(piece)
@@ -739,9 +734,9 @@ class _PartReader:
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
         self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END  # behind the preamble and each content
-        self.buffer = b"\r\n"  # what was read last; the first delimiter may lack its own line end
-        self.position = 0  # where in the buffer the next header or content begins
-        self.lookalikes = _MAX_LOOKALIKES  # further delimiters that may turn out to be part of a content
+        self.buffer = b"\r\n"  # the bytes read last; the first delimiter may lack its own line end
+        self.position = 0  # of the next header or content in the buffer
+        self.lookalikes = _MAX_LOOKALIKES  # more delimiters that may turn out to be content
         self.at_end = False  # whether the last delimiter was passed
 
     def before(self, mark: _Mark) -> Iterator[bytes]:
@@ -791,7 +786,7 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    """Return a parameter of Content-Disposition as its client meant it, None if it is not there."""
+    """Return a parameter of Content-Disposition decoded, None if it is missing."""
     # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send nothing else. Other charsets would
     # hide a name from a filter in front of the application.
     extended = disposition.get(parameter + "*", "").split("'", 2)
@@ -834,8 +829,8 @@ def _parse_multipart(
                 form_memory -= len(name) + len(data)
                 fields.append((name, _decode(data, charset)))
             while read(_READ_SIZE):
-                pass  # the epilogue means nothing, but it counts for the limits that `read` watches
-            temporary_files.pop_all()  # closed only if the body turned out to be broken
+                pass  # the epilogue counts for the limits of `read`
+            temporary_files.pop_all()  # they are closed only if the body is broken
     except OSError as error:
         raise HttpException(503, f"an upload cannot be kept: {error}") from error
     return fields, files
@@ -843,14 +838,14 @@ def _parse_multipart(
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 #
-# How is JSON read, if it must be exactly what RFC 8259 calls JSON? And how is it written, if it must always be valid?
+# How is JSON read and written, if it must be exactly what RFC 8259 calls JSON?
 #
 #     _parse_json(b'{"a": [1]}', 1000)      {"a": [1]}
 #     _parse_json(b"[NaN]", 1000)           HttpException 400; also for 1e999, for 201 brackets within each other ...
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
-# Limits of our own keep a body from costing much: a document that fits them can always be encoded again. A failure to
-# write names the member: document["user"]["joined"]. A first reading may skip how values are counted.
+# Our own limits keep a body cheap, and a document within them can be encoded again. A failure to write names the
+# member: document["user"]["joined"]. A first reading may skip how values are counted.
 
 _MAX_JSON_VALUES = 2**17  # numbers, strings, arrays..., because each takes up to 230 bytes of memory
 _BYTES_PER_VALUE = 8  # a program that takes larger bodies (max_form_memory) takes more values
@@ -869,7 +864,7 @@ def _parse_int(digits: str) -> float:
     return int(digits) if len(digits.lstrip("-")) <= _MAX_JSON_DIGITS else _parse_float(digits)
 
 
-# A document of up to 4,300 characters has no longer integer, so nothing is called for each integer in it.
+# A document of up to 4,300 characters has no longer integer, so `int` can read all of them.
 _DECODER, _LONG_DECODER = (
     json.JSONDecoder(parse_constant=_parse_float, parse_int=convert, parse_float=_parse_float)
     for convert in (int, _parse_int)
@@ -880,7 +875,7 @@ _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 def _deeper_than(limit: int, document: object) -> bool:
     """Tell whether arrays and objects stand in one another more than `limit` deep."""
-    level: list[Any] = [[document]]  # the arrays and objects of one depth; this one stands around the document
+    level: list[Any] = [[document]]  # arrays and objects of one depth
     for _ in range(limit + 1):
         members = (member for item in level for member in (item.values() if type(item) is dict else item))
         level = [member for member in members if type(member) in (dict, list)]
@@ -905,7 +900,7 @@ def _parse_json(body: bytes, max_values: int) -> Any:
 
 
 def _as_json_value(value: Any) -> Any:
-    """Return what JSON can hold in place of a value that it cannot; the encoder asks for each such value it meets."""
+    """Return a substitute for a value that the encoder does not know."""
     from dataclasses import fields, is_dataclass
     from decimal import Decimal
     from enum import Enum
@@ -967,23 +962,22 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
-# HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The escape is
-# right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside it: the
-# manual of markupsafe. A first reading may skip the methods of str and the template strings.
+# HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}". The escape is right
+# for text and for quoted attributes only. Read beside it: the manual of markupsafe. A first reading may skip the
+# methods of str and the template strings.
 
 
 class Markup(str):
     """Text that is HTML already: `Response.html` does not escape it, and a handler that returns it answers HTML.
 
-    It works as markupsafe's: `+` (on either side), `%`, `format`, `join` and the other methods of str escape what they
-    put into it, unless that is HTML itself, and give Markup. `str(markup)` is plain text again. An f-string and
-    `"...".join` give a plain str, which is escaped later.
+    It works as markupsafe's: `+` (on either side), `%`, `format`, `join` and the other methods of str give Markup and
+    escape the values that are not HTML. `str(markup)`, f-strings and `"...".join` give plain text, escaped later.
     """
 
     __slots__ = ()
 
     def __new__(cls, text: Any = "") -> Markup:
-        """Mark `text` as HTML without escaping it; what is HTML itself becomes what it stands for."""
+        """Mark `text` as HTML without escaping it."""
         return super().__new__(cls, _as_html(text) if _is_html(text) else text)
 
     @classmethod
@@ -1025,7 +1019,7 @@ class Markup(str):
 
 
 def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a method of str whose result is made of the text: the text that it puts in is escaped, its result Markup."""
+    """Call a method of str; escape the text that it puts in, and return Markup."""
     if method.__name__ in ("center", "ljust", "replace", "rjust") and len(args) > 1:
         args = (args[0], self.escape(args[1]), *args[2:])
     made = method(self, *args, **kwargs)
@@ -1068,7 +1062,6 @@ def _is_html(value: object) -> bool:
 
 
 def _as_html(value: Any) -> str:
-    """Return a value as HTML: HTML as it is, the text of anything else escaped."""
     if hasattr(value, "__html__"):
         return cast(str, value.__html__())
     if _is_html(value):
@@ -1081,7 +1074,7 @@ _BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
 class _HtmlFormatter(string.Formatter):
-    """Formats one template as str.format does, and makes HTML of each field. A failure says which field it was."""
+    """Formats one template as str.format does, each field as HTML. A failure names its field."""
 
     field = ""  # that was looked up last; "" before the first one
 
@@ -1116,7 +1109,6 @@ class _HtmlFormatter(string.Formatter):
 
 
 def _interpolated(part: Any) -> str:
-    """Return an interpolation of a template string as HTML."""
     formatter = _HtmlFormatter()
     value = formatter.convert_field(part.value, part.conversion)
     try:
