@@ -690,7 +690,7 @@ _READ_SIZE = 2**20
 
 
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
-    """Return a file of all pieces, at its start, and its size; OSError if the disk is full."""
+    """Return a file of all pieces, at its start, and its size."""
     # Not a tempfile.SpooledTemporaryFile: before Python 3.11 neither zipfile nor io can read one.
     file: Any = io.BytesIO()
     for piece in pieces:
@@ -706,7 +706,6 @@ def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tu
 
 
 def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
-    """Join all pieces; HttpException 413 for more than `limit` bytes."""
     joined = io.BytesIO()  # a list of tiny pieces would take many times their size
     for piece in pieces:
         joined.write(piece)
@@ -854,7 +853,7 @@ _MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, becaus
 
 
 def _parse_float(text: str) -> float:
-    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and a number that is too large."""
+    """Read a number with a point or an exponent; ValueError if it is not finite."""
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text[:40]} is no number, or too large")
     return value
@@ -874,7 +873,6 @@ _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
 def _deeper_than(limit: int, document: object) -> bool:
-    """Tell whether arrays and objects stand in one another more than `limit` deep."""
     level: list[Any] = [[document]]  # arrays and objects of one depth
     for _ in range(limit + 1):
         members = (member for item in level for member in (item.values() if type(item) is dict else item))
@@ -1173,7 +1171,7 @@ def _as_path(segments: Iterable[str]) -> str:
 
 
 def _path_segments(environ: _Environ) -> list[str]:
-    """Return the decoded segments of PATH_INFO without empty ones; raise UnicodeError if they are not UTF-8."""
+    """Return the decoded segments of PATH_INFO without empty ones; UnicodeError if they are not UTF-8."""
     return list(map(_wsgi_text, _raw_path(environ)[1]))
 
 
@@ -1197,10 +1195,10 @@ def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
 
 
 class _once(Generic[_T]):
-    """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
+    """A property that keeps its first value, or the HttpException that it raised.
 
-    A second look at a broken body must get the same failure, and Python's cached_property keeps no failure. Before
-    Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
+    Python's cached_property keeps no failure. Before Python 3.12 it also holds a lock, and one slow upload would stop
+    all others.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -1248,7 +1246,7 @@ class _BodyInput:
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
     def __init__(self, source: Any, length: int | None, limit: int) -> None:
-        # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
+        # read1 gives a piece as soon as it arrives; read waits for `size` bytes.
         self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
         self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
         self._left = limit if length is None else length  # bytes that may still come
@@ -1263,7 +1261,7 @@ class _BodyInput:
             data = self._read(size)
         except HttpException:  # raised by our own server
             raise
-        except Exception as error:  # another server has its own classes for a broken chunk or a closed connection
+        except Exception as error:  # each server has its own classes for a broken connection
             stalls = isinstance(error, (TimeoutError, socket.timeout))  # two classes before Python 3.10
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
         if self._sized and not data:
@@ -1321,7 +1319,7 @@ class Request:
     """
 
     _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
-    _reader = ""  # the attribute that has taken the input: body, form or stream; others would find it empty
+    _reader = ""  # the attribute that has taken the input: body, form or stream
     _varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
@@ -1373,7 +1371,7 @@ class Request:
         return forwarded if _ADDRESS.fullmatch(forwarded) else str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
-        """Return the entry of the outermost trusted proxy in X-Forwarded-`what`; those before it may be forged."""
+        """Return the entry of the outermost trusted proxy; earlier ones may be forged."""
         trusted = self._app._trusted_proxies
         sent = self.environ.get("HTTP_X_FORWARDED_" + what, "") if trusted else ""
         return sent.split(",")[-trusted:][0].strip(" \t") if sent else ""
@@ -1430,7 +1428,7 @@ class Request:
     def accepts(self, *media_types: str) -> str | None:
         """Return which of `media_types` the client likes best, None if it takes none of them (RFC 9110 section 12.5.1).
 
-        Among equals the first offered wins; no Accept header takes anything. The response gets `Vary: Accept`.
+        Among equals the first offered wins, as it does without an Accept header. The response gets `Vary: Accept`.
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
@@ -1465,7 +1463,7 @@ class Request:
         return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
 
     def _input(self, reader: str, limit: int) -> Any:
-        """Return the body for the attribute `reader`, with a `read`; RuntimeError if another attribute took it."""
+        """Return the body with a `read` for the attribute `reader`; RuntimeError if another one took it."""
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
         if self._reader not in ("", reader):
@@ -1491,10 +1489,10 @@ class Request:
     def json(self) -> Any:
         """JSON document in the body (RFC 8259). HttpException 415 if the type is not JSON, 400 if the body is not.
 
-        A missing member of a document that is an object is a 400, as it is for a form; further inside it is Python's
-        KeyError. JSON types are application/json, text/json and `+json`. NaN and Infinity, nesting deeper than 200,
-        integers of more than 4,300 digits and anything but UTF-8 are a 400, too. 413: more than `max_form_memory`, or
-        more values than there are in any ordinary document of that size.
+        A missing member of the outermost object is a 400, deeper inside a KeyError. JSON types are application/json,
+        text/json and `+json`. NaN, Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything
+        but UTF-8 are a 400 too. 413: more than `max_form_memory` bytes, or more than 131,072 values (or an eighth of
+        `max_form_memory`, if that is more).
         """
         if not self._is_json():
             raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
@@ -1504,7 +1502,7 @@ class Request:
         return self.content_type in ("application/json", "text/json") or self.content_type.endswith("+json")
 
     def _small_body(self) -> bytes:
-        """Return a body that is parsed into objects, which take many times its size."""
+        """Return a body whose objects take many times its size."""
         limit = self._app._max_form_memory
         if (self.content_length or 0) > limit or len(body := self.body) > limit:
             raise HttpException(413, f"a form or JSON document of more than {limit:,} bytes")
@@ -1563,16 +1561,15 @@ class Request:
 
 # ---- contents --------------------------------------------------------------------------------------------------------
 #
-# What does a response send? A body is bytes, or an object with `begin`: a JSON document, a stream or a file.
+# What does a response send? A body is bytes, or an object with `begin`: a `_Document`, a `_Stream` or a `_FileBody`.
 #
 #     _Document({"a": 1}).begin(request, None, handler)     (b'{"a": 1}', {}, None)
 #     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
-# `begin` runs when the response is sent, and does everything that can fail: it encodes the document, draws the first
-# chunk of the stream, chooses the range of the file. So the error path still answers a failure. It gets the status that
-# the application has set, and the function that gave the body, for messages. It returns the body as the server gets it,
-# header fields, and a status or None. Names to remember: `_Document`, `_Stream`, `_FileBody`. Read beside it: RFC 9110
-# sections 8.8, 13 and 14. A first reading may skip the names of files.
+# `begin` runs when the response is sent. It does everything that can fail (encode the document, draw the first chunk of
+# the stream, choose the range of the file), so that the error path can still answer. `status` is that of the
+# application, and messages name `giver`, the function that gave the body. It returns the body for the server, header
+# fields, and a status or None. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip file names.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -1611,7 +1608,7 @@ class _Stream:
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
         chunks, self._chunks = self._chunks, None
-        if chunks is None:  # the chunks that were drawn are lost
+        if chunks is None:
             raise RuntimeError("the stream has begun already, and failed or was not sent: build another body")
         _observer(request.environ).begin_stream(self._content_type)
         try:
@@ -1637,7 +1634,7 @@ _EVENT_FIELDS = {"comment": "(?s).*", "id": "[^\0\r\n]*", "event": "[^\0\r\n]*",
 
 
 def _encode_event(event: Any) -> bytes:
-    """Write a server-sent event as the HTML standard has it (section 9.2): a str is data, a dict names its fields."""
+    """Write a server-sent event (HTML standard, section 9.2): a str is data, a dict names its fields."""
     fields = {"data": event} if isinstance(event, str) else event
     if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(_EVENT_FIELDS):
         raise TypeError(f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)}, not {event!r:.80}")
@@ -1671,13 +1668,12 @@ _CONTENT_TYPES = dict(
 
 
 def _content_type(path: str) -> str:
-    """Return the content type for a file's extension, application/octet-stream for an unknown one."""
     found = _CONTENT_TYPES.get(os.path.splitext(path)[1].lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
 class _FileBody(io.FileIO):
-    """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
+    """A file or a range of it as a body, and the file-like object of wsgi.file_wrapper (PEP 3333)."""
 
     filename: str | None = None  # of a download
     on_close: Callable[[], None] | None = None  # called once
@@ -1693,10 +1689,9 @@ class _FileBody(io.FileIO):
             super().close()
             raise
         self.path = path
-        self.size = self._unread = self.info.st_size  # bytes that are sent, and those of them that are still to be read
+        self.size = self._unread = self.info.st_size  # bytes to send, and to read
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
         info = self.info
         etag, modified = _validators(info)
         fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
@@ -1715,7 +1710,7 @@ class _FileBody(io.FileIO):
         return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return the next bytes; raise OSError if the file has become shorter than the response has promised."""
+        """Return the next bytes; OSError if the file has become shorter."""
         size = self._unread if size is None or size < 0 else min(size, self._unread)
         data = super().read(size) or b""
         if size and not data:
@@ -1738,8 +1733,8 @@ _UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writ
 _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# No names of files on Windows: those of devices, which may block; names with a character that stands for something
-# else, such as the colon of a stream; names that lose their end.
+# No names of files on Windows: devices, which may block; characters with a meaning, as the colon of a stream; ends that
+# are cut off.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
@@ -1747,7 +1742,7 @@ _NO_NAME_ON_WINDOWS = re.compile(
 
 
 def _open_file(path: str) -> _FileBody:
-    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy."""
+    """Open a regular file; NotFoundException if there is none, HttpException 503 if the machine is busy."""
     try:
         if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
@@ -1760,13 +1755,13 @@ def _open_file(path: str) -> _FileBody:
 
 
 def _validators(info: os.stat_result) -> tuple[str, str]:
-    """Return a strong ETag and Last-Modified (RFC 9110 section 8.8)."""
+    """Return ETag and Last-Modified (RFC 9110 section 8.8)."""
     modified = min(info.st_mtime_ns // 10**9, int(time.time()))  # not in the future: section 8.8.2.1
     return f'"{info.st_mtime_ns:x}-{info.st_size:x}"', _http_date(modified)
 
 
 def _attachment(filename: str) -> str:
-    """Return Content-Disposition for a download (RFC 6266): an ASCII name, and the name itself if it is another."""
+    """Return Content-Disposition for a download (RFC 6266), with a second, ASCII name if `filename` needs one."""
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename)
     if plain == filename:
         return f'attachment; filename="{filename}"'
@@ -1791,7 +1786,7 @@ _RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18})
 
 
 def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | None:
-    """Return start and end of the range that a GET asks for, None to send all; raise HttpException 416.
+    """Return start and end of the range that a GET asks for, None to send all; HttpException 416.
 
     Several ranges and malformed ones are ignored, as RFC 9110 section 14.2 allows.
     """
@@ -1821,7 +1816,7 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
-    """Return the keys of the cookie of that name, the one that signs first; ValueError for a key that is no secret."""
+    """Return the keys for the cookie of that name, the signing one first; ValueError for a key that is no secret."""
     if secret_key is None:
         return []
     secrets = secret_key if isinstance(secret_key, (list, tuple)) else [secret_key]
@@ -1830,12 +1825,12 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         raise ValueError("secret_key is a str or bytes, or a list of them")
     advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
-        if len(key.strip()) <= 5:  # with one signed cookie, somebody can try all of them in minutes
+        if len(key.strip()) <= 5:  # in minutes, with one signed cookie
             raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
-        if len(key) < 16 or len(set(key)) <= 5:  # nobody can try all keys of 128 bits
+        if len(key) < 16 or len(set(key)) <= 5:
             _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
-    # The signature of one cookie is worth nothing in another. The secret is the message of this hash and not its key
-    # (RFC 5869 section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
+    # No cookie can use the signature of another. The secret is the message of this hash and not its key (RFC 5869
+    # section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
     return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -1850,7 +1845,7 @@ def _base64(data: bytes) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a deep copy of a session's value; raise TypeError if JSON would bring it back as something else."""
+    """Return a deep copy of a session's value; TypeError if JSON would bring it back as something else."""
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -1869,7 +1864,7 @@ def _session_text(values: object) -> str:
 
 
 class _Session:
-    """The session of one request: its values, and the cookie that they come from and go to."""
+    """The session of one request: its values and its cookie."""
 
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
         if not keys:
@@ -1881,7 +1876,7 @@ class _Session:
         self.values: dict[str, Any] = json.loads(self._loaded)
 
     def _verified(self, cookie: bytes) -> str:
-        """Return the JSON in a cookie; "{}" if we did not sign the cookie, or too long ago."""
+        """Return the JSON in a cookie; "{}" if our signature is missing or too old."""
         from hmac import compare_digest
 
         signed, _, signature = cookie.rpartition(b".")
@@ -1891,7 +1886,7 @@ class _Session:
         return base64.urlsafe_b64decode(document + b"==").decode() if fresh else "{}"
 
     def cookie(self, giver: object) -> str | None:
-        """Return the value of the cookie that keeps the session, "" for an empty one, None if nothing has changed."""
+        """Return the value of the session's cookie, "" for an empty session, None if nothing has changed."""
         try:
             text = _session_text(self.values)
         except Exception as error:
@@ -1932,8 +1927,8 @@ class Response:
         self._request = request
         self._status: int | None = None  # until it is set; else sending decides between 200 and 204
         self._headers = _NO_HEADERS
-        self._body: Any = None  # then bytes or an object with `begin`, and once sent the body as the server gets it
-        self._content_type = _TEXT  # of the body; a Content-Type that the application sets goes before it
+        self._body: Any = None  # then bytes or an object with `begin`, and once sent the body for the server
+        self._content_type = _TEXT  # of the body, unless the application sets the header field
         self._form: dict[str, Any] | None = None  # the members of put_form
         self._session: _Session | None = None  # until the application asks for it
         self._state = _OPEN
@@ -2026,7 +2021,7 @@ class Response:
         if secure is None:
             secure = self._request.scheme == "https"
         line = _write_cookie(name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned)
-        # A key for each cookie makes a later one replace it; the space keeps it apart from the names of header fields.
+        # A later cookie replaces the one of this key; no name of a header field has a space.
         return self._replace_header(f"set-cookie {name};{domain};{path}", ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
@@ -2044,7 +2039,7 @@ class Response:
         return self
 
     def text(self, text: str) -> Response:
-        """Build a plain text body, in UTF-8; what UTF-8 cannot hold (lone surrogates) becomes `?`."""
+        """Build a plain text body, in UTF-8; lone surrogates become `?`."""
         _check_text("what text() sends", text)
         return self._build(text.encode("utf-8", "replace"), _TEXT)
 
@@ -2052,8 +2047,8 @@ class Response:
         """Build an HTML body: with `values` as by str.format, each field escaped unless its value is a `Markup`.
 
         A literal brace is written twice. Without `values` the template goes out as it is. A template string of Python
-        3.14, t"<li>{name}", holds its values itself. Escaping is right for text and for quoted attributes. It is not
-        enough inside <script> or <style>, or for an href that may begin with "javascript:".
+        3.14, t"<li>{name}", holds its values itself. Escaping is right for text and quoted attributes, but not inside
+        <script> or <style>, nor for an href that may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -2080,19 +2075,19 @@ class Response:
             if not isinstance(document, str):
                 raise TypeError(f"json(name, value) takes a str as the name, not {document!r:.80}")
             so_far = self._body.document if isinstance(self._body, _Document) else None
-            # A new object, because the old one may be the application's, or what a failed hook goes back to.
+            # A new object, because the old one may be the application's, or needed by `_restore`.
             document = {**(so_far if isinstance(so_far, dict) else {}), document: value}
         return self._build(_Document(document, self._form), _JSON)
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
-        """Put `members` into the response form. They join a JSON document that is an object; its own members win."""
+        """Put `members` into the response form: they join a JSON document that is an object; its own members win."""
         form = {**(self._form or {}), **members}
         self._build(_Document(self._body.document if isinstance(self._body, _Document) else {}, form), _JSON)
         self._form = form
         return self
 
     def redirect(self, location: str, status: int = 303) -> Response:
-        """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays."""
+        """Build a redirect. `location` may be relative; it is percent-encoded where needed, and `%XX` stays."""
         _check_text("where redirect() leads", location, ": context.url(handler) gives the path of a handler")
         if not 300 <= _check_status(status) <= 399 or status == 304:
             raise ValueError(f"a redirect has a status of 300 to 399 other than 304, not {status!r}")
@@ -2118,7 +2113,7 @@ class Response:
 
     def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
         self._close_later(iterable)  # before anything can fail, because the caller does not close it
-        # The members, numbers or letters of a single event or chunk would be taken for many.
+        # A single event or chunk would be taken for many.
         one = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
         if one or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
             call = ": call it" if callable(iterable) else ""
@@ -2164,7 +2159,7 @@ class Response:
         return self
 
     def _send(self, value: Any = None, giver: object = None) -> None:
-        """Send `value`, or what was built if it is None or the response; messages name `giver`, which gave it."""
+        """Send `value`, or the body built so far if it is None or the response; messages name `giver`."""
         if self._state != _OPEN:
             self._close_later(value)
             self._refuse_if_sent()
@@ -2195,7 +2190,6 @@ class Response:
         return self._state != _OPEN
 
     def _put(self, value: Any, giver: object) -> None:
-        """Build the body that `value` stands for; `giver` is named if it stands for none."""
         if isinstance(value, (dict, list)):
             self._body, self._content_type = _Document(value, self._form), _JSON
         elif _is_html(value):
@@ -2226,7 +2220,6 @@ class Response:
     # hook is undone completely. Once the response is sent, only headers are undone.
 
     def _save(self) -> tuple[Any, ...]:
-        """Return all that is built, for `_restore`."""
         session = self._session
         if session is not None:
             with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
@@ -2234,12 +2227,12 @@ class Response:
         return self._state, self._headers, self._status, self._body, self._content_type, self._form, session
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
-        """Go back to the result of `_save`, unless the response was sent after that."""
+        """Go back to the result of `_save`, unless the response was sent since then."""
         if self._state == saved[0]:
             _, self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
-        """Go back to the header fields before a step, without body, form and changes of the session; set the status."""
+        """Undo a failed step, and set the status."""
         self._restore((_OPEN, headers, status, None, _TEXT, None, None))
 
     def _send_default(self) -> None:
@@ -2253,7 +2246,7 @@ class Response:
         self._send()
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
-        """Give status and header fields to the server, and return the body as it is to be sent."""
+        """Give status and header fields to the server, and return the body."""
         self._state = _HANDED_OVER
         if self._request._varies:  # RFC 9110 section 12.5.5
             said = [value for _, value in self._headers.get("vary", ())]
@@ -2292,7 +2285,7 @@ _Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call]]
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature | None:
-    """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` functions."""
+    """Return the signature of `function`, None if it does not tell (some builtins); TypeError for `async` functions."""
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
             raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
@@ -2312,7 +2305,6 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
 
 
 def _check_methods(cls: type, argument: str, *names: str) -> None:
-    """Raise TypeError for a method that cannot be called with one argument, as the dispatcher will call it."""
     for name in names:
         method = inspect.getattr_static(cls, name, None)
         if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
@@ -2347,9 +2339,9 @@ class Executor:
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
-    Any error cancels the executor and answers 422. No error hook runs, because nothing failed: to change the look of a
-    422, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
-    `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
+    Any error cancels the executor and answers 422. No error hook runs, because nothing failed: override `on_cancel` to
+    change the body or the status. `secret_fields` are input that the 422 does not give back:
+    `secret_fields = ("password",)`.
     """
 
     secret_fields: Collection[str] = ()
@@ -2387,7 +2379,7 @@ class ValidationExecutor(Executor):
                 self.add_error(field, message)
 
     def validate(self, context: WebContext) -> object:
-        """Check the input. The application writes this: it tells `add_error` about mistakes, and returns None."""
+        """Check the input: call `add_error` for each mistake, and return None. The application writes this."""
         raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
 
     def execute(self, context: WebContext) -> object:
@@ -2415,7 +2407,7 @@ class ValidationExecutor(Executor):
 
 
 def _run_executor(factory: Callable[[], object], context: WebContext, *_: object) -> object:
-    """Make an executor and run it; one that was canceled is answered here, which ends the chain."""
+    """Make an executor and run it. If it was canceled, answer, which ends the chain."""
     executor = factory()
     if not isinstance(executor, Executor):
         made = f"the factory {_place(factory)} made {_name(type(executor))}"
@@ -2494,8 +2486,8 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
 # ---- the context -----------------------------------------------------------------------------------------------------
 #
 # What does application code get? Every handler, executor and hook gets the context of its request as its first
-# argument. The context decides nothing; the dispatcher does. It holds no reference to itself, but for a stream or file
-# until that is closed: so the memory of a request is free as soon as the request is over.
+# argument. The context decides nothing. Nothing in it refers back to it, except an open stream or file, so its memory
+# is free as soon as the request is over.
 
 
 class WebContext:
@@ -2531,19 +2523,19 @@ class WebContext:
     def session(self) -> dict[str, Any]:
         """A dict of JSON values kept in a signed cookie between requests; the client can read it, and cannot change it.
 
-        A cookie that is missing, tampered with or older than `session_max_age` is an empty session. The session is
-        saved when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
+        A cookie that is missing, forged or older than `session_max_age` gives an empty session. The session is saved
+        when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
         `secret_key`. Saving raises ValueError for a cookie of more than 4,096 bytes, and over http for a
-        `session_cookie` that begins with `__Host-` or its like; TypeError for a value that would come back as
-        something else (a date, a set, a key that is no str). A tuple comes back as a list.
+        `session_cookie` such as `__Host-name`; TypeError for a value that would come back as something else (a date, a
+        set, a key that is no str). A tuple comes back as a list.
         """
         return self.response._open_session()
 
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
         """Queue an executor behind the rest of the route's: an instance, or anything that a route takes.
 
-        An executor that answers or is canceled drops the queue. TypeError for anything else, RuntimeError once the
-        route's executors have run, or something failed.
+        An executor that answers or is canceled drops the queue. RuntimeError once the route's executors have run, or
+        something failed.
         """
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
@@ -2646,7 +2638,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
-    """Split a pattern into (kind, text) of its segments; raise ValueError for one that can match no path."""
+    """Split a pattern into (kind, text) of its segments; ValueError if it can match no path."""
     segments: list[tuple[str, str]] = []
     mistake = ""
     for text in _named_segments(pattern):
@@ -2671,8 +2663,6 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
 
 
 class _Node:
-    """A node in the tree of patterns: where a walk stands after some segments."""
-
     __slots__ = (
         "literals",  # segment to the node behind it
         "int",  # the node behind {name:int}
@@ -2689,7 +2679,6 @@ class _Node:
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
-        """Return the node behind one more segment of a pattern, made if there is none."""
         if kind == _LITERAL:
             return self.literals.setdefault(text, _Node())
         child: _Node = getattr(self, kind) or _Node()
@@ -2698,14 +2687,11 @@ class _Node:
 
 
 class _Router:
-    """Finds the route of a path and a method."""
-
     def __init__(self) -> None:
         self._root = _Node()
         self._literals = {"": self._root}  # nodes behind literals only, by PATH_INFO as a server gives it
 
     def add(self, route: Route, segments: Iterable[tuple[str, str]]) -> None:
-        """Add a route; ValueError if there is one of the same method and shape."""
         node, path, is_literal = self._root, "", True
         for kind, text in segments:
             node, is_literal = node.child(kind, text), is_literal and kind == _LITERAL
@@ -2722,7 +2708,7 @@ class _Router:
             node.routes["HEAD"] = route
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Return what `match` finds for a path that is literal but for its last segment; None if that is too simple."""
+        """Return what `match` finds for a path that is literal but for its last segment, None if it takes `match`."""
         node = self._literals.get(path)
         if node is not None:
             return node.routes.get(method), ()
@@ -2738,7 +2724,7 @@ class _Router:
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
     # the path. If the better choice leads nowhere, or to patterns without the method, the walk comes back and tries the
     # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight. The walk
-    # visits each node at most once, because a tree has one way to each node: its cost is bounded by the patterns.
+    # visits each node at most once.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
@@ -2777,7 +2763,7 @@ class _Router:
 
 
 def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
-    """Return the path that `pattern` matches with `params`; raise ValueError for a value that it would not match."""
+    """Return the path that `pattern` matches with `params`; ValueError if it cannot match them."""
     path = ""
     for kind, text in _parse_pattern(pattern):
         value = text if kind == _LITERAL else "" if params[text] is None else str(params[text])
@@ -2808,8 +2794,8 @@ _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# A name that begins with a dot, or holds a slash or a backslash; or that looks like the second, short name that Windows
-# gives to a file, which begins with no dot. On Windows also a name that no file can have.
+# A name that begins with a dot, holds a slash or a backslash, or looks like a short name of Windows (NAME~1.TXT); on
+# Windows also a name that no file can have.
 _NOT_SERVED = re.compile(
     r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
     re.DOTALL | re.IGNORECASE,
@@ -2817,7 +2803,7 @@ _NOT_SERVED = re.compile(
 
 
 def _fold(name: str) -> str:
-    """Return the same text for all names that some file system takes for one."""
+    """Return the same text for all names that some file system takes for the same."""
     if not name.isascii():
         from unicodedata import normalize
 
@@ -2836,7 +2822,7 @@ def _folded(app: WebApp) -> _Router:
 
 
 def _check_readings(context: WebContext, above: list[str], below: list[str]) -> None:
-    """Raise NotFoundException if some reading of the path leads to another route, or not below the prefix `above`."""
+    """Raise NotFoundException if a reading of the path leads to another route, or not below `above`."""
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
@@ -2893,7 +2879,7 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
     file: _FileBody = response._body  # the request closes the file, even if a check fails
     try:
         real = os.readlink(f"/proc/self/fd/{file.fileno()}")
-    except OSError:  # not on Linux: somebody may exchange a link now, and deceive this second look at the path
+    except OSError:  # not on Linux: a link that is exchanged now deceives this second look at the path
         real = os.path.realpath(file.path)
     start = root.rstrip(os.sep) + os.sep
     if not real.startswith(start):
@@ -2905,7 +2891,7 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
 
 
 def _mistaken(app: object) -> str:
-    """Return why `app` is no WSGI application (PEP 3333) and what to give; "" if it may be one."""
+    """Return why `app` is no WSGI application, and a hint; "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
@@ -2949,7 +2935,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME."""
+    """Return a copy of the environment, the first `depth` segments moved from PATH_INFO to SCRIPT_NAME."""
     names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
     for _ in range(depth):
         name, slash, rest = path.lstrip("/").partition("/")
@@ -2984,7 +2970,6 @@ class _Gateway:
         return self.write
 
     def write(self, data: bytes) -> None:
-        """Take a block of the body; the head leaves with the first byte."""
         self.headers_sent = self.headers_sent or bool(data)
         self._written.append(data)
 
@@ -3014,8 +2999,7 @@ class _Gateway:
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
 #
-# Which hooks run for a route? A scope is a block of routes and hooks. A hook applies to the routes written in its block
-# and in the blocks inside it, and to no other route.
+# Which hooks run for a route? Those of the block (`Scope`) that it is written in, and of the blocks around it.
 #
 #     with app.path("/admin") as admin:      a scope inside the application, which is the outermost scope
 #         admin.before(only_staff)           runs for /admin/users, not for /admin-guide, nor in another path("/admin")
@@ -3040,9 +3024,10 @@ class Scope:
     `/a`, `/a/` and `//a` are one. A method and a pattern of the same shape twice are a ValueError; so is a pattern
     that means nothing.
 
-    In a route, `executors` are run in order, then the decorated handler: Executor subclasses, factories that need no
-    argument, or handlers, which take `(context)`, or `(context, ...)` with exactly the pattern's names; anything else
-    is a TypeError. The first of them that answers ends the route (see `before`).
+    A route is registered by `get` and its like, which return a decorator for its handler. `executors` are run in order,
+    then the handler: Executor subclasses, factories that need no argument, or handlers, which take `(context)`, or
+    `(context, ...)` with exactly the pattern's names; anything else is a TypeError. The first one that answers ends the
+    route (see `before`).
     """
 
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
@@ -3057,39 +3042,39 @@ class Scope:
     # Routes.
 
     def get(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for GET, which also answers HEAD; return a decorator for its handler."""
+        """Register a route for GET, which also answers HEAD."""
         return self._register(("GET",), pattern, executors)
 
     def post(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for POST; return a decorator for its handler."""
+        """Register a route for POST."""
         return self._register(("POST",), pattern, executors)
 
     def put(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for PUT; return a decorator for its handler."""
+        """Register a route for PUT."""
         return self._register(("PUT",), pattern, executors)
 
     def patch(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for PATCH; return a decorator for its handler."""
+        """Register a route for PATCH."""
         return self._register(("PATCH",), pattern, executors)
 
     def delete(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for DELETE; return a decorator for its handler."""
+        """Register a route for DELETE."""
         return self._register(("DELETE",), pattern, executors)
 
     def head(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for HEAD, in place of GET's answer without its body; return a decorator for its handler."""
+        """Register a route for HEAD, in place of GET's answer without its body."""
         return self._register(("HEAD",), pattern, executors)
 
     def options(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for OPTIONS; return a decorator for its handler."""
+        """Register a route for OPTIONS."""
         return self._register(("OPTIONS",), pattern, executors)
 
     def any(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS; return a decorator for their handler."""
+        """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS."""
         return self._register(_METHODS, pattern, executors)
 
     def route(self, method: str, pattern: str | None = None, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for any method; return a decorator for its handler.
+        """Register a route for any method.
 
         ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals: methods have case.
         """
@@ -3131,7 +3116,7 @@ class Scope:
         if not isinstance(pattern, str):
             decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
             raise TypeError(f"a pattern is a str, not {_value(pattern)}{decorated} ({_place()})")
-        _parse_pattern(pattern)  # before the prefix may hide a mistake in it, as in "/api" + "http://..."
+        _parse_pattern(pattern)  # because a prefix may hide a mistake, as in "/api" + "http://..."
         whole = "/" + "/".join(filter(None, f"{self._prefix}/{pattern}".split("/")))
         return _parse_pattern(whole), whole
 
@@ -3170,9 +3155,9 @@ class Scope:
         """Attach `hook(context)`, to run before the executors; outer blocks first. A guard is such a hook.
 
         A hook that has answered ends the request: neither later before hooks nor the executors run; after hooks do.
-        It has answered if it sent, if it returned a value, if it left a status of 300 or more (as `redirect` does), or
-        if it returned the response with a body or with a status that was set. Headers, cookies, a 2xx status and a
-        body that was built but not returned do not end the request.
+        It has answered if it sent, returned a value, left a status of 300 or more (as `redirect` does), or returned
+        the response with a body or with a status that was set. Headers, cookies, a 2xx status and a body that was
+        built but not returned do not end the request.
         """
         return self._attach("before", hook, "context")
 
@@ -3207,24 +3192,22 @@ class Scope:
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
-        Never anything outside of it: `..`, a symbolic link that leads out, a name that begins with a dot, a backslash
-        or a NUL is a 404. So is a %2F, a name like a short name of Windows (NAME~1.TXT), and each path that a file
-        system could take for the path of another route: in another case, in another form of Unicode or by a link. A
-        directory answers its index.html, after a redirect to its name with a slash behind it. ValueError if there is
-        no such directory now; a relative one is looked for in the working directory.
-
-        On Linux a link that is exchanged at the moment of a request gives nothing away. Elsewhere it could, because
-        only `os.path.realpath` tells there where a file lies.
+        A 404 answers `..`, a symbolic link that leads out, a name that begins with a dot, a backslash, a NUL, a %2F, a
+        name like a short name of Windows (NAME~1.TXT), and each path that a file system could take for the path of
+        another route: in another case, in another form of Unicode or by a link. A directory answers its index.html,
+        after a redirect to its name with a slash behind it. ValueError if there is no such directory now; a relative
+        one is looked for in the working directory. On Linux a link that is exchanged during a request gives nothing
+        away. Elsewhere it could.
         """
         _serve_files(self, prefix, directory)
 
     def mount(self, prefix: str, wsgi_app: _WSGIApplication) -> None:
         """Hand everything below `prefix` to another WSGI application (PEP 3333), whatever the method.
 
-        SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run; an exception that escapes takes the
-        error path, and so does a body that is not as long as its Content-Length. A path with dot segments or a NUL is
-        a 404. So is a path that would be another route's after decoding it once more, after taking a backslash or a
-        %2F for a slash, or in another case, because the hooks of that route have not run.
+        SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run. An exception that escapes takes the
+        error path, and so does a body that is not as long as its Content-Length. A 404 answers a path with dot segments
+        or a NUL, and a path that would be another route's after decoding it once more, with a slash for a backslash or
+        %2F, or in another case, because the hooks of that route have not run.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -3244,7 +3227,7 @@ _DURING = "During handling of the above exception, another exception occurred:"
 def _report(
     level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
 ) -> None:
-    """Log, and never raise: a broken log handler must not cost the client its response."""
+    """Log, and never raise, because a broken log handler must not cost the client its response."""
     try:
         if not _LOG.isEnabledFor(level):
             return
@@ -3281,7 +3264,7 @@ def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) 
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
-        # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
+        # The source line and the marks below it are indented, unlike text behind a line end in a file's name.
         yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
     for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
@@ -3290,7 +3273,7 @@ def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) 
 
 
 def _forget_earlier(error: BaseException) -> None:
-    """Cut the frames of earlier requests from a traceback: Python adds to them if an object is raised once more."""
+    """Cut off the frames of earlier requests: Python adds frames to an object that is raised once more."""
     first = trace = error.__traceback__
     while first is not None and trace is not None:
         if trace.tb_next is not None and trace.tb_next.tb_frame.f_code is first.tb_frame.f_code:
@@ -3299,7 +3282,7 @@ def _forget_earlier(error: BaseException) -> None:
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
-    """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
+    """Log 5xx as errors with the stack trace, everything else for debugging."""
     request, route = context.request, context.route
     if type(cause) is AttributeError:
         kind = type(getattr(cause, "obj", None))  # since Python 3.10
@@ -3316,7 +3299,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
 
 
 def _why(cause: Exception) -> str:
-    """Return on one line why a request failed: the message of the exception, or the place that raised it."""
+    """Return the message of an exception, or the place that raised it, on one line."""
     text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
     if isinstance(cause, HttpException):
         text = text.partition(": ")[2]
@@ -3327,7 +3310,7 @@ def _why(cause: Exception) -> str:
 
 
 def _note_nothing(request: Request, route: Route) -> None:
-    """Log for debugging that a GET built nothing; an author who means it sets 204, or builds an empty body."""
+    """Log for debugging that a GET built nothing. To mean it, set 204 or build an empty body."""
     if route.method == "GET":
         handler, said = route.handlers[-1], "built nothing and returned None: is a return missing?"
         asked = repr(request.method), repr(request.path), _place(handler)
@@ -3343,7 +3326,7 @@ def _note_nothing(request: Request, route: Route) -> None:
 #     _respond           on_request, before hooks (outermost block first), executors, handler, until one has answered
 #     _answer_failure    if one of them raised: resolve, log, undo, error hooks (innermost block first), default body
 #     _run_after         after hooks (innermost block first); then the server gets status, headers and body
-#     _complete          close files and streams, then on_complete
+#     _complete          close files and streams, the last opened first, then on_complete
 #
 # The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
 
@@ -3354,7 +3337,7 @@ _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 
 
 class _SentStream:
-    """A streamed body as the server iterates over it. Closing it completes the request, however far it came."""
+    """A streamed body for the server. Closing it completes the request, however far it came."""
 
     def __init__(self, context: WebContext, chunks: Iterable[bytes]) -> None:
         self._context: WebContext | None = context
@@ -3383,8 +3366,6 @@ class _SentStream:
 
 
 def _failing(kind: Callable[..., Exception], *arguments: object) -> _Call:
-    """Return the call that answers a request without a route: it raises."""
-
     def fail(context: WebContext) -> object:
         raise kind(*arguments)
 
@@ -3392,14 +3373,14 @@ def _failing(kind: Callable[..., Exception], *arguments: object) -> _Call:
 
 
 def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
-    """Give the response the headers of an HttpException; the first error hook of every request."""
+    """Set the headers of an HttpException; the first error hook of every request."""
     if isinstance(cause, HttpException):
         for name, value in cause.headers.items():
             context.response.header(name, value)
 
 
 def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> None:
-    """Send what the error hooks have built, the default body if they have built none; the last error hook."""
+    """Send the body of the error hooks, or the default body; the last error hook."""
     if context.response.has_body:
         context.response._send()
     else:
@@ -3490,7 +3471,7 @@ class WebApp(Scope):
         _check_methods(cls, "cause", "resolve_status_code")
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise TypeError for an attribute that is a method of the class: no method can be replaced that way."""
+        """Raise TypeError for the name of a method."""
         if name in _FINAL or name in _OVERRIDABLE:
             raise TypeError(
                 f"WebApp.{name} cannot be assigned to; a subclass may override {', '.join(_OVERRIDABLE)} ({_place()})"
@@ -3525,7 +3506,7 @@ class WebApp(Scope):
         _run(self, host, port, quiet=quiet, reload=reload, **options)
 
     def _seal(self) -> None:
-        """Collect the hooks of each route once, and end the declarations."""
+        """Collect the hooks of each route, and end the declarations."""
         with self._sealing:
             if self._sealed:
                 return
@@ -3567,7 +3548,6 @@ class WebApp(Scope):
                 self._complete(context)
 
     def _match(self, environ: _Environ) -> _Match:
-        """Find the route of a request and the calls that answer it. Without a route there is one call, which raises."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
         # A %2F in the raw target may make another path of PATH_INFO.
         encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
@@ -3584,7 +3564,7 @@ class WebApp(Scope):
         return route, values, route._hooks, list(route._calls)
 
     def _ask_first(self, context: WebContext) -> None:
-        """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
+        """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
         try:
             context.response._has_answered(self.on_request(context), self.on_request)
         finally:
@@ -3592,7 +3572,7 @@ class WebApp(Scope):
                 context._hooks = _NO_HOOKS
 
     def _respond(self, context: WebContext) -> None:
-        """Run hooks, executors and handler until one has answered; else send the response that they built."""
+        """Send the first answer, or the response that was built without one."""
         response = context.response
         for hook in context._hooks.before:
             if response._has_answered(hook(context), hook):
@@ -3606,7 +3586,7 @@ class WebApp(Scope):
         response._send(None, call)
 
     def _run_after(self, context: WebContext, hooks: Sequence[Callable[..., object]]) -> None:
-        """Run the after hooks, which can only add header fields by now. A hook that raises adds none."""
+        """Run the after hooks. They can only add header fields; a hook that raises adds none."""
         response = context.response
         for hook in hooks:
             headers = response._headers
@@ -3620,10 +3600,9 @@ class WebApp(Scope):
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
-    # run, innermost block first, until one sends. In the end a complete response is sent.
+    # run until one sends.
 
     def _answer_failure(self, context: WebContext, cause: Exception) -> None:
-        """Answer a request that failed with `cause`."""
         response, context._chain = context.response, None
         _forget_earlier(cause)
         status = self._resolve(cause)
@@ -3664,7 +3643,6 @@ class WebApp(Scope):
             self._report_hook(context, "error", error, hook)
 
     def _report_hook(self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object]) -> None:
-        """Log that a hook, an on_close callback or on_complete has failed."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
         where = f"{stage} hook {_place(hook)} failed for {method!r} {path!r}:"
@@ -3672,7 +3650,7 @@ class WebApp(Scope):
         _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
 
     def _allow(self, context: WebContext) -> None:
-        """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
+        """Set the Allow header that a 405 must have (RFC 9110 section 15.5.6)."""
         methods: Sequence[str] = ()
         with contextlib.suppress(UnicodeError):
             methods = self._router.match(_path_segments(context.request.environ), "")[2]
@@ -3688,7 +3666,6 @@ class WebApp(Scope):
         return _SentStream(context, body)
 
     def _complete(self, context: WebContext) -> None:
-        """Close files and streams, the last opened first, then call on_complete, which ends a request."""
         closing = context.request._closing
         closing.insert(0, functools.partial(self.on_complete, context))
         interrupt = None
@@ -3748,9 +3725,8 @@ def _origin(url: str) -> str:
 #
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
-# The client shows what a browser would get from the server below: it never repairs a response, and a response that
-# the server would cut off is an exception. `TestClient._exchange` does for one request what PEP 3333 asks of a server.
-# A first reading may skip the functions in front of the class: they make an environ.
+# The client never repairs a response. `TestClient._exchange` is the server's side of PEP 3333 for one request. A first
+# reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
@@ -3764,7 +3740,7 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
 
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
-    """Return the environment entries for a path or full URL; `query` is appended to the one it holds."""
+    """Return the environment entries for a path or full URL, with `query` added."""
     match = _REQUEST_TARGET.fullmatch(_quote(path, string.punctuation))
     if match is None:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
@@ -3776,19 +3752,17 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
 
 
 def _header_entries(headers: _FieldSource) -> dict[str, str]:
-    """Return the environment entries of header fields; `UnicodeEncodeError` for what is not latin-1."""
     entries: dict[str, str] = {}
     for name, value in _pairs(headers):
         key = name.upper().replace("-", "_")
         key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
         earlier = [entries[key]] if key in entries else []
         entries[key] = ("; " if key == "HTTP_COOKIE" else ", ").join([*earlier, str(value)])
-        entries[key].encode("latin-1")  # nothing else fits into a header field
+        entries[key].encode("latin-1")
     return entries
 
 
 def _to_bytes(value: Any) -> bytes:
-    """Return bytes as they are, a file's content, and anything else as UTF-8 text."""
     value = value.read() if hasattr(value, "read") else value
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode()
 
@@ -3816,7 +3790,6 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
 
 
 def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[bytes, dict[str, Any]]:
-    """Return a request's content and the environment entries that describe it."""
     if document is not ...:
         content, content_type = json.dumps(document).encode(), "application/json"
     elif files is not None:
@@ -3846,7 +3819,7 @@ class _TestObserver(_Observer):
 
 
 class _TestResponse:
-    """An answer that a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
+    """A response of `TestClient`, which describes it."""
 
     def __init__(self, gateway: _Gateway, body: bytes) -> None:
         status, headers = gateway.head or ("", [])
@@ -3856,12 +3829,10 @@ class _TestResponse:
 
     @property
     def text(self) -> str:
-        """The body, decoded by the charset of its Content-Type, UTF-8 by default."""
         return self.body.decode(_parse_options(self.headers.get("Content-Type", ""))[1].get("charset", "utf-8"))
 
     @property
     def json(self) -> Any:
-        """The body, parsed as JSON; `ValueError` if it is none."""
         return json.loads(self.body)
 
     def __repr__(self) -> str:
@@ -3872,9 +3843,9 @@ class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
     A response has `status` (int), `reason` (the phrase), `headers` (by name in any case; `getall(name)` for repeated
-    ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
+    ones), `body` (bytes), `text` (by its charset, UTF-8 by default) and `json` (parsed; ValueError if it is none).
 
-    The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
+    It shows the response that a browser would get. With `raise_errors` it raises the first exception that no error hook
     answered, instead of showing the 500. An exception that escapes from the application, for example from a stream, is
     always raised. A body that is not as long as its Content-Length is a RuntimeError.
 
