@@ -2861,7 +2861,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         # The links of the page are relative to a path with a slash. The redirect is relative: it can name no host.
         return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
 
-    serve_file.__qualname__ = f"static({_value(directory)})"  # for messages and for --routes
+    serve_file.__qualname__ = f"static({_value(root)})"  # for messages and for --routes
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
@@ -5755,17 +5755,15 @@ def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
 
 # ---- the command line ------------------------------------------------------------------------------------------------
 #
-# How does a person start an application? `python -m webapp` and WebApp.run serve in one process. With --reload that
-# process is a child; its parent watches the files, and replaces the child when one of them changes:
+# How does a person start an application? `python -m webapp` (`_main`) and WebApp.run serve in one process. With
+# --reload that process is a child; its parent watches the files, and replaces the child when one of them changes:
 #
 #     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`
-#
-# Remember `_main`, and `_load`, which says what to write instead of a name that is no application.
 
 _CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
-_CANNOT_LISTEN = 4  # exit status of a child that no change of a file would help
+_CANNOT_LISTEN = 4  # exit status of a child; no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
-_SETTLE = 0.2  # seconds that a change may take: editors write in steps, and a checkout file by file
+_SETTLE = 0.2  # seconds that a change may take, because editors write in steps
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
 
 _loading = False  # the module that holds the application, for the command line
@@ -5774,7 +5772,6 @@ _loading = False  # the module that holds the application, for the command line
 def _run(
     app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
 ) -> None:
-    """Serve in the foreground; with `reload` in a child process that is replaced when a file changes."""
     known = Server.__init__.__kwdefaults__ or {}
     for name in options:
         if name not in known:
@@ -5793,7 +5790,7 @@ def _run(
         _say(f"webapp: {error}")
         sys.exit(1)
     except (OSError, OverflowError, UnicodeError) as error:
-        # The socket module repeats the address: "Address already in use (while attempting to bind on address ...)".
+        # The socket module appends the address: "Address already in use (while attempting to bind on address ...)".
         reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
         _say(f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port")
         sys.exit(_CANNOT_LISTEN if reload else 1)
@@ -5808,12 +5805,12 @@ def _run(
 
 @functools.cache
 def _is_child() -> bool:
-    """Tell whether _supervise has started this process; what this process starts must not find the mark."""
+    """Tell whether _supervise has started this process. Its own child processes must not find the mark."""
     return os.environ.pop(_CHILD, None) is not None
 
 
 def _follow_parent(server: Server) -> None:
-    """Stop the server when the parent process is gone. Windows does not tell that."""
+    """Stop the server when the parent process is gone, which Windows does not tell."""
     parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(_POLL)
@@ -5821,7 +5818,6 @@ def _follow_parent(server: Server) -> None:
 
 
 def _supervise() -> int:
-    """Run this command as a child, and again whenever a file changes; return the exit status."""
     import subprocess
 
     for number in _stop_signals():
@@ -5850,7 +5846,7 @@ def _supervise() -> int:
     except KeyboardInterrupt:
         if child is not None:
             try:
-                if sys.platform != "win32":  # where it would be no request, but the end
+                if sys.platform != "win32":  # where it would end the child at once
                     child.terminate()
                 child.wait()
             except KeyboardInterrupt:
@@ -5859,13 +5855,13 @@ def _supervise() -> int:
 
 
 def _modification_times() -> dict[str, float]:
-    """Give the times of sources and templates below the working directory, and where modules are imported from."""
+    """Return the times of sources and templates in the working directory and in the folders of imports."""
     installed = sys.prefix, sys.base_prefix
     paths = [path for path in sys.path if not path.startswith(installed) and "site-packages" not in path]
     times = {}
     for root in {os.getcwd(), *filter(None, paths)}:
         for folder, folders, names in os.walk(root):
-            # Nobody is working on hidden directories and installed packages.
+            # Skip hidden directories and installed packages.
             environments = [f for f in folders if os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))]
             folders[:] = [f for f in folders if f[0] != "." and f not in environments]
             for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
@@ -5911,7 +5907,6 @@ def _main(argv: list[str] | None = None) -> int:
 
 
 def _route_table(app: Any) -> str:
-    """Return the routes of an application with the hooks that run for each, aligned."""
     if not isinstance(app, WebApp):
         return f"{app!r} is no WebApp, and keeps its routes to itself"
     app._seal()
@@ -5926,7 +5921,6 @@ def _route_table(app: Any) -> str:
 
 
 def _version() -> str:
-    """Return the version, and the digest of this file."""
     import hashlib
 
     try:
@@ -5938,7 +5932,7 @@ def _version() -> str:
 
 
 def _find(target: str) -> tuple[str, str, str, str]:
-    """Return the folder to import from, and the path, the module and the name of what the command line names."""
+    """Return the folder to import from, the path, the module and the name of the application."""
     path, colon, name = target.rpartition(":")
     if colon and name.endswith(")"):
         raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
@@ -5957,7 +5951,7 @@ def _find(target: str) -> tuple[str, str, str, str]:
 
 
 def _load(path: str, module: str, name: str) -> Any:
-    """Import an application; if it is none, say what to write instead."""
+    """Import an application; the TypeError for another object says what to write instead."""
     import importlib
 
     global _loading
@@ -5980,7 +5974,7 @@ def _load(path: str, module: str, name: str) -> Any:
 
 
 def _one_line(error: BaseException) -> str:
-    """Say on one line what went wrong, and where in the code that was to be loaded."""
+    """Return the type, the message and the place of an error in the loaded code."""
     text, where = " ".join(str(error).split()), ""
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename != _FILE and not frame.filename.startswith("<frozen"):
@@ -5990,6 +5984,6 @@ def _one_line(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    # An application that imports this module must get this very one, and not load the file a second time.
+    # An application that imports this module must not load the file a second time.
     sys.modules[__spec__.name if __spec__ else "webapp"] = sys.modules["__main__"]
     sys.exit(_main())
