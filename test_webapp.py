@@ -3245,9 +3245,9 @@ def test_routes_are_listed_by_pattern_then_method():
 def test_files_and_mounted_applications_are_named_in_the_list_of_routes():
     app = WebApp()
     app.mount("/m", wsgiref.simple_server.demo_app)
-    app.static("/s", ROOT)
+    app.static("/s", str(ROOT))
     names = {route.handlers[0].__qualname__ for route in app.routes()}
-    assert names == {"mount(demo_app)", f"static({os.path.realpath(ROOT)!r})"}
+    assert names == {"mount(demo_app)", f"static({str(ROOT)!r})"}
 
 
 # ---- routes and scopes: matching -------------------------------------------------------------------------------------
@@ -5458,7 +5458,7 @@ TEN_THOUSAND = ("Content-Length", "10000")
 
 hello = gives(lambda environ: [b"Hello World"], TEXT)
 stream = gives(lambda environ: iter([b"one", b"", b"two"]))
-events = gives(lambda environ: Blocks(b"data: 1\n\n", silence), ("Content-Type", "text/event-stream"))
+events = gives(lambda environ: Blocks(b"data: 1\n\n", silence), ("Content-Type", "text/event-stream;charset=UTF-8"))
 SERVED = {
     "": hello,
     "echo": gives(lambda environ: [environ["wsgi.input"].read()]),
