@@ -343,7 +343,6 @@ def load_copy(name):
 
 
 WINDOWS = sys.platform == "win32"
-RESET = struct.pack("hh" if WINDOWS else "ii", 1, 0)  # for SO_LINGER
 CAN_LINK = not WINDOWS  # which lets few people make symbolic links
 NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
 NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
@@ -1396,6 +1395,7 @@ name="a"rubbish; d=e > a
 name=a; NAME=b > a
 name=bad; name*=utf-8'de'n%C3%A4me > näme
 name=good; name*=what > good
+name=bad; name*=UTF-8''it's > it's
 """.strip().splitlines()
 
 # Parts, and name and value of the field.
@@ -2658,6 +2658,7 @@ response.header("Content-Length", "4") and iter(["four"])       > 200 four Conte
 response.stream(iter("ab"), "text/csv")                         > 200 ab Content-Type: text/csv, Content-Length: none
 response.header("content-type", "a/x+json").json([])            > 200 [] Content-Type: a/x+json
 str(response.code(201).header("X-A", "1").has_body)             > 201 False
+str(response.status)                                            > 200 200
 str(response.text("").has_body)                                 > 200 True
 str(response.body(b"", "image/png").has_body)                   > 200 True
 str(response.json(None).has_body)                               > 200 True
@@ -2860,6 +2861,11 @@ def test_stream_is_drawn_chunk_by_chunk_and_completes_once(send, form, taken):
     for _ in range(2):
         body.close()
     assert app.seen == ["a", "after", *"bé"[: max(0, taken - 1)], "finally", "on_complete"]
+
+
+def test_stream_that_sets_a_header_behind_its_first_chunk_breaks_off():
+    with Log(), pytest.raises(RuntimeError, match="handed over to the server"):
+        answer(lambda context: (context.response.header("X-A", chunk) and chunk for chunk in "ab"))
 
 
 @pytest.mark.parametrize("failure", [ValueError("late"), 5, KeyboardInterrupt()], ids=repr)
@@ -5266,6 +5272,10 @@ def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close(
     assert raised.value is first and app.closed == 1
     assert [browser.get("/").text for _ in range(2)] == ["sorry", "answered"]  # each request starts anew
     assert client(app).get("/").text == "sorry"  # as in production
+    unsent = failing_app(KeyError())
+    unsent.error(does("response.json(object()) and None"))  # no answer either
+    with Log(), pytest.raises(KeyError):
+        client(unsent, raise_errors=True).get("/")
 
 
 # ---- test client: cookies --------------------------------------------------------------------------------------------
@@ -6732,10 +6742,11 @@ def test_handshake_that_fails_has_an_access_line_with_the_reason(secured, server
 
 
 def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(tls):
+    reset = struct.pack("hh" if WINDOWS else "ii", 1, 0)
     with Log() as log:
         for data in [b"", b"\x16\x03"] * 20:
             with Connection(tls, data) as connection:
-                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
     assert set(log.levels()) <= {"INFO"}
 
 
