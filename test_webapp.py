@@ -1101,6 +1101,7 @@ ACCEPTED = [
     ('application/json;q="0"', [JSON], JSON, True),  # a weight is no quoted string, so this one counts as absent
     ("application/json;q=0, text/javascript;q=0.001", [JSON], None, True),
     ("application/*, */*", [JSON], JSON, False),
+    ("text/*;q=0.3, */*;q=0.5", ["text/plain", "image/png"], "image/png", False),
 ]
 
 
