@@ -2540,80 +2540,35 @@ RESPONSE_BODIES = [
     'text("body")', 'html("<p>{a}</p>", a="&")', 'json({"a": 1})', 'json("a", 1)', 'put_form({"a": "1"})',
     'body(b"body", "image/png")', 'redirect("/x")', "file(path)", 'stream(iter(["body"]))', 'events(iter(["body"]))',
 ]  # fmt: skip
-each_body = pytest.mark.parametrize("build", RESPONSE_BODIES)
-
-
-@each_body
-def test_response_has_type_and_length_unless_it_has_no_body(a_file, build):
-    for status in (200, 201, 204, 205, 304, 404, 503):
-        handler = does(f"response.has_body or response.{build}.has_body and response.code({status})", path=a_file)
-        response, head = answer(handler), answer(handler, "HEAD")
-        length = response.headers.get("Content-Length")
-        assert (response.status, head.body, list(head.headers.items())) == (status, b"", [*response.headers.items()])
-        assert bool(response.headers.get("Content-Type")) == (status not in (204, 304))
-        if status in (204, 205, 304):
-            assert (response.body, length) == (b"", "0" if status == 205 else None)
-        else:
-            assert response.body
-            assert length == (None if build.startswith(("stream", "events")) else str(len(response.body)))
-
-
 def test_range_is_not_left_to_a_file_wrapper(a_file):
     """Some send the whole file."""
-    app = WebApp()
-    app.get("/", does("response.file(path)", path=a_file))
-    _, _, body = begin_request(app, HTTP_RANGE="bytes=0-1", **{"wsgi.file_wrapper": lambda file, size: [CONTENT]})
-    assert b"".join(body) == CONTENT[:2]
-    body.close()
+    environ = {"HTTP_RANGE": "bytes=0-1", "wsgi.file_wrapper": lambda file, size: [CONTENT]}
+    assert answer(does("response.file(path)", path=a_file), environ=environ).body == CONTENT[:2]
 
 
-STATUSES = [200, 201, 299, 308, 404, 422, 499, 599, HTTPStatus.OK, HTTPStatus.IM_A_TEAPOT, type("Int", (int,), {})(599)]
-NO_STATUSES = [True, False, 0, -200, 100, 101, 199, 600, 999, "200", 200.0, None, b"200", [200]]
+HOP_BY_HOP = "Connection keep-alive Proxy-Connection TE Trailer transfer-encoding Upgrade Status".split()
 
 
-def test_code_takes_any_int_from_200_to_599_else_it_is_a_value_error():
-    for status in STATUSES:
-        response = answer(does("str(response.code(status).status)", status=status), raise_errors=True)
-        assert (response.status, response.text) == (status, str(int(status)))
-    for status in NO_STATUSES:
-        with pytest.raises(ValueError):
-            answer(does("response.code(status)", status=status), raise_errors=True)
-
-
-def test_headers_are_replaced_appended_and_read_in_any_case():
-    calls = 'header("X-One", "1").add_header("x-one", "2").add_header("X-Two", "3").header("x-two", "4")'
-    response = answer(does(f'[(h := response.{calls}.headers)["X-ONE"], h["X-two"], "X" in h]'), raise_errors=True)
-    found = [response.json, *(response.headers.getall(name) for name in ("X-One", "X-Two"))]
-    assert found == [["1", "4", False], ["1", "2"], ["4"]]
-
-
-HOP_BY_HOP = ["Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Status"]
-NO_HEADERS = [
-    *((name, "x") for name in (*HOP_BY_HOP, *map(str.lower, HOP_BY_HOP))),
-    *((name, "x") for name in ["", " ", "a b", "a:", "a\n", "a\r\nb", "é", "a(b)", "\0", b"a", None]),
-    *(("X-A", value) for value in ["a\nb", "a\r\nX: y", "\r", "\0", "\x1b", "\x7f", "ł", "\ud800", b"a", 5, None]),
-    ("Content-Length", "ten"),
-]
-
-
-@pytest.mark.parametrize("name, value", NO_HEADERS)
-def test_header_that_no_response_may_have_is_a_value_error(name, value):
+@pytest.mark.parametrize("name", [*HOP_BY_HOP, "", "a b", "a:", "a\n", "a\r\nb", "é", "a(b)", "\0"])
+def test_header_that_no_response_may_have_is_a_value_error(name):
     for method in ("header", "add_header"):
         with pytest.raises(ValueError):
-            answer(does(f"response.{method}(name, value)", name=name, value=value), raise_errors=True)
+            answer(does(f"response.{method}(name, 'x')", name=name), raise_errors=True)
 
 
-@given(LATIN)
+@given(LATIN | ANY_TEXT)
+@example("a\r\nSet-Cookie: b")
 @example("\xa0à\xa0")
-@example("\x85")
+@example("ł")
 def test_header_value_keeps_everything_but_spaces_around_it(value):
-    valid = not any(ord(c) < 32 or ord(c) == 127 for c in value)
-    with contextlib.nullcontext() if valid else pytest.raises(ValueError):
+    """Or it is refused: control characters, and what is not latin-1."""
+    is_valid = re.fullmatch("[ -~\x80-\xff]*", value)
+    with contextlib.nullcontext() if is_valid else pytest.raises(ValueError):
         response = answer(does('response.header("X-A", value)', value=value), raise_errors=True)
         assert response.headers["X-A"] == value.strip(" ")
 
 
-@each_body
+@pytest.mark.parametrize("build", RESPONSE_BODIES)
 def test_later_body_replaces_an_earlier_one(a_file, build):
     alone = answer(does("response." + build, path=a_file))
     ranges = [{"Range": "bytes=0-1"}, {"Range": "bytes=9999-"}, {"If-None-Match": "*"}]  # for the file
@@ -2634,15 +2589,10 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_change_of_a_sent_response_is_refused_and_changes_nothing(a_file, change):
-    def handler(context):
-        response = context.response
-        assert not response.sent
-        before = [*response.code(202).json({"first": 1}).send().headers.items()]
-        with pytest.raises(RuntimeError):
-            does("response." + change, path=a_file)(context)
-        assert (response.sent, response.status, [*response.headers.items()]) == (True, 202, before)
-
-    assert answer(handler, raise_errors=True).body == b'{"first": 1}'
+    changing = does(f"response.code(202).json([1]).send() and response.{change}", path=a_file)
+    seen = see("/route", outer_handler=changing)
+    assert (seen.answer, seen.response.headers["Content-Type"]) == ("202 [1]", JSON)
+    assert [record.exc_info[0] for record in seen.records] == [RuntimeError]
 
 
 # A handler's expression > status, body, and header fields of the answer. "none": without the field.
@@ -2677,6 +2627,15 @@ context.session["user"]                                         > 500 None Vary:
 request.accepts("a") and response.header("Vary", "Origin")      > 204  Vary: Accept+Origin
 request.accepts("a") and response.header("Vary", "accept")      > 204  Vary: Accept
 request.accepts("a") and response.header("Vary", "*")           > 204  Vary: *+Accept
+response.code(HTTPStatus.GONE) and None                         > 410  Content-Length: 0
+response.code(599) and str(response.status)                     > 599 599
+response.code(205).text("a")                                    > 205  Content-Length: 0
+response.html("{{a}}<p>index.html")                             > 200 {{a}}<p>index.html
+response.redirect("/a", 301)                                    > 301 301MovedPermanently Location: /a
+response.redirect(M("/a"), 302).header(M("X-A"), M(" a "))      > 302 302Found Location: /a, X-A: a
+response.cookie(M("a"), M(" b")).body(b"a", M("text/css "))     > 200 a Content-Type: text/css
+response.header("X-A", "0").header("x-a", "1").add_header("X-a", "2") and None > 204  X-A: 1+2
+response.header("X-A", "1").headers["x-a"] + str("X" in response.headers) > 200 1False
 """.strip().splitlines()
 
 
@@ -2692,16 +2651,24 @@ def test_answer_to_one_request(row):
         assert ("+".join(sorted(found)) or "none") == value
 
 
-NO_EVENTS = [
-    *(5, None, b"bytes", {}, {"date": "typo"}, {"data": "x", "id": "a\nb"}, {"data": "x", "event": "a\rb"}),
-    *({"data": "x", "retry": retry} for retry in ("soon", -1, "1\ndata: forged")), {"data": object()}, {"id": "\0"},
-]  # fmt: skip
+# Calls of a response that are refused, two spaces apart, behind the error.
+REFUSED_CALLS = r"""
+ValueError: code(True)  code(0)  code(199)  code(600)  code("200")  code(200.0)  code(None)
+ValueError: redirect("/", 200)  redirect("/", 299)  redirect("/", 304)  redirect("/", 400)  redirect("/", "303")
+ValueError: header("Content-Length", "ten")  header(b"X-A", "1")  header("X-A", None)
+TypeError: json()  json(1, 2)  json("a", 1, 2)  json(None, 1)  body("x", PLAIN)  body(None, PLAIN)  body(["a"], PLAIN)
+TypeError: events([5])  events([b"bytes"])  events([{}])  events([{"date": "typo"}])  events([{"data": object()}])
+ValueError: events([{"id": "a\nb"}])  events([{"id": "\0"}])  events([{"data": "x", "event": "a\rb"}])
+ValueError: events([{"retry": "soon"}])  events([{"retry": -1}])  events([{"retry": "1\ndata: forged"}])
+""".strip().splitlines()
 
 
-def test_body_takes_bytes_only_and_events_only_events():
-    for call, wrong in (("body(it, PLAIN)", ["x", None, 5, ["a"]]), ("events([it])", NO_EVENTS)):
-        for it in wrong:
-            assert answer(does(f"response.{call}", it=it)).status == 500, it
+@pytest.mark.parametrize("row", REFUSED_CALLS)
+def test_call_of_a_response_that_makes_no_sense_is_an_error(row):
+    error, calls = row.split(": ", 1)
+    for call in calls.split("  "):
+        with pytest.raises(getattr(builtins, error)):
+            answer(does("response." + call), raise_errors=True)
 
 
 @given(ANY_TEXT)
@@ -2717,48 +2684,38 @@ def test_redirect_percent_encodes_only_what_a_uri_may_not_hold(location):
     assert (response.status, response.headers["Location"]) == (303, expected)
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308, 200, 204, 299, 304, 400, 500, True, "303", None])
-def test_redirect_takes_the_statuses_of_redirects_and_no_others(status):
-    with contextlib.nullcontext() if status in (301, 302, 307, 308) else pytest.raises(ValueError):
-        assert answer(lambda context: context.response.redirect("/a", status), raise_errors=True).status == status
-
-
 # ---- the response: cookies -------------------------------------------------------------------------------------------
 
-# Options > attributes of the cookie. Secure follows the scheme unless it is given.
+# Arguments of cookie() > attributes of the cookie. Secure follows the scheme unless it is given.
 ATTRIBUTES_OF_COOKIES = """
-                                           > Path=/; HttpOnly; SameSite=Lax
-samesite=None                              > Path=/; HttpOnly
-max_age=60                                 > Max-Age=60; Path=/; HttpOnly; SameSite=Lax
-max_age=0                                  > Max-Age=0; Path=/; HttpOnly; SameSite=Lax
-expires=NEW_YEAR                           > Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly; SameSite=Lax
-expires=datetime.datetime.min              > Expires=Mon, 01 Jan 0001 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax
-samesite="None", secure=True               > Path=/; Secure; HttpOnly; SameSite=None
-partitioned=True, secure=True              > Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned
-path="/p", domain="a.example", httponly=0  > Path=/p; Domain=a.example; SameSite=Lax
-secure=False                               > Path=/; HttpOnly; SameSite=Lax
-""".strip("\n").splitlines()
+"a", "b"                                             > Path=/; HttpOnly; SameSite=Lax
+"a", "b", samesite=None                              > Path=/; HttpOnly
+"a", "b", max_age=60                                 > Max-Age=60; Path=/; HttpOnly; SameSite=Lax
+"a", "b", max_age=0                                  > Max-Age=0; Path=/; HttpOnly; SameSite=Lax
+"a", "b", samesite=None, expires=NEW_YEAR            > Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly
+"a", "b", samesite=None, expires=datetime.datetime.min > Expires=Mon, 01 Jan 0001 00:00:00 GMT; Path=/; HttpOnly
+"a", "b", samesite="None", secure=True               > Path=/; Secure; HttpOnly; SameSite=None
+"a", "b", partitioned=True, secure=True              > Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned
+"a", "b", path="/p", domain="a.example", httponly=0  > Path=/p; Domain=a.example; SameSite=Lax
+"a", "b", path="", domain="my_host-1", secure=False  > Domain=my_host-1; HttpOnly; SameSite=Lax
+"a", "x" * 4095, path="/" * 1024                     > Path=//; HttpOnly; SameSite=Lax
+"__HOST-a", "b", secure=True                         > Path=/; Secure; HttpOnly; SameSite=Lax
+"__http-a", "b", secure=True, domain=".e.com"        > Path=/; Domain=.e.com; Secure; HttpOnly; SameSite=Lax
+"__Hos-a", "b"                                       > Path=/; HttpOnly; SameSite=Lax
+""".strip().splitlines()
 
 
 @pytest.mark.parametrize("row", ATTRIBUTES_OF_COOKIES)
 def test_cookie_has_every_attribute_on_every_python_version(row):
-    options, attributes = re.split(" +> ", row)
+    arguments, attributes = re.split(" +> ", row)
     for scheme in ("http", "https"):
-        response = answer(does(f'response.cookie("name", "value", {options})'), path=f"{scheme}://a/")
-        expected = f"name=value; {attributes}" + "; Secure" * ("secure" not in options and scheme == "https")
-        assert sorted(response.headers["Set-Cookie"].split("; ")) == sorted(expected.split("; "))
+        response = answer(does(f"response.cookie({arguments})"), path=f"{scheme}://a/")
+        _, *found = re.sub("//+", "//", response.headers["Set-Cookie"]).split("; ")
+        assert sorted(found) == sorted(attributes.split("; ") + ["Secure"] * ("secure" not in row and scheme == "https"))
 
 
-COOKIES_THAT_BROWSERS_KEEP = [
-    ("a", "x" * 4095, {}), ("a", "\u00fc" * 2047, {}), ("__Hos-a", "b", {}), ("x__Host-a", "b", {}),
-    ("__Secure-a", "b", {"secure": True, "path": "/p", "domain": ".example.com"}),
-    ("__HOST-a", "b", {"secure": True}), ("__http-a", "b", {"secure": True, "domain": "e.com"}),
-    ("__Host-Http-a", "b", {"secure": True}), ("a", "b", {"domain": "my_host-1"}), ("a", "b", {"path": "/" * 1024}),
-    ("a", "b", {"domain": "", "path": ""}),
-]  # fmt: skip
 NO_COOKIES = [
     *(("a", "b", options) for options in [{"samesite": "None"}, {"partitioned": True}, {"samesite": "Sometimes"}]),
-    *(("a", "b", {**options, "secure": False}) for options in [{"samesite": "None"}, {"partitioned": True}]),
     *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800", "x" * 4096]),
     *((name, "b", {}) for name in ["a b", "a=b", "a;", "", "é", "__Secure-a", "__Host-a", "__http-a", "__HOST-Http-a"]),
     *(("__Host-a", "b", {"secure": True, **options}) for options in [{"path": "/p"}, {"domain": "e.com"}]),
@@ -2768,16 +2725,11 @@ NO_COOKIES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "name, value, options, kept",
-    [(*row, True) for row in COOKIES_THAT_BROWSERS_KEEP] + [(*row, False) for row in NO_COOKIES],
-    ids=lambda value: repr(value)[:40],
-)
-def test_cookie_that_browsers_refuse_or_misread_is_a_value_error(name, value, options, kept):
+@pytest.mark.parametrize("name, value, options", NO_COOKIES, ids=lambda value: repr(value)[:40])
+def test_cookie_that_browsers_refuse_or_misread_is_a_value_error(name, value, options):
     """RFC 6265bis sections 5.6 and 5.7."""
-    with contextlib.nullcontext() if kept else pytest.raises(ValueError):
-        answered = answer(lambda context: context.response.cookie(name, value, **options), raise_errors=True)
-        assert "Set-Cookie" in answered.headers
+    with pytest.raises(ValueError):
+        answer(lambda context: context.response.cookie(name, value, **options), raise_errors=True)
 
 
 @pytest.mark.parametrize("name", ["a", "__Host-a", "__secure-a", "__Http-a"])
@@ -2891,18 +2843,13 @@ def feeding_app(way, feed):
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("chunks", ENDS, ids=str)
 def test_iterator_that_ended_or_failed_is_closed_and_left_alone(way, method, chunks):
-    feed, started = Feed(*chunks), []
-    environ = {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": "/"}
-    setup_testing_defaults(environ)
+    feed = Feed(*chunks)
     with Log(), contextlib.suppress(KeyboardInterrupt):
-        body = feeding_app(way, feed)(environ, lambda *arguments: started.append(arguments))
-        iterator = iter(body)
+        _, _, body = begin_request(feeding_app(way, feed), REQUEST_METHOD=method)
         for _ in range(4):
             with contextlib.suppress(ValueError, TypeError):
-                collections.deque(iterator)
-        if hasattr(body, "close"):
-            body.close()
-        assert next(iterator, None) is None and len(started) == 1
+                collections.deque(body)
+        body.close()
     assert (feed.asked_again, feed.closed) == (0, 1)
 
 
@@ -2927,19 +2874,19 @@ def test_stream_that_is_not_taken_or_comes_too_late_is_closed(stage, expression)
         assert seen.response.text == "sent" and type(seen.records[-1].exc_info[1]) is RuntimeError
 
 
-@pytest.mark.parametrize("chunks", [("", ValueError("chunk")), ("first", "second")], ids=["stream", "session"])
+@pytest.mark.parametrize("chunks", [("", ValueError()), ("first", "second")], ids=["stream", "session"])
 def test_stream_whose_send_failed_cannot_be_sent_again_as_a_whole(chunks):
-    feed, causes = Feed(*chunks), []
+    feed = Feed(*chunks)
 
     def send_twice(context):
-        context.response.stream(feed)
-        context.session.update({"odd": object()} if "first" in chunks else {})
+        context.session["odd"] = object()
         with contextlib.suppress(ValueError, TypeError):
-            context.response.send()
+            context.response.stream(feed).send()
         context.session.clear()
 
-    seen = see("/route", outer_handler=send_twice, outer_error=lambda context, cause, _: causes.append(type(cause)))
-    assert (causes, feed.asked_again, feed.closed) == ([RuntimeError], 0, 1) and seen.response.status == 500
+    seen = see("/route", outer_handler=send_twice)
+    assert (seen.answer, seen.records[0].exc_info[0]) == (DEFAULT, RuntimeError)
+    assert (feed.asked_again, feed.closed) == (0, 1)
 
 
 def test_iterable_and_its_iterator_are_both_closed():
@@ -2948,25 +2895,22 @@ def test_iterable_and_its_iterator_are_both_closed():
     assert (inner.closed, outer.closed, inner.over) == (1, 1, False)
 
 
-A_FILE = MULTIPART_BODY.replace(b'"a"', b'"a"; filename="a"')
-
-
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
-@pytest.mark.parametrize("body", ["text", "stream"])
-def test_interrupt_in_an_on_close_callback_passes_behind_the_others(interrupt, body):
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("give", ["'text'", "iter(['text'])"])
+def test_interrupt_in_an_on_close_callback_passes_behind_the_others(interrupt, give):
     """A temporary file must not stay open for it."""
     app, files = Completing(), []
 
+    @app.post("/")
     def upload(context):
         files.append(context.request.files["a"].file)
         context.on_close(lambda: app.seen.append("first"))
         for number in (2, 1):
             context.on_close(functools.partial(raiser(interrupt(number)), None))
-        return iter(["text"]) if body == "stream" else "text"
+        return does(give)(context)
 
-    app.post("/", upload)
     with Log() as log, pytest.raises(interrupt):
-        client(app).post("/", body=A_FILE, headers={"Content-Type": MULTIPART})
+        client(app).post("/", files={"a": b"x"})
     assert (app.seen, files[0].closed, log.records) == (["first", "on_complete"], True, [])
 
 
@@ -2974,9 +2918,8 @@ def test_on_close_takes_functions_and_on_complete_may_use_it():
     closed = []
     see("/nothing", on_complete=lambda context: context.on_close(lambda: closed.append(True)))
     assert closed == [True]
-    for callback in (None, 5, "close"):
-        seen = see("/route", outer_handler=does("context.on_close(callback)", callback=callback))
-        assert repr(callback) in str(seen.records[0].exc_info[1])
+    seen = see("/route", outer_handler='context.on_close("close")')
+    assert "'close'" in str(seen.records[0].exc_info[1])
 
 
 EVENTS = [
@@ -4964,42 +4907,30 @@ def test_session_expires_by_the_clock_of_the_server(monkeypatch):
         assert read_with(browser, cookie) == expected
 
 
-LOST = [
-    # what is put into the session, and the member that the message names
-    ({"day": datetime.date(2030, 1, 1)}, 'session["day"]'),
-    ({"cart": {5: 1}}, 'session["cart"]'),
-    ({"a": [{"b": {None: 1}}]}, 'session["a"][0]["b"]'),
-    ({7: "seven"}, "session"),
-    ({"a": float("nan")}, 'session["a"]'),
-    ({"a": {1, 2}}, 'session["a"]'),
-]
+# What is put into the session, and the member that the message names. cart[5] += 1 would never get past 1, because JSON
+# turns 5 into "5".
+LOST = [({"cart": {5: 1}}, 'session["cart"]'), ({7: "seven"}, "session"), ({"a": [math.nan]}, 'session["a"][0]')]
 
 
 @pytest.mark.parametrize("values, member", LOST, ids=str)
 def test_session_value_or_key_that_would_come_back_as_something_else_is_named(values, member):
-    def save(context):  # cart[item_id] += 1 would never get past 1, because JSON turns 5 into "5"
-        context.session.update(values)
-
-    with pytest.raises((TypeError, ValueError), match=rf"^{re.escape(member)} of .*save \(.*{HERE}\): "):
-        answer(save, options={"secret_key": KEY}, raise_errors=True)
+    with pytest.raises((TypeError, ValueError), match=rf"^{re.escape(member)} of .*do \(.*{HERE}\): "):
+        answer(does("context.session.update(values)", values=values), options={"secret_key": KEY}, raise_errors=True)
 
 
-def test_session_without_a_key_or_too_large_for_a_cookie_is_an_error():
-    for options, message in (({}, "secret_key"), ({"secret_key": KEY}, "'session'.*4,096 bytes")):
-        with pytest.raises((RuntimeError, ValueError), match=message):
-            answer(lambda context: context.session.update(x="x" * 3100), options=options, raise_errors=True)
+def test_session_without_a_key_is_an_error_that_names_it():
+    with pytest.raises(RuntimeError, match="secret_key"):
+        answer(does("context.session"), raise_errors=True)
 
 
-NO_SECRETS = ["", b"", [""], [KEY, ""], "k", b"\xff", "short", [KEY, b"short"], " " * 32, "é\n"]
-NO_KEYS = [[], [5], [KEY, None]]
+NO_SECRETS = ["", [""], [KEY, ""], "short", [KEY, b"short"], " " * 32, "é\n", [], [KEY, None]]
 WEAK_SECRETS = ["sesame", b"15 bytes of key", "k" * 32]
 GOOD_SECRETS = [KEY, "16 bytes of key.", secrets.token_hex(), secrets.token_bytes(), secrets.token_urlsafe(16)]
 
 
-def test_key_that_is_no_secret_is_refused_and_one_that_may_be_guessed_gets_a_warning_that_does_not_show_it():
-    rows = [(r"secret_key.*token_hex\(\)", key) for key in NO_SECRETS] + [("secret_key", key) for key in NO_KEYS]
-    for words, key in rows:
-        with pytest.raises(ValueError, match=words):
+def test_key_that_is_no_secret_is_refused_and_a_weak_one_gets_a_warning_that_does_not_show_it():
+    for key in NO_SECRETS:
+        with pytest.raises(ValueError, match=r"secret_key.*(token_hex\(\)|a list of them)"):
             WebApp(secret_key=key)
     for key in WEAK_SECRETS + GOOD_SECRETS:
         with Log() as log:
@@ -5009,16 +4940,13 @@ def test_key_that_is_no_secret_is_refused_and_one_that_may_be_guessed_gets_a_war
             assert "token_hex()" in line and re.search(HERE, line) and str(key) not in line
 
 
-SESSION_KEYS = st.sampled_from([KEY, KEY[1:], KEY + "\0", "k" * 64, "k" * 65])
-
-
-@given(st.lists(st.text("abAB-_", min_size=1), min_size=2, max_size=2, unique=True), st.tuples(*[SESSION_KEYS] * 2))
-def test_session_of_one_cookie_is_empty_under_another_name_or_key(names, keys):
-    browser = counter(session_cookie=names[0], secret_key=keys[0])
+@pytest.mark.parametrize("name, key", [("Session", KEY), ("s", KEY), ("session", KEY[1:]), ("session", KEY + "\0")])
+def test_session_of_one_cookie_is_empty_under_another_name_or_key(name, key):
+    """HMAC itself takes a short key and the same one with a zero behind it as equal."""
+    browser = counter()
     browser.get("/count")
-    for name, key in itertools.product(names, keys):
-        found = read_with(counter(session_cookie=name, secret_key=[key, key[::-1]]), browser.cookies[names[0]], name)
-        assert found == ({"n": 1} if (name, key) == (names[0], keys[0]) else {})
+    assert read_with(browser, browser.cookies["session"]) == {"n": 1}
+    assert read_with(counter(session_cookie=name, secret_key=key), browser.cookies["session"], name) == {}
 
 
 def test_session_cannot_be_forged_with_what_the_same_secret_signs_elsewhere():
