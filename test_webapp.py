@@ -55,7 +55,6 @@ import tempfile
 import threading
 import time
 import types
-import unicodedata
 import urllib.parse
 import urllib.request
 import uuid
@@ -3273,17 +3272,11 @@ def test_parameter_is_percent_decoded_and_an_int_has_up_to_18_digits(pattern, pa
     assert value is None or response.json == [pattern, {"n": value}]
 
 
-def test_pattern_may_have_300_parameters_and_path_info_may_be_empty():
-    pattern = "".join(f"/{{p{number}}}" for number in range(300))
-    assert list(routed(pattern).get("/v" * 300).json[1]) == [f"p{number}" for number in range(300)]
-    assert routed("/").get("/", environ={"PATH_INFO": "", "REQUEST_URI": ""}).json == ["/", {}]
-
-
 # The raw target; PATH_INFO is "/f/a/b" and SCRIPT_NAME "" if they are not given; the segments behind /f.
 ENCODED_SLASHES = [
     ("/f/a%2Fb", {}, ["a/b"]), ("", {"RAW_URI": "/f/a%2Fb"}, ["a/b"]), ("/f/a%2fb?c=%2F/d", {}, ["a/b"]),
     ("http://localhost:8/f/a%2Fb", {}, ["a/b"]), ("//f//a%2Fb/", {"PATH_INFO": "//f//a/b/"}, ["a/b"]),
-    ("/app/f/a%2Fb", {"SCRIPT_NAME": "/app"}, ["a/b"]), ("/my%20app/f/a%2Fb", {"SCRIPT_NAME": "/my app"}, ["a/b"]),
+    ("/my%20app/f/a%2Fb", {"SCRIPT_NAME": "/my app"}, ["a/b"]),
     ("/f/a%2Fb%20c", {"PATH_INFO": "/f/a%2Fb c"}, ["a/b c"]),  # as cheroot does
     ("/f/a%252Fb", {"PATH_INFO": "/f/a%2Fb"}, ["a%2Fb"]), ("/f/a%2Fb%252Fc", {"PATH_INFO": "/f/a/b%2Fc"}, ["a/b%2Fc"]),
     # A target without such a slash, or one that does not agree with the path.
@@ -3345,7 +3338,6 @@ def written(pattern):
 @example([("GET", (NAME,)), ("HEAD", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("HEAD", (NAME,)), ("GET", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("GET", (A, B)), ("GET", (NAME,)), ("POST", (A, NAME))], [("POST", ["a/b"], ONE), ("POST", ["a", "b"], ONE)])
-@example([("GET", (A, NAME)), ("GET", (A, REST))], [("GET", ["a", "x"], ONE)])
 @example(  # of each kind of segment the first and the last choice, and the ways back
     [("GET", pattern) for pattern in [(SEVEN,), (INT,), (NAME,), (REST,), (A, REST), (SEVEN, NAME), (INT, REST)]]
     + [("GET", pattern) for pattern in [(INT, B), (INT, B, B), (NAME, NAME, B), (NAME, NAME)]],
@@ -3896,46 +3888,33 @@ def test_conditions_and_ranges_count_only_where_the_whole_file_would_be_a_200_fo
         assert (response.status, response.body, "Content-Range" in response.headers) == (status or 200, CONTENT, False)
 
 
-def range_model(header, data):
-    """RFC 9110 section 14.1.2 for one range: status and places; several ranges, and nonsense, are ignored."""
-    places = range(len(data))
-    match = re.fullmatch(r"(?i:bytes)=[ \t]*([0-9]*)-([0-9]*)[ \t]*", header)
-    first, last = match.groups() if match else ("", "")
-    if first + last == "" or (first and last and int(last) < int(first)):
-        return 200, places
-    if first == "":
-        part = places[-int(last) :] if int(last) else ()
-    else:
-        part = places[int(first) : int(last) + 1 if last else None]
-    return (206, part) if part else (416, ())
+# The part of the digits 0 to 9 that is sent for a Range; 200: it is ignored; 416: the file has no such part.
+RANGES = {
+    "0123456789": ["bytes=0-", "bytes=0-9", "bytes=0-10", "bytes=-10", "bytes=-99"],
+    "123": ["bytes=1-3", "Bytes= 01-3\t"],
+    "9": ["bytes=9-9", "bytes=9-", "bytes=-1", f"bytes=9-{10**17}"],
+    "200": ["bytes=5-4", "bytes=0-1,4-5", "items=0-1", "bytes =0-1", "bytes=-", "bytes=1", "bytes=--1", ""],
+    "416": ["bytes=10-", "bytes=10-12", "bytes=-0", f"bytes={10**17}-"],
+}  # fmt: skip
 
 
-NUMBERS = st.one_of(st.just(""), st.integers(0, 25).map(str), st.integers(0, 10**17).map("{:04}".format))
-ONE_RANGE = st.builds("{}={}-{}".format, st.sampled_from(["bytes", "Bytes", "bytes ", "items"]), NUMBERS, NUMBERS)
-ANY_RANGE = ONE_RANGE | st.text("bytes=0123456789-, ", max_size=12).map("bytes={}".format) | st.text("bytes=0-, ")
-
-
-@given(ANY_RANGE, st.integers(0, 20), st.sampled_from(["GET", "GET", "HEAD"]), st.sampled_from(ENVIRONS))
-@example("bytes=-1", 0, "GET", {})
-@example("bytes=0-", 0, "GET", {})
-@example("bytes=1-2,4-5", 20, "GET", {})
-@example("bytes=5-4", 20, "GET", {})
-@example("bytes=0-19", 20, "GET", ENVIRONS[1])
-@example("bytes=-0", 20, "HEAD", {})
-def test_every_range_header_is_read_as_the_model_reads_it(tmp_path_factory, header, size, method, environ):
-    """RFC 9110 sections 14.2 and 14.4: Range is defined for GET."""
-    path, data = tmp_path_factory.getbasetemp() / "ranges", CONTENT[:size]
-    path.write_bytes(data)
-    status, places = range_model(header, data) if method == "GET" else (200, range(size))
-    body = bytes(data[place] for place in places) if status != 416 else b"416 Range Not Satisfiable"
-    told = {206: places and f"bytes {places[0]}-{places[-1]}/{size}", 416: f"bytes */{size}"}
-    response = get_file(path, method, environ=environ, Range=header)
-    assert (response.status, response.body) == (status, b"" if method == "HEAD" else body)
-    assert response.headers.get("Content-Range") == told.get(status)
-    assert response.headers["Content-Length"] == str(len(body))
-    assert {"ETag", "Last-Modified"} & set(response.headers) == ({"ETag", "Last-Modified"} if status != 416 else set())
-    assert (response.headers["Content-Type"] == OCTETS) == (status != 416)
-    assert not is_open(path)
+@pytest.mark.parametrize("part, header", [(part, header) for part, headers in RANGES.items() for header in headers])
+def test_range_is_sent_or_refused_or_ignored(a_file, part, header):
+    """RFC 9110 sections 14.1.2, 14.2 and 14.4. HEAD ignores Range, and an empty file has no part at all."""
+    status = int(part) if part in ("200", "416") else 206
+    body = {200: "0123456789", 206: part, 416: "416 Range Not Satisfiable"}[status]
+    content_range = {200: None, 206: f"bytes {part[0]}-{part[-1]}/10", 416: "bytes */10"}[status]
+    of_file = {"ETag", "Last-Modified"} if status != 416 else set()
+    a_file.write_bytes(b"0123456789")
+    for environ in ENVIRONS:
+        response = get_file(a_file, environ=environ, Range=header)
+        assert (response.status, response.text, response.headers["Content-Length"]) == (status, body, str(len(body)))
+        assert response.headers.get("Content-Range") == content_range
+        assert {"ETag", "Last-Modified"} & set(response.headers) == of_file
+    head = get_file(a_file, "HEAD", Range=header)
+    assert (head.status, head.headers["Content-Length"], is_open(a_file)) == (200, "10", False)
+    a_file.write_bytes(b"")
+    assert get_file(a_file, Range=header).status == (200 if status == 200 else 416)
 
 
 def test_if_range_gives_the_whole_file_when_it_has_changed(a_file):
@@ -3976,17 +3955,10 @@ def test_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_pa
     assert response.headers["Content-Type"] == "image/x-mine"
 
 
-@pytest.mark.parametrize("name", ["missing", "", "some.bin/below", "nul\0", "x" * 300, "looped"])
+@pytest.mark.parametrize("name", ["missing", "", "some.bin/below", "nul\0"])
 def test_path_without_a_regular_file_is_a_404(tmp_path, a_file, name):
-    if CAN_LINK:
-        (tmp_path / "looped").symlink_to(tmp_path / "looped")
+    """For links and named pipes see `static`, which opens files in the same way."""
     assert get_file(f"{tmp_path}/{name}").text == "404 Not Found"
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
-def test_fifo_is_a_404_and_stops_nobody(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    assert get_file(tmp_path / "fifo").status == 404
 
 
 # An error, and the status of a file of the application and of one below `static`. Windows answers EINVAL to a name that
@@ -4047,8 +4019,6 @@ def test_file_of_a_gibibyte_is_sent_in_small_pieces_and_closed_when_the_client_g
     assert 0 < len(next(body)) <= 2**20
     body.close()
     assert (is_open(a_file), app.seen) == (False, ["on_complete"])
-    response = get_file(a_file, Range="bytes=-1")
-    assert (response.status, response.headers["Content-Range"]) == (206, "bytes 1073741823-1073741823/1073741824")
 
 
 def test_file_that_a_failed_handler_opened_is_closed_and_leaves_no_header(a_file):
@@ -4159,19 +4129,12 @@ NEVER_TO_BE_SEEN = [
 ]  # fmt: skip
 
 
-def hide_open_files(monkeypatch):
-    """Let the system not tell which file is open, as macOS and Windows do not."""
-
-    def read_link(path, *arguments, real=os.readlink, **options):
-        return real(path if not str(path).startswith("/proc/") else "/no/such/file", *arguments, **options)
-
-    monkeypatch.setattr(os, "readlink", read_link)
-
-
 @pytest.mark.parametrize("system", ["tells the target and the open file", "tells the target", "tells the open file"])
 def test_static_never_leaves_its_directory_and_serves_nothing_but_files(site, monkeypatch, system):
-    if "file" not in system:
-        hide_open_files(monkeypatch)
+    if "file" not in system:  # as on macOS and Windows
+        read_link = os.readlink
+        hidden = lambda path, **options: read_link(str(path).replace("/proc/", "/no/such/"), **options)  # noqa: E731
+        monkeypatch.setattr(os, "readlink", hidden)
     environ = {} if "target" in system else {"REQUEST_URI": ""}
     secret = str(site.parent / "secret.txt")
     secret = secret if secret[0] == "/" else "/" + secret  # one that begins with a drive is no path of a URL
@@ -4201,61 +4164,28 @@ def test_no_path_string_ever_makes_static_leave_its_directory(site, path, enviro
         assert not urllib.parse.urlsplit(response.headers.get("Location", "")).netloc
 
 
-@pytest.fixture(params=["the name that was asked for", "the name on the disk"])
-def lax_site(request, tmp_path, monkeypatch):
-    """A directory of a file system that ignores case, Unicode's forms and ends of names.
-
-    The system tells one of two names of an open file.
-    """
-    if not sys.platform.startswith("linux"):
-        pytest.skip("the system has a way of its own, which other tests meet")
-    asked_for, real_open, real_link = {}, os.open, os.readlink
-    for name in ("private", "Members", "pr\u00e9nom", "cafe\u0301", ".git", "12345", "cr\u00e8me", "mu\u0308sli"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "note.txt").touch()
-    (tmp_path / "readme.txt").write_text("readme")
-
-    def fold(name):
-        return unicodedata.normalize("NFD", name.casefold().rstrip(". ").replace("\u200d", ""))
-
-    def open_lax(path, *arguments, **options):
-        found = tmp_path if str(path).startswith(f"{tmp_path}/") else pathlib.Path(path)
-        for name in pathlib.Path(path).relative_to(found).parts:
-            found /= {fold(entry): entry for entry in os.listdir(found)}.get(fold(name), name)
-        descriptor = real_open(found, *arguments, **options)
-        asked_for[f"/proc/self/fd/{descriptor}"] = os.fspath(path)
-        return descriptor
-
-    monkeypatch.setattr(os, "open", open_lax)
-    if request.param == "the name that was asked for":
-        monkeypatch.setattr(os, "readlink", lambda path, **options: asked_for.get(path) or real_link(path, **options))
-    return tmp_path
-
-
+# Names of files, each of which is there, and the answers. Some file system takes those of the 404s for guarded ones: it
+# ignores case, the forms of Unicode or the end of a name, or knows a file by a second, short name.
 SPELLINGS = {
-    200: [
-        "/readme.txt", "/README.TXT", "/readme.txt.", "/12345/note.txt",
-        "/cr\u00e8me/note.txt", "/cre\u0300me/note.txt", "/m\u00fcsli/note.txt", "/mu\u0308sli/note.txt",
-    ],
-    403: ["/private/note.txt", "/members/note.txt", "/pr\u00e9nom/note.txt", "/caf\u00e9/note.txt"],
+    200: ["readme.txt", "README.TXT", "12345/a", "cr\u00e8me/a", "cre\u0300me/a", "m\u00fcsli/a", "mu\u0308sli/a"],
+    403: ["private/a", "members/a", "pr\u00e9nom/a", "caf\u00e9/a"],
     404: [
-        "/README~1", "/PRIVATE/note.txt", "/private./note.txt", "/private%20/note.txt", "/priva%E2%80%8Dte/note.txt",
-        "/privat~1/note.txt", "/pre\u0301nom/note.txt", "/Members/note.txt", "/cafe\u0301/note.txt", "/git~1/note.txt",
-        "/GIT~1/note.txt", "/.git/note.txt",
+        "PRIVATE/a", "Members/a", "private./a", "private /a", "priva\u200dte/a", "\uff50rivate/a", "pre\u0301nom/a",
+        "cafe\u0301/a", "PR\u00c9NOM/a", "privat~1/a", "README~1", "README~1.TXT", "git~1/a", "GIT~1/a", ".git/a",
     ],
 }  # fmt: skip
 
 
-def test_spelling_that_only_a_file_system_takes_for_a_guarded_path_is_a_404(lax_site):
+def test_spelling_that_some_file_system_takes_for_a_guarded_path_is_a_404(tmp_path):
     app = WebApp()
     for prefix in ("/private", "/members", "/pr\u00e9nom", "/caf\u00e9"):
-        guarded(app, prefix).get("/{rest:path}", lambda context: "guarded")
-    app.static("/", lax_site)
-    found = {
-        status: [path for path in paths if client(app).get(path).status == status]
-        for status, paths in SPELLINGS.items()
-    }
-    assert found == SPELLINGS
+        guarded(app, prefix).get("/{rest:path}", handler_a)
+    app.static("/", tmp_path)
+    for status, names in SPELLINGS.items():
+        for name in names:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).touch()
+            assert (name, client(app).get("/" + name).status) == (name, status)
 
 
 @NEEDS_LINKS
@@ -4297,41 +4227,30 @@ def test_windows_is_never_asked_for_devices_streams_and_names_that_lose_their_en
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system does not tell which file is open")
-@pytest.mark.parametrize("path, target", [("/now/note.txt", ".."), ("/now", "../note.txt")], ids=["directory", "file"])
-@pytest.mark.parametrize("inside_is_a_link", [False, True])
-def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(
-    site, monkeypatch, path, target, inside_is_a_link
-):
+@pytest.mark.parametrize("path, inside, outside", [("/now/a", "sub", ".."), ("/now", "sub/a", "../a")])
+def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, monkeypatch, path, inside, outside):
     """One request for each moment between two looks at the disk at which somebody exchanges the link."""
-    now, browser = site / "now", serve(site, "/")
-    (site.parent / "note.txt").write_text("SECRET")  # younger than the copy of the client
-    (site / "real").mkdir()
-    (site / "real" / "note.txt").write_text("inside")
-    os.utime(site / "real" / "note.txt", (IN_2001, IN_2001))
-    source = site / "real" if path != "/now" else site / "real" / "note.txt"
-    now.symlink_to(source) if inside_is_a_link else source.rename(now)
-    (site / "bad").symlink_to(target)
-    ways, moments = itertools.cycle([("good", "bad"), ("bad", "good")]), iter(())
+    (site.parent / "a").write_text("SECRET")
+    (site / "sub" / "a").write_text("inside")
+    now, targets, moments = site / "now", itertools.cycle([inside, outside]), iter(())
+    now.symlink_to(next(targets))
 
     def exchanging(real):
         def call(*arguments, **options):
             if next(moments, False):
-                parked, following = next(ways)
-                now.rename(site / parked)
-                (site / following).rename(now)
+                now.unlink()
+                now.symlink_to(next(targets))
             return real(*arguments, **options)
 
         return call
 
     for name in ("open", "stat", "lstat", "readlink"):
         monkeypatch.setattr(os, name, exchanging(getattr(os, name)))
-    for known, headers in (((200, "inside"), {}), ((304, ""), {"If-Modified-Since": SAME})):
-        answers = set()
-        for moment in [*range(6)] * 2:
-            moments = iter([False] * moment + [True])
-            answer = browser.get(path, headers=headers)
-            answers.add((answer.status, answer.text))
-        assert answers == {known, (404, "404 Not Found")}
+    browser, answers = serve(site, "/"), set()
+    for moment in [*range(6)] * 2:
+        moments = iter([False] * moment + [True])
+        answers.add(browser.get(path).text)
+    assert answers == {"inside", "404 Not Found"}
 
 
 def test_client_that_has_a_file_gets_a_304_until_its_size_or_time_changes(site):
