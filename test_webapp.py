@@ -4097,6 +4097,7 @@ REDIRECTED = """
     -     /   //sub           ./sub/
     /app  /   /app            ./app/
     /app  /s  /app/s/sub?a=b  ./sub/?a=b
+    /{n}  /s  //e.example/s   ./s/
     /app  /   /app//sub       ./sub/
 """
 
@@ -4327,22 +4328,18 @@ SHIFTS = """
     /m           -      /m/                   /m                /
     m/           -      /m/a/b/               /m                /a/b/
     /m           -      /m//a                 /m                //a
-    /m           -      /m/m                  /m                /m
     /m/n         -      /m/n/a                /m/n              /a
     /m           /app   /m/a                  /app/m            /a
     /{tenant}/m  -      /x/m/a                /x/m              /a
     /            -      /a                    -                 /a
-    /            /app   /                     /app              /
     /é           -      /é/ü                  /é                /ü
     /m           -      /m/a%25               /m                /a%25
     /{tenant}    -      //evil.example/login  /evil.example     /login
-    /{tenant}    -      ///evil.example       /evil.example     -
     /{tenant}/x  -      //evil.example//x/a   /evil.example/x   /a
     /{tenant}    /app   //evil.example//a     /app/evil.example //a
     /{tenant}    //app/ //evil.example/a      /app/evil.example /a
     /{tenant}    /      /evil.example/a       /evil.example     /a
     /            -      //evil.example/login  -                 /evil.example/login
-    /            /      //evil.example/login  -                 /evil.example/login
     /            /app   //evil.example/login  /app              //evil.example/login
 """
 
@@ -4553,19 +4550,6 @@ def test_encoded_slash_is_part_of_no_file_name(site):
         assert answers == [404, 404, 404, 200]
 
 
-def test_links_and_redirects_of_a_mounted_application_stay_on_their_host(site):
-    inner, outer = WebApp(), WebApp()
-    inner.get("/login")(lambda context: context.response.redirect(context.url(handler_a)))
-    inner.get("/", handler_a)
-    inner.static("/files", site)
-    outer.mount("/{tenant}", inner)
-    for path, there in [("//evil.example/login", "/evil.example/"), ("//evil.example/files", "./files/")]:
-        assert client(outer).get("/", environ=told(path, "REQUEST_URI")).headers["Location"] == there
-    bare = {"SCRIPT_NAME": "//evil.example", "PATH_INFO": "/login", "REQUEST_URI": ""}
-    response = client(inner).get("/", environ=bare)
-    assert response.headers["Location"] == "/evil.example/"
-
-
 def test_url_of_a_request_is_that_of_the_path_that_was_matched():
     inner, seen = WebApp(), []
     inner.get("/{rest:path}")(lambda context: seen.append(context.request.url) or "seen")
@@ -4684,12 +4668,9 @@ def url_of(pattern, params, script_name=""):
 
 LINKS = [
     ("/a b/é/", {}, "/a%20b/%C3%A9"),
-    ("/u/{id:int}", {"id": "12"}, "/u/12"),
-    ("/u/{name}", {"name": "a/b c?d#é%"}, "/u/a%2Fb%20c%3Fd%23%C3%A9%25"),
     ("/u/{name}", {"name": 7}, "/u/7"),
     ("/f/{rest:path}", {"rest": "a/b c/d"}, "/f/a/b%20c/d"),
-    ("/s", {"q": "a b&c", "page": 2}, "/s?q=a+b%26c&page=2"),
-    ("/s", {"tag": ["x", "y"]}, "/s?tag=x&tag=y"),
+    ("/s", {"q": "a b&c", "tag": ["x", 2]}, "/s?q=a+b%26c&tag=x&tag=2"),
     ("/u/{name}", {"name": "x", "q": "é"}, "/u/x?q=%C3%A9"),
     *((f"/u/{{{name}}}", {name: "x"}, "/u/x") for name in ("handler", "self", "context", "params")),
 ]
@@ -4699,6 +4680,7 @@ LINKS = [
 def test_url_writes_the_path_of_a_handler_and_further_parameters_as_query(pattern, params, url):
     assert url_of(pattern, params) == url
     assert url_of(pattern, params, "/app é".encode().decode("latin-1")) == "/app%20%C3%A9" + url
+    assert url_of(pattern, params, "//e.example") == "/e.example" + url  # a path, and no host
 
 
 def test_url_refuses_a_value_that_its_route_would_not_match():
@@ -4752,18 +4734,15 @@ ORIGINS = """
     http://a.example       200  Sec-Fetch-Site: same-origin
     http://a.example       200  Sec-Fetch-Site: none
     http://a.example       403  Sec-Fetch-Site: same-site
-    http://a.example       403  Sec-Fetch-Site: cross-site
     http://a.example       403  Sec-Fetch-Site: cross-site Origin: http://a.example
     http://a.example       200  Origin: http://A.example
     http://a.example       200  Origin: http://a.example:80
     http://a.example:80    200  Origin: http://a.example
     https://a.example:443  200  Origin: https://a.example
-    http://a.example:8080  200  Origin: http://a.example:8080
     http://a.example:8080  403  Origin: http://a.example
     https://a.example      403  Origin: http://a.example
     http://a.example       403  Origin: https://a.example
     http://a.example       403  Origin: http://a.example.evil.example
-    http://a.example       403  Origin: http://evil.example/a.example
     http://a.example       403  Origin: null
     http://a.example       403  Origin:
 """
@@ -4981,39 +4960,35 @@ def recorder(status="200 OK", headers=(), body=b"", pages=()):
     return app, seen
 
 
-def sent(method="GET", path="/", unchecked="", **options):
+def sent(method="GET", path="/", **options):
     """The environment and the body that one request gives to an application."""
     app, seen = recorder()
-    assert client(app, unchecked=unchecked).request(method, path, **options).status == 200
+    assert client(app).request(method, path, **options).status == 200
     return seen[0]
 
 
-@pytest.mark.parametrize(
-    "path, options, expected",
-    [
-        ("/", {}, {"PATH_INFO": "/", "QUERY_STRING": "", "REQUEST_URI": "/"}),
-        ("/a%2Fb%20c", {}, {"PATH_INFO": "/a/b c", "REQUEST_URI": "/a%2Fb%20c"}),
-        ("/é x", {}, {"PATH_INFO": "/\xc3\xa9 x", "REQUEST_URI": "/%C3%A9%20x"}),
-        ("/%FF100%", {}, {"PATH_INFO": "/\xff100%", "REQUEST_URI": "/%FF100%"}),
-        ("/\r\nX: y", {}, {"REQUEST_URI": "/%0D%0AX:%20y"}),
-        ("//a//b:@;d=1/", {}, {"PATH_INFO": "//a//b:@;d=1/", "REQUEST_URI": "//a//b:@;d=1/"}),
-        ("/?a=?/&b=%20é#b", {}, {"QUERY_STRING": "a=?/&b=%20%C3%A9", "REQUEST_URI": "/?a=?/&b=%20%C3%A9"}),
-        ("/x#y?z", {}, {"PATH_INFO": "/x", "QUERY_STRING": "", "REQUEST_URI": "/x"}),
-        ("/x?a=1", {"query": {"b": 2}}, {"QUERY_STRING": "a=1&b=2", "REQUEST_URI": "/x?a=1&b=2"}),
-        ("/", {"query": {"a": ["1", "2"], "b": ("3",)}}, {"QUERY_STRING": "a=1&a=2&b=3"}),
-        ("/", {"query": [("a", "&"), ("b", "é"), ("a", " ")]}, {"QUERY_STRING": "a=%26&b=%C3%A9&a=+"}),
-        ("/", {}, {"HTTP_HOST": "localhost", "wsgi.url_scheme": "http", "SERVER_PORT": "80"}),
-        ("/", {}, {"SERVER_NAME": "localhost", "REMOTE_ADDR": "127.0.0.1", "SERVER_PROTOCOL": "HTTP/1.1"}),
-        ("HTTPS://a.example:8443/x?y", {}, {"wsgi.url_scheme": "https", "HTTP_HOST": "a.example:8443"}),
-        ("http://[::1]:80?x", {}, {"PATH_INFO": "/", "REQUEST_URI": "/?x", "HTTP_HOST": "[::1]:80"}),
-        ("/", {"environ": {"HTTP_X": "1"}, "headers": {"X": "2"}}, {"HTTP_X": "1"}),
-        ("/", {"headers": {"Host": "other"}}, {"HTTP_HOST": "other", "SERVER_NAME": "localhost"}),
-        ("/", {"headers": {"X-One": "caf\xe9", "accept": "a/b"}}, {"HTTP_X_ONE": "caf\xe9", "HTTP_ACCEPT": "a/b"}),
-        ("/", {"headers": [("Accept", "a/b"), ("accept", "c/d")]}, {"HTTP_ACCEPT": "a/b, c/d"}),
-        ("/", {"headers": {"Cookie": ["a=1", "b=2"]}}, {"HTTP_COOKIE": "a=1; b=2"}),
-        ("/", {"headers": {"Content-Type": "x/y", "Content-Length": 0}}, {"CONTENT_TYPE": "x/y"}),
-    ],
-)
+# A path, arguments of `request`, and what the environment has for them.
+ENTRIES_OF_REQUESTS = [
+    ("/", {}, {"PATH_INFO": "/", "QUERY_STRING": "", "REQUEST_URI": "/", "SERVER_NAME": "localhost"}),
+    ("/", {}, {"wsgi.url_scheme": "http", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1"}),
+    ("/a%2Fb%20c", {}, {"PATH_INFO": "/a/b c", "REQUEST_URI": "/a%2Fb%20c"}),
+    ("/é x%FF100%", {}, {"PATH_INFO": "/\xc3\xa9 x\xff100%", "REQUEST_URI": "/%C3%A9%20x%FF100%"}),
+    ("//a//b:@;d=1/\r\nX: y", {}, {"REQUEST_URI": "//a//b:@;d=1/%0D%0AX:%20y"}),
+    ("/?a=?/&b=%20é#b", {}, {"QUERY_STRING": "a=?/&b=%20%C3%A9", "REQUEST_URI": "/?a=?/&b=%20%C3%A9"}),
+    ("/x#y?z", {}, {"PATH_INFO": "/x", "QUERY_STRING": "", "REQUEST_URI": "/x"}),
+    ("/x?a=1", {"query": {"b": ["2", 3]}}, {"QUERY_STRING": "a=1&b=2&b=3", "REQUEST_URI": "/x?a=1&b=2&b=3"}),
+    ("/", {"query": [("a", "&"), ("b", "é"), ("a", " ")]}, {"QUERY_STRING": "a=%26&b=%C3%A9&a=+"}),
+    ("HTTPS://a.example:8443/x?y", {}, {"wsgi.url_scheme": "https", "HTTP_HOST": "a.example:8443"}),
+    ("http://[::1]:80?x", {}, {"PATH_INFO": "/", "REQUEST_URI": "/?x", "HTTP_HOST": "[::1]:80"}),
+    ("/", {"environ": {"HTTP_X": "1"}, "headers": {"X": "2"}}, {"HTTP_X": "1", "REMOTE_ADDR": "127.0.0.1"}),
+    ("/", {"headers": {"Host": "other", "X-One": "caf\xe9"}}, {"HTTP_HOST": "other", "HTTP_X_ONE": "caf\xe9"}),
+    ("/", {"headers": [("Accept", "a/b"), ("accept", "c/d")]}, {"HTTP_ACCEPT": "a/b, c/d"}),
+    ("/", {"headers": {"Cookie": ["a=1", "b=2"]}}, {"HTTP_COOKIE": "a=1; b=2"}),
+    ("/", {"headers": {"Content-Type": "x/y", "Content-Length": 0}}, {"CONTENT_TYPE": "x/y"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path, options, expected", ENTRIES_OF_REQUESTS)
 def test_path_query_and_headers_become_the_environment_that_a_server_would_give(path, options, expected):
     environ, _ = sent("GET", path, **options)
     assert {name: environ[name] for name in expected} == expected
@@ -5042,27 +5017,25 @@ def test_each_helper_method_sends_its_method_and_takes_the_arguments_of_request(
 # ---- test client: bodies ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options, content_type, length, body",
-    [
-        ({"body": b"\x00\xff"}, None, "2", b"\x00\xff"),
-        ({"body": bytearray(b"ab")}, None, "2", b"ab"),
-        ({"body": "é"}, None, "2", "é".encode()),
-        ({"body": iter([b"ab", b"", b"c"])}, None, None, b"abc"),
-        ({"body": io.BytesIO(b"a\nb")}, None, None, b"a\nb"),
-        ({}, None, "0", b""),
-        ({"json": {"a": [1, None]}}, JSON, "16", b'{"a": [1, null]}'),
-        ({"json": None}, JSON, "4", b"null"),
-        ({"form": {"a": "1 é", "b": ["2", 3]}}, URLENCODED, "18", b"a=1+%C3%A9&b=2&b=3"),
-        ({"form": [("a", "x\ny")]}, URLENCODED, "7", b"a=x%0Ay"),
-        ({"form": {}}, URLENCODED, "0", b""),
-        ({"body": b"ab", "headers": {"Content-Length": "x"}}, None, "x", b"ab"),
-        ({"json": 1, "headers": {"content-type": "a/b"}}, "a/b", "1", b"1"),
-    ],
-)
+# Arguments of `request`; Content-Type, Content-Length and the body that are sent.
+BODIES_OF_REQUESTS = [
+    ({"body": bytearray(b"\x00\xff")}, None, "2", b"\x00\xff"),
+    ({"body": "é"}, None, "2", "é".encode()),
+    ({"body": iter([b"ab", b"", b"c"])}, None, None, b"abc"),
+    ({"body": io.BytesIO(b"a\nb")}, None, None, b"a\nb"),
+    ({}, None, "0", b""),
+    ({"json": {"a": [1, None]}}, JSON, "16", b'{"a": [1, null]}'),
+    ({"json": None}, JSON, "4", b"null"),
+    ({"form": {"a": "1 é", "b": ["2", 3]}}, URLENCODED, "18", b"a=1+%C3%A9&b=2&b=3"),
+    ({"form": [("a", "x\ny")]}, URLENCODED, "7", b"a=x%0Ay"),
+    ({"form": {}}, URLENCODED, "0", b""),
+    ({"json": 1, "headers": {"content-type": "a/b", "Content-Length": "2"}}, "a/b", "2", b"1"),
+]
+
+
+@pytest.mark.parametrize("options, content_type, length, body", BODIES_OF_REQUESTS)
 def test_body_is_sent_with_the_headers_that_describe_it(options, content_type, length, body):
-    unchecked = "it refuses a Content-Length that is no number" if length == "x" else ""
-    environ, received = sent("POST", unchecked=unchecked, **options)
+    environ, received = sent("POST", **options)
     assert (environ.get("CONTENT_TYPE"), environ.get("CONTENT_LENGTH"), received) == (content_type, length, body)
     assert environ.get("wsgi.input_terminated", False) is (length is None)
 
@@ -5121,19 +5094,6 @@ def test_response_shows_status_reason_headers_body_text_by_its_charset_and_json(
     assert client(recorder(body=b"wrong")[0]).head("/").body == b"wrong"  # as the application gave it
 
 
-# ---- test client: WSGI -----------------------------------------------------------------------------------------------
-#
-# The tests of mounts show the rest of PEP 3333.
-
-
-@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_stream_that_breaks_is_closed_and_its_exception_raised(error):
-    app = Acting("start", "iterate", b"a", error())
-    with pytest.raises(error):
-        client(app).get("/")
-    assert app.closed == 1
-
-
 # Content-Length and chunks of a stream; the server below answers the others with a 500 or cuts the connection.
 LENGTHS = [(3, "abc", True), (0, "", True), (5, "abc", False), (5, "", False), (2, "abc", False), (0, "a", False)]
 
@@ -5150,24 +5110,17 @@ def test_stream_that_is_not_as_long_as_its_content_length_is_never_shown_as_comp
             assert browser.get(path).text == chunks
 
 
-# ---- test client: errors ---------------------------------------------------------------------------------------------
-
-
-def failing(*errors):
-    """An application whose errors no hook has answered."""
-    return Acting("start", lambda environ: [*map(environ["webapp.server"].unanswered, errors)], b"sorry")
-
-
 def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close():
-    first, answered = ZeroDivisionError("first"), failing_app(KeyError())
+    errors = [ZeroDivisionError("first"), KeyError("second")]
+    app = Acting("start", lambda environ: [*map(environ["webapp.server"].unanswered, errors)], b"sorry")
+    answered = failing_app(KeyError())
     answered.error(lambda context, *_: context.response.text("answered"))
-    app = failing(first, KeyError("second"))
-    apps = [app, failing(), answered]
+    apps = [app, Acting("start", b"no error"), answered]
     browser = client(lambda environ, start_response: apps.pop(0)(environ, start_response), raise_errors=True)
-    with pytest.raises(ZeroDivisionError) as raised:
+    with pytest.raises(ZeroDivisionError, match="first"):
         browser.get("/")
-    assert raised.value is first and app.closed == 1
-    assert [browser.get("/").text for _ in range(2)] == ["sorry", "answered"]  # each request starts anew
+    assert app.closed == 1
+    assert [browser.get("/").text for _ in range(2)] == ["no error", "answered"]  # each request starts anew
     assert client(app).get("/").text == "sorry"  # as in production
 
 
