@@ -3241,6 +3241,14 @@ def test_routes_are_listed_by_pattern_then_method():
     assert found[2:] == [("POST /a/b", inner, [Says, nothing]), ("GET /c", app, [nothing])]
 
 
+def test_files_and_mounted_applications_are_named_in_the_list_of_routes():
+    app = WebApp()
+    app.mount("/m", wsgiref.simple_server.demo_app)
+    app.static("/s", ROOT)
+    names = {route.handlers[0].__qualname__ for route in app.routes()}
+    assert names == {"mount(demo_app)", f"static({os.path.realpath(ROOT)!r})"}
+
+
 # ---- routes and scopes: matching -------------------------------------------------------------------------------------
 
 
@@ -3688,14 +3696,22 @@ def test_step_that_fails_leaves_no_header_and_others_keep_theirs(failing):
 
 
 def test_on_close_callbacks_run_before_on_complete_the_last_first():
-    """A failure is logged."""
+    """A failure is logged; SystemExit and its like pass in the end."""
     closed = []
     app = Traced(on_complete=lambda context: closed.append("on_complete"))
-    callbacks = (lambda: closed.append("first"), plain, lambda: closed.append("last"))
+    callbacks = (lambda: closed.append("first"), plain, sys.exit, lambda: closed.append("last"))
     app.actions["inner_handler"] = lambda context: [context.on_close(callback) for callback in callbacks]
-    with Log() as log:
-        assert client(app).get("/in/route").text == "[null, null, null]"
+    with Log() as log, pytest.raises(SystemExit):
+        client(app).get("/in/route")
     assert (closed, log.lines()) == (["last", "first", "on_complete"], ["ERROR on_close plain"])
+
+
+def test_stream_that_a_server_closes_twice_completes_once():
+    app = Traced(outer_handler="iter(['a', 'b'])")
+    *_, body = begin_request(app, "/route")
+    body.close()
+    body.close()
+    assert app.calls.count("on_complete") == 1
 
 
 def test_trace_of_a_hook_that_fails_for_a_missing_route_has_no_frame_of_webapp():
@@ -4857,7 +4873,7 @@ def test_session_expires_by_the_clock_of_the_server(monkeypatch):
     browser = counter(session_max_age=60)
     browser.get("/count")
     cookie = browser.cookies["session"]
-    for seconds, expected in [(0, {"n": 1}), (59, {"n": 1}), (62, {}), (10**9, {}), (-5, {"n": 1})]:
+    for seconds, expected in [(0, {"n": 1}), (59.5, {"n": 1}), (60.5, {}), (10**9, {}), (-5, {"n": 1})]:
         now[0] = 1_700_000_000.5 + seconds
         assert read_with(browser, cookie) == expected
 
@@ -5307,6 +5323,12 @@ class Blocks:
 silence = functools.partial(threading.Event().wait, 20)  # for what never comes
 
 
+def empty(environ, start_response):
+    code = environ["QUERY_STRING"]
+    start_response(f"{code} Whatever", [("Content-Length", "0")] if code == "204" else [])  # which no 204 may have
+    return []
+
+
 def late(environ, start_response):
     """The framework tells the server that it draws the first chunk of a stream, which may take any time."""
     environ["webapp.server"].begin_stream("text/event-stream")
@@ -5330,7 +5352,7 @@ SERVED = {
     "show": gives(shown),
     "early": gives(lambda environ: [b"too large"], status="413 Content Too Large"),
     "nowhere": gives(lambda environ: [b"nowhere"], status="404 Not Found"),
-    "empty": lambda environ, start: start(environ["QUERY_STRING"] + " Whatever", []) and [],
+    "empty": empty,
     "slow": gives(lambda environ: [MILLION]),
     "sleep": gives(lambda environ: time.sleep(0.05) or [b"slept"]),
     "large": gives(lambda environ: [LARGE]),
@@ -5705,7 +5727,7 @@ REFUSED_REQUESTS = [
         ],
         414: [get("/" + "a" * 9000), b"GET /" + b"a" * 9000],
         431: [
-            get("/", "X: " + "a" * 17000), get("/", *["X: y"] * 129),
+            get("/", "X: " + "a" * 17000), get("/", *["X: y"] * 129), get("/", "X" * 1025 + ": y"),
             get("/", *["X: " + "a" * 9000] * 8), get("/", *["X: " + "a" * 9000] * 8)[:-4],
         ],
         501: [
@@ -5883,6 +5905,13 @@ def test_what_the_application_returned_is_closed_once_wherever_it_fails_and_that
             assert connection.file.read(12) == b"HTTP/1.1 %d" % status
             assert connection.file.read()
     assert (result.closed, log.levels()) == (1, ["ERROR"])
+
+
+@pytest.mark.parametrize("length", ["3", "9"])
+def test_whole_answer_that_is_not_as_long_as_it_says_is_a_500(length):
+    with serving(gives(lambda environ: [b"whole"], ("Content-Length", length))) as server, Log() as log:
+        assert ask(server, get())[::2] == (500, b"500 Internal Server Error")
+    assert log.levels() == ["ERROR"]
 
 
 @pytest.mark.parametrize("received", [0, 10, 200_000])
