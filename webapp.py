@@ -237,8 +237,7 @@ def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str,
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
 _ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)  # of a list, between commas
-# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string, and over
-# a quoted weight (q="1"), which is none.
+# A parameter: its name, then a quoted string or plain text. The last branch skips stray strings, and a quoted weight.
 _PARAMETER = re.compile(rf';\s*(?![qQ]\s*=\s*")([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
@@ -385,8 +384,7 @@ def _time_stamp(moment: float | datetime) -> float:
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
 #
-# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA's registry. Old versions of Python lack four of
-# them. 418 is reserved without a meaning.
+# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA, except four in old Pythons. 418 has no meaning.
 
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}  # of codes that nobody registered
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
@@ -406,8 +404,7 @@ class HttpException(Exception):
     """Answer the request with a status: raised by applications and by this file, answered by the error path.
 
     `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body never shows it.
-    `headers` (name to value) go onto the response before the first error hook runs. ValueError for a status or header
-    that no response may have.
+    `headers` (name to value) go onto the response before the error hooks run. ValueError for a bad status or header.
     """
 
     # A subclass that forgets super().__init__() has an answer, too.
@@ -479,9 +476,8 @@ class CodeException(Exception):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies. The parsers need linear time, and raise only HttpException: 4xx, or 503 if
-# the disk is full. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first reading
-# may skip charsets.
+# `Fields` also serves headers and cookies. The parsers take linear time and raise only HttpException, 4xx or 503 (disk
+# full). Read beside it: URL standard (section 5), RFC 7578, RFC 2046 (section 5.1). A first reading may skip charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -961,8 +957,7 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
 # HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}". The escape is right
-# for text and for quoted attributes only. Read beside it: the manual of markupsafe. A first reading may skip the
-# methods of str and the template strings.
+# for text and quoted attributes only. Read beside it: markupsafe's manual. A first reading may skip template strings.
 
 
 class Markup(str):
@@ -1149,9 +1144,8 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 #     request     .method "POST"   .path "/items"   .query["page"] "2"   .json {"title": "Tea"}
 #
 # An attribute of `Request` is computed when it is first read, and kept. One that cannot be read raises HttpException
-# with a 4xx, the same one each time. `_BodyInput` reads the body. Header fields of a proxy count only if the
-# application said how many proxies there are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5.
-# A first reading may skip `_raw_path`.
+# with a 4xx, the same one each time. Header fields of a proxy count only if the application said how many proxies there
+# are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5. A first reading may skip `_raw_path`.
 
 _PIECE = 65536  # bytes that are read or sent at a time
 # Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC 3986, 2 and 3.3).
@@ -1178,8 +1172,7 @@ def _path_segments(environ: _Environ) -> list[str]:
 def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
     """Return the path of the raw target, and the segments of PATH_INFO, in which a %2F of the target is no separator.
 
-    The path is "" if it has no %2F, if the server does not tell it, and if it belongs to another request. Empty
-    segments need not agree, because some servers drop them.
+    The path is "" without a %2F, without a raw target, or if both differ in more than empty segments.
     """
     path, above = _named_segments(environ.get("PATH_INFO", "")), _named_segments(environ.get("SCRIPT_NAME", ""))
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
@@ -1197,8 +1190,7 @@ def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
 class _once(Generic[_T]):
     """A property that keeps its first value, or the HttpException that it raised.
 
-    Python's cached_property keeps no failure. Before Python 3.12 it also holds a lock, and one slow upload would stop
-    all others.
+    Python's cached_property keeps no failure, and its lock before 3.12 would let one slow upload stop all others.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -1400,8 +1392,7 @@ class Request:
     def cookies(self) -> Fields[str]:
         """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
 
-        A pair of quotes around a value is removed. Values are UTF-8, else latin-1. A missing cookie is a 400. The
-        response gets `Vary: Cookie`.
+        Quotes around a value are removed. Values are UTF-8, else latin-1. A missing one is a 400. Sets `Vary: Cookie`.
         """
         self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
@@ -1491,8 +1482,7 @@ class Request:
 
         A missing member of the outermost object is a 400, deeper inside a KeyError. JSON types are application/json,
         text/json and `+json`. NaN, Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything
-        but UTF-8 are a 400 too. 413: more than `max_form_memory` bytes, or more than 131,072 values (or an eighth of
-        `max_form_memory`, if that is more).
+        but UTF-8 are a 400 too. 413 past `max_form_memory`, or past 131,072 values (an eighth of it, if that is more).
         """
         if not self._is_json():
             raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
@@ -1733,8 +1723,7 @@ _UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writ
 _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# No names of files on Windows: devices, which may block; characters with a meaning, as the colon of a stream; ends that
-# are cut off.
+# No file names on Windows: devices, which may block; characters with a meaning (a colon names a stream); cut-off ends.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
@@ -1810,9 +1799,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. A
-# session ends when its time is over; the server cannot take it back. Read beside it: RFC 2104. A first reading may skip
-# `_signing_keys`.
+# A session is JSON in a cookie. The client can read it, but not change it: the signature is an HMAC-SHA256. It ends
+# when its time is over; the server cannot end it. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
@@ -1917,8 +1905,7 @@ _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 class Response:
     """The answer to the client. Every method that builds returns the response, so that calls can be chained.
 
-    A later body replaces an earlier one, except that `json(name, value)` adds a member. After `send`, a method that
-    would change status or body raises RuntimeError.
+    A later body replaces an earlier one. After `send`, a change of status or body is a RuntimeError.
     """
 
     __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
@@ -2067,9 +2054,8 @@ class Response:
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
 
-        Encoded when sent, always valid JSON: NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings,
-        dataclasses objects, sets and iterators arrays. An exception becomes its type, its message and its whole stack
-        trace, so pass one on purpose only.
+        Encoded when sent; NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings, dataclasses objects,
+        sets and iterators arrays. An exception becomes type, message and stack trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
@@ -2248,9 +2234,9 @@ class Response:
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body."""
         self._state = _HANDED_OVER
-        if self._request._varies:  # RFC 9110 section 12.5.5
+        if varies := self._request._varies:  # RFC 9110 section 12.5.5
             said = [value for _, value in self._headers.get("vary", ())]
-            names = {name.lower(): name for name in ", ".join([*said, *self._request._varies]).split(", ")}
+            names = {name.lower(): name for name in ", ".join([*said, *varies]).split(", ")}
             self._headers = {**self._headers, "vary": (("Vary", ", ".join(names.values())),)}
         status = self._status or 200
         body = b"" if self._body is None or status in _BODILESS else self._body
@@ -2276,12 +2262,11 @@ class Response:
 #
 #     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
 #
-# A function that the dispatcher could not call is refused when it is declared. Nothing here catches an exception. A
-# first reading may skip `_handler_call`.
+# A function that the dispatcher cannot call is refused when it is declared. A first reading may skip `_handler_call`.
 
 _Call = Callable[..., object]
 # The route of a request, the values of its parameters, the hooks around it, and the calls that answer the request.
-_Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call]]
+_Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call], Optional[HttpException]]
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature | None:
@@ -2340,8 +2325,7 @@ class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
     Any error cancels the executor and answers 422. No error hook runs, because nothing failed: override `on_cancel` to
-    change the body or the status. `secret_fields` are input that the 422 does not give back:
-    `secret_fields = ("password",)`.
+    change the body or the status. The 422 does not give back `secret_fields`, such as `("password",)`.
     """
 
     secret_fields: Collection[str] = ()
@@ -2396,8 +2380,7 @@ class ValidationExecutor(Executor):
     def on_cancel(self, context: WebContext) -> object:
         """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
 
-        Input that cannot be read is left out, and so are `secret_fields`. Does nothing if `validate` has sent a
-        response itself.
+        Unreadable input and `secret_fields` are left out. Does nothing if `validate` has sent a response itself.
         """
         if not context.response.sent:
             given = context.request._all_input(HttpException, RuntimeError)
@@ -2485,9 +2468,8 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
 
 # ---- the context -----------------------------------------------------------------------------------------------------
 #
-# What does application code get? Every handler, executor and hook gets the context of its request as its first
-# argument. The context decides nothing. Nothing in it refers back to it, except an open stream or file, so its memory
-# is free as soon as the request is over.
+# What does application code get? The context of its request, as the first argument of each handler, executor and hook.
+# Only an open stream or file refers back to the context, so its memory is free as soon as the request is over.
 
 
 class WebContext:
@@ -2501,6 +2483,7 @@ class WebContext:
         "state": "A dict for the application, empty at the start of every request.",
         "_chain": "The calls of the route; add_executor appends to it. None when it is too late for more.",
         "_hooks": "The hooks that run for the request; none behind an on_request that has sent.",
+        "_miss": "The exception that answers a request without a route.",
         "_step": "The header fields before the running step, to which a failure goes back.",
         "_values": "The path's parameters in the pattern's order.",
     }
@@ -2510,7 +2493,7 @@ class WebContext:
         self.request = Request(app, environ)
         self.response = Response(self.request)
         self._chain: list[_Call] | None
-        self.route, self._values, self._hooks, self._chain = match
+        self.route, self._values, self._hooks, self._chain, self._miss = match
         self._step = _NO_HEADERS
         self.state: dict[Any, Any] = {}
 
@@ -2534,8 +2517,7 @@ class WebContext:
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
         """Queue an executor behind the rest of the route's: an instance, or anything that a route takes.
 
-        An executor that answers or is canceled drops the queue. RuntimeError once the route's executors have run, or
-        something failed.
+        One that answers or is canceled drops the queue. RuntimeError once the executors have run, or something failed.
         """
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
@@ -2547,8 +2529,8 @@ class WebContext:
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when the response has been sent or given up, the last registered first.
 
-        An exception of a callback is logged, and the rest still run. KeyboardInterrupt and SystemExit pass after that.
-        TypeError for a callback that cannot be called.
+        Its exception is logged, and the rest still run; KeyboardInterrupt and SystemExit pass then. TypeError for a
+        `callback` that cannot be called.
         """
         if not callable(callback):
             raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
@@ -2619,8 +2601,7 @@ class _Hooks:
         while innermost is not None:
             scopes.append(innermost)
             innermost = innermost._parent
-        # Before hooks go in, from the outermost block to the innermost; after and error hooks come back out. Within a
-        # block each kind keeps the order of writing.
+        # Before hooks run from the outermost block in, the others from the innermost out; in a block, as written.
         self.before = tuple(hook for scope in reversed(scopes) for hook in scope._before)
         self.after = tuple(hook for scope in scopes for hook in scope._after)
         self.error = tuple(hook for scope in scopes for hook in scope._error)
@@ -2722,9 +2703,8 @@ class _Router:
         return (None, ()) if child is None else (child.routes.get(method), (tail,))
 
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
-    # the path. If the better choice leads nowhere, or to patterns without the method, the walk comes back and tries the
-    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight. The walk
-    # visits each node at most once.
+    # the path. If the better choice leads nowhere, or to patterns without the method, the walk tries the next choice,
+    # so that OPTIONS /{rest:path} can serve every preflight. The walk visits each node at most once.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its parameters; without one None, () and the methods that the path has."""
@@ -2786,16 +2766,14 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 # One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
 # than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
 # the real name of an opened file, must lead to the same route. Otherwise the answer is a 404, because another route's
-# hooks might have to run. `_Gateway` is the server's side of PEP 3333, for mounts, the test client and the server. A
-# first reading may skip `_fold` and `_mistaken`.
+# hooks might have to run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# A name that begins with a dot, holds a slash or a backslash, or looks like a short name of Windows (NAME~1.TXT); on
-# Windows also a name that no file can have.
+# Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); there also names of no file.
 _NOT_SERVED = re.compile(
     r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
     re.DOTALL | re.IGNORECASE,
@@ -2861,7 +2839,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         # The links of the page are relative to a path with a slash. The redirect is relative: it can name no host.
         return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
 
-    serve_file.__qualname__ = f"static({_value(root)})"  # for messages and for --routes
+    serve_file.__qualname__ = f"static({_value(os.fspath(directory))})"  # for messages and for --routes
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
@@ -3015,19 +2993,17 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 class Scope:
     """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
 
-    Made by `path`, on an application or on another scope. Two calls make two scopes, even with one prefix: neither's
-    hooks reach the other's routes. Hooks apply to routes written above them too. After the first request every
-    declaration is a RuntimeError.
+    Made by `path`. Two calls make two scopes, even with one prefix: neither's hooks reach the other's routes. Hooks
+    apply to routes written above them too. After the first request every declaration is a RuntimeError.
 
     Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
     digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count, so
-    `/a`, `/a/` and `//a` are one. A method and a pattern of the same shape twice are a ValueError; so is a pattern
-    that means nothing.
+    `/a`, `/a/` and `//a` are one. ValueError for a pattern that means nothing, and a second route of its method and
+    shape.
 
-    A route is registered by `get` and its like, which return a decorator for its handler. `executors` are run in order,
-    then the handler: Executor subclasses, factories that need no argument, or handlers, which take `(context)`, or
-    `(context, ...)` with exactly the pattern's names; anything else is a TypeError. The first one that answers ends the
-    route (see `before`).
+    `get` and its like return a decorator for the handler. `executors` are run in order, then the handler: Executor
+    subclasses, factories that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly
+    the pattern's names; else TypeError. The first one that answers ends the route (see `before`).
     """
 
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
@@ -3171,9 +3147,8 @@ class Scope:
     def error(self, hook: _ErrorHook) -> _ErrorHook:
         """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
 
-        The status is already on the response. A hook that builds a body leaves outer hooks their turn, one that sends
-        does not. Its own exception is logged and changes nothing. When no route matched, the hooks of the application
-        itself run.
+        The status is already set. A hook that builds a body leaves outer hooks their turn, one that sends does not. Its
+        own exception is logged and changes nothing. When no route matched, the hooks of the application itself run.
         """
         return self._attach("error", hook, "context, cause, status_code")
 
@@ -3196,8 +3171,7 @@ class Scope:
         name like a short name of Windows (NAME~1.TXT), and each path that a file system could take for the path of
         another route: in another case, in another form of Unicode or by a link. A directory answers its index.html,
         after a redirect to its name with a slash behind it. ValueError if there is no such directory now; a relative
-        one is looked for in the working directory. On Linux a link that is exchanged during a request gives nothing
-        away. Elsewhere it could.
+        one is in the working directory. A link that is exchanged during a request could deceive it, but not on Linux.
         """
         _serve_files(self, prefix, directory)
 
@@ -3252,8 +3226,7 @@ def _report(
 def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
-    A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
-    make a line that looks like a frame, or like another record.
+    A message, a note, or the source line of a SyntaxError may come from a client, and must not forge a frame or record.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -3322,9 +3295,9 @@ def _note_nothing(request: Request, route: Route) -> None:
 #
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
-#     _match             find the route and its calls; without a route there is one call, which raises
+#     _match             find the route and its calls; without a route the exception that answers
 #     _respond           on_request, before hooks (outermost block first), executors, handler, until one has answered
-#     _answer_failure    if one of them raised: resolve, log, undo, error hooks (innermost block first), default body
+#     _answer_failure    without a route or after an exception: resolve, log, undo, error hooks (innermost block first)
 #     _run_after         after hooks (innermost block first); then the server gets status, headers and body
 #     _complete          close files and streams, the last opened first, then on_complete
 #
@@ -3363,13 +3336,6 @@ class _SentStream:
         self._chunks = iter(())
         if context is not None:
             context.app._complete(context)
-
-
-def _failing(kind: Callable[..., Exception], *arguments: object) -> _Call:
-    def fail(context: WebContext) -> object:
-        raise kind(*arguments)
-
-    return fail
 
 
 def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
@@ -3500,8 +3466,7 @@ class WebApp(Scope):
     ) -> None:
         """Serve until Ctrl-C or SIGTERM. `options` are those of `Server`.
 
-        With `reload`, restart when a module or template file changes. SystemExit with status 1 when `host` and `port`
-        cannot be bound.
+        With `reload`, restart when a module or template changes. SystemExit(1) if `host` and `port` cannot be bound.
         """
         _run(self, host, port, quiet=quiet, reload=reload, **options)
 
@@ -3536,7 +3501,7 @@ class WebApp(Scope):
                 self._answer_failure(context, cause)
             if after := context._hooks.after:
                 self._run_after(context, after)
-            if response._status == 405 and "Allow" not in response.headers:
+            if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -3557,11 +3522,11 @@ class WebApp(Scope):
                 segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
                 route, values, methods = self._router.match(segments, method)
             except UnicodeError:
-                return None, (), self._miss_hooks, [_failing(HttpException, 400, "the path is not UTF-8")]
+                return None, (), self._miss_hooks, [], HttpException(400, "the path is not UTF-8")
         if route is None:
-            allowed = _failing(MethodNotAllowedException, methods) if methods else None
-            return None, (), self._miss_hooks, [allowed or _failing(NotFoundException, "no such route")]
-        return route, values, route._hooks, list(route._calls)
+            miss = MethodNotAllowedException(methods) if methods else NotFoundException("no such route")
+            return None, (), self._miss_hooks, [], miss
+        return route, values, route._hooks, list(route._calls), None
 
     def _ask_first(self, context: WebContext) -> None:
         """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
@@ -3578,6 +3543,9 @@ class WebApp(Scope):
             if response._has_answered(hook(context), hook):
                 return
             context._step = response._headers
+        if context._miss is not None:
+            self._answer_failure(context, context._miss)
+            return
         for call in context._chain or ():  # add_executor may make it longer meanwhile
             if response._has_answered(call(context, *context._values), call):
                 return
@@ -3599,8 +3567,7 @@ class WebApp(Scope):
                 self._report_hook(context, "after", error, hook)
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
-    # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
-    # run until one sends.
+    # failed step is undone, so that no cookie or header of a handler that failed reaches the client.
 
     def _answer_failure(self, context: WebContext, cause: Exception) -> None:
         response, context._chain = context.response, None
@@ -3609,7 +3576,8 @@ class WebApp(Scope):
         _log_failure(context, cause, status)
         if not response.sent:
             response._undo_step(context._step, status)
-            for hook in (_add_headers, *context._hooks.error):
+            first = (_add_headers,) if isinstance(cause, HttpException) and cause.headers else ()
+            for hook in (*first, *context._hooks.error):
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
@@ -5912,9 +5880,10 @@ def _route_table(app: Any) -> str:
     app._seal()
     rows: list[tuple[str, ...]] = [("METHOD", "PATTERN", "HANDLERS", "BLOCK", "BEFORE", "ERROR", "AFTER")]
     for route in app.routes():
-        kinds = route.handlers, route._hooks.before, route._hooks.error, route._hooks.after
-        handlers, *hooks = [", ".join(map(_name, kind)) or "-" for kind in kinds]
-        rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *hooks))
+        hooks = route._hooks
+        kinds = route.handlers, hooks.before, hooks.error, hooks.after
+        handlers, *rest = [", ".join(map(_name, kind)) or "-" for kind in kinds]
+        rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *rest))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
     return "\n".join(lines)
