@@ -161,7 +161,7 @@ def _place(thing: Any = None) -> str:
 
 
 def _outside(trace: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback that is outside this file, None if there is none."""
+    """Return the part of a traceback outside this file, or None."""
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     return trace
@@ -173,7 +173,7 @@ def _check_text(what: str, value: object, hint: str = "") -> None:
 
 
 def _explain(error: Exception, what: str, giver: object = None) -> None:
-    """Begin the message of Python's own exceptions with their subject; an application's exceptions stay as they are."""
+    """Begin the message of Python's own exceptions with their subject; leave an application's own alone."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         error.args = (f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",)
 
@@ -207,7 +207,7 @@ _NOT_OURS = frozenset(
 
 @functools.lru_cache(maxsize=256)
 def _check_header_name(name: str) -> str:
-    """Return `name` as a plain str; ValueError if a response must not have such a field."""
+    """Return `name` as a plain str; ValueError if no response may have such a field."""
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"a header's name is a token, not {name!r}")
     if name.lower() in _NOT_OURS:
@@ -216,7 +216,7 @@ def _check_header_name(name: str) -> str:
 
 
 def _check_header(name: str, value: str) -> tuple[str, str]:
-    """Return a header field with its value trimmed; ValueError if a response must not have it."""
+    """Return a header field, its value trimmed; ValueError if no response may have it."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
     name = _check_header_name(name)
@@ -269,13 +269,13 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
 
 @functools.lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
-    """Tell whether an Accept header names JSON with a weight above 0; a wildcard names nothing."""
+    """Tell whether an Accept header names JSON with a weight above 0; wildcards do not count."""
     names = ("application/json", "text/javascript")
     return any(weight > 0 and media_range in names for media_range, _, weight in _parse_accept(accept))
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
-    """Return the weight of the most specific range that matches the media type `offer`, 0 if none does."""
+    """Return the weight of the most specific range that matches the media type `offer`, 0 without one."""
     name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
@@ -295,7 +295,7 @@ def _http_date(seconds: float) -> str:
 
 
 def _parse_http_date(value: str) -> float | None:
-    """Return the time stamp of a date in one of the three forms of RFC 9110 section 5.6.7, else None."""
+    """Return the time stamp of a date in one of the three forms of RFC 9110 section 5.6.7, or None."""
     from email.utils import mktime_tz, parsedate_tz
 
     try:
@@ -648,7 +648,7 @@ _CHARSETS = frozenset(
 
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
-    """Decode text of a client, as UTF-8 if the charset is not one of ours; HttpException 400 if it does not fit."""
+    """Decode a client's text, as UTF-8 if the charset is not one of ours; HttpException 400."""
     try:
         return data.decode(charset if charset.lower() in _CHARSETS else "utf-8")
     except UnicodeDecodeError:
@@ -749,7 +749,6 @@ class _PartReader:
         self.at_end = found[0] == b"--"
 
     def find(self, begin: bytes, rest: re.Pattern[bytes]) -> re.Match[bytes] | None:
-        """Return the rest of the next mark in the buffer, None if there is none."""
         # If a header has no content behind it, the second CR LF of its end is that of the delimiter.
         end = max(self.position - 2, 0)
         while (start := self.buffer.find(begin, end)) >= 0:
@@ -763,7 +762,7 @@ class _PartReader:
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
-    """Return a part's name, its file name or None, its media type and charset, `""` where none is given."""
+    """Return a part's name, its file name or None, its media type and charset or `""`."""
     lines: dict[str, str] = {}
     for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
         field = _PART_FIELD.fullmatch(line)
@@ -781,7 +780,6 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    """Return a parameter of Content-Disposition decoded, None if it is missing."""
     # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send nothing else. Other charsets would
     # hide a name from a filter in front of the application.
     extended = disposition.get(parameter + "*", "").split("'", 2)
@@ -877,7 +875,7 @@ def _deeper_than(limit: int, document: object) -> bool:
 
 
 def _parse_json(body: bytes, max_values: int) -> Any:
-    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON, or 413."""
+    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is not JSON, or 413."""
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
@@ -926,7 +924,7 @@ _json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_na
 
 
 def _encode_json(document: object, giver: object = None) -> bytes:
-    """Return `document` as JSON in UTF-8; if that is impossible, the error names the member, and `giver`."""
+    """Return `document` as JSON in UTF-8; an error names the member and `giver`."""
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
         return _json_text(document).encode("utf-8", "backslashreplace")
@@ -936,7 +934,7 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
-    """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
+    """Return the name of the innermost member that `write` fails for: `document["user"]["joined"]`."""
     with contextlib.suppress(Exception):
         plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
         for key, member in plain.items() if isinstance(plain, dict) else enumerate(plain):
@@ -1123,7 +1121,7 @@ _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|t
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page. ValueError for the name of a file, and for values of which the template uses none."""
+    """Return a page. ValueError for the name of a file, and for values if the template uses none."""
     if _FILE_NAME.fullmatch(template):
         raise ValueError(f"html() takes the text of a page, not the name of a file: Path({template!r}).read_text()")
     if not values:
@@ -1214,7 +1212,7 @@ class _once(Generic[_T]):
 
 
 class _RequestHeaders(Fields[str]):
-    """The header fields of a WSGI environment under their own names, in any case."""
+    """The header fields of an environ under their own names, in any case."""
 
     __slots__ = ("_environ",)
 
@@ -1537,7 +1535,7 @@ class Request:
         return self._all_input()
 
     def _all_input(self, *suppressed: type[Exception]) -> dict[str, Any]:
-        """Return what `body_all` does, without the parts that raise one of `suppressed`."""
+        """Return `body_all()` without the parts that raise one of `suppressed`."""
         found: dict[str, Any] = _Given()
         for part in ("query", "json" if self._is_json() else "form"):
             with contextlib.suppress(*suppressed):
@@ -1762,7 +1760,7 @@ _ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 def _is_unchanged(request: Request, etag: str, info: os.stat_result) -> bool:
-    """Evaluate If-None-Match, or without it If-Modified-Since (RFC 9110 section 13.2.2)."""
+    """Evaluate If-None-Match, else If-Modified-Since (RFC 9110 section 13.2.2)."""
     known = request.environ.get("HTTP_IF_NONE_MATCH")
     if known is not None:
         return known.strip(" \t") == "*" or etag in _ENTITY_TAG.findall(known)
@@ -1804,7 +1802,7 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
-    """Return the keys for the cookie of that name, the signing one first; ValueError for a key that is no secret."""
+    """Return the keys for a cookie of that name, the signing one first; ValueError if one is no secret."""
     if secret_key is None:
         return []
     secrets = secret_key if isinstance(secret_key, (list, tuple)) else [secret_key]
@@ -1852,8 +1850,6 @@ def _session_text(values: object) -> str:
 
 
 class _Session:
-    """The session of one request: its values and its cookie."""
-
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
         if not keys:
             raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
@@ -1874,7 +1870,7 @@ class _Session:
         return base64.urlsafe_b64decode(document + b"==").decode() if fresh else "{}"
 
     def cookie(self, giver: object) -> str | None:
-        """Return the value of the session's cookie, "" for an empty session, None if nothing has changed."""
+        """Return the value of the session's cookie, "" for an empty session, None without changes."""
         try:
             text = _session_text(self.values)
         except Exception as error:
@@ -2166,7 +2162,7 @@ class Response:
         self._state = _SENT
 
     def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
-        """Send the answer of a guard or executor that returned `value`; False if it did not answer (`Scope.before`)."""
+        """Send the answer of a guard or executor that returned `value`, if it answered (see `Scope.before`)."""
         if value is not None and value is not self:
             self._send(value, giver)
             return True
@@ -2222,7 +2218,7 @@ class Response:
         self._restore((_OPEN, headers, status, None, _TEXT, None, None))
 
     def _send_default(self) -> None:
-        """Send the default error body for the status that stands; it never holds anything of the failure."""
+        """Send the default error body for the status, with nothing of the failure."""
         status = self.status
         self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
         if self._request.accept_json():
@@ -2565,9 +2561,9 @@ class Route:
         "pattern": "The whole pattern, with the prefixes of the blocks around it.",
         "scope": "The `Scope` it was written in.",
         "handlers": "Its executors as they were given, the decorated handler last.",
-        "_gives_way": "To another route of the same method and shape, instead of being an error beside it.",
-        "_hooks": "Those of the scope and the scopes around it; set when the application is sealed.",
-        "_calls": "The calls that the dispatcher makes for each of the handlers.",
+        "_gives_way": "To another route of the same method and shape, which is no error then.",
+        "_hooks": "Those of the scope and the scopes around it; set at the first request.",
+        "_calls": "The dispatcher's call for each of the handlers.",
         "_names": "The pattern's parameters, in order.",
         "_place": "File and line that wrote it.",
     }
@@ -2707,7 +2703,7 @@ class _Router:
     # so that OPTIONS /{rest:path} can serve every preflight. The walk visits each node at most once.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
-        """Return the best route and its parameters; without one None, () and the methods that the path has."""
+        """Return the best route and its values; without one None, () and the methods that the path has."""
         size = len(segments)
         methods: list[str] = []
         waiting: list[tuple[_Node, int, list[Any]]] = []  # choices not yet tried: node, depth, values
@@ -2869,7 +2865,7 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
 
 
 def _mistaken(app: object) -> str:
-    """Return why `app` is no WSGI application, and a hint; "" if it may be one."""
+    """Return why `app` is no WSGI application, with a hint; "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
@@ -2913,7 +2909,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment, the first `depth` segments moved from PATH_INFO to SCRIPT_NAME."""
+    """Return a copy of the environment with `depth` segments moved from PATH_INFO to SCRIPT_NAME."""
     names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
     for _ in range(depth):
         name, slash, rest = path.lstrip("/").partition("/")
@@ -2936,7 +2932,6 @@ class _Gateway:
     def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Callable[[bytes], None]:
-        """Take the head; RuntimeError for a second head without exc_info."""
         try:
             if exc_info is not None and self.headers_sent:
                 raise exc_info[1].with_traceback(exc_info[2])
@@ -3272,7 +3267,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
 
 
 def _why(cause: Exception) -> str:
-    """Return the message of an exception, or the place that raised it, on one line."""
+    """Return on one line the message of an exception, or the place that raised it."""
     text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
     if isinstance(cause, HttpException):
         text = text.partition(": ")[2]
@@ -3364,10 +3359,10 @@ class WebApp(Scope):
 
     `secret_key` signs sessions: str or bytes, or a list of them, of which the first signs and all verify, so that
     keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits the body of a request,
-    `max_form_memory` (bytes) a JSON document, a urlencoded form, and all fields of a multipart form that are no files,
+    `max_form_memory` (bytes) a JSON document, a urlencoded form, and the fields of a multipart form without its files,
     `max_fields` the fields of a form or query. `trusted_proxies` is the number of proxies in front of the server that
     set X-Forwarded-For, -Proto and -Host. ValueError for a limit that is no whole number from 0 up, a key of less than
-    6 bytes, or a `session_cookie` that is no token. One application may serve any number of threads.
+    6 bytes, or a `session_cookie` that is no token. Any number of threads may call it.
     """
 
     def __init__(
@@ -3449,7 +3444,7 @@ class WebApp(Scope):
         return sorted(self._routes, key=lambda route: (route.pattern, route.method))
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
-        """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
+        """Return path and query of the route that `handler` answers; see `WebContext.url`."""
         named = {route: route._names for route in self._routes if handler in route.handlers}
         routes = [route for route, names in named.items() if set(names) <= set(params)]
         if not named:
@@ -3554,7 +3549,7 @@ class WebApp(Scope):
         response._send(None, call)
 
     def _run_after(self, context: WebContext, hooks: Sequence[Callable[..., object]]) -> None:
-        """Run the after hooks. They can only add header fields; a hook that raises adds none."""
+        """Run the after hooks. They can only add header fields; one that raises adds none."""
         response = context.response
         for hook in hooks:
             headers = response._headers
@@ -3599,7 +3594,7 @@ class WebApp(Scope):
             return 500
 
     def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
-        """Run an error hook. A hook that raises is undone, unless it has sent the response."""
+        """Run an error hook. One that raises is undone, unless it has sent the response."""
         response = context.response
         saved = response._save()
         try:
@@ -3774,8 +3769,6 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
 
 
 class _TestObserver(_Observer):
-    """Keeps the exceptions that no error hook has answered."""
-
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
 
@@ -3787,8 +3780,6 @@ class _TestObserver(_Observer):
 
 
 class _TestResponse:
-    """A response of `TestClient`, which describes it."""
-
     def __init__(self, gateway: _Gateway, body: bytes) -> None:
         status, headers = gateway.head or ("", [])
         self.status, self.reason = int(status[:3]), status[4:]
