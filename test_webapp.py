@@ -40,7 +40,6 @@ import math
 import operator
 import os
 import pathlib
-import pickle
 import posixpath
 import re
 import secrets
@@ -55,7 +54,6 @@ import tempfile
 import threading
 import time
 import types
-import unicodedata
 import urllib.parse
 import urllib.request
 import uuid
@@ -64,8 +62,6 @@ import weakref
 import wsgiref.simple_server
 import wsgiref.util
 import zipfile
-from email.message import Message
-from email.policy import compat32
 from http import HTTPStatus
 from unittest import mock
 from wsgiref.util import setup_testing_defaults
@@ -343,7 +339,6 @@ def load_copy(name):
 
 
 WINDOWS = sys.platform == "win32"
-RESET = struct.pack("hh" if WINDOWS else "ii", 1, 0)  # for SO_LINGER
 CAN_LINK = not WINDOWS  # which lets few people make symbolic links
 NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
 NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
@@ -1102,6 +1097,7 @@ ACCEPTED = [
     ('application/json;q="0"', [JSON], JSON, True),  # a weight is no quoted string, so this one counts as absent
     ("application/json;q=0, text/javascript;q=0.001", [JSON], None, True),
     ("application/*, */*", [JSON], JSON, False),
+    ("text/*;q=0.3, */*;q=0.5", ["text/plain", "image/png"], "image/png", False),
 ]
 
 
@@ -1243,15 +1239,8 @@ def test_missing_or_unreadable_value_is_a_400_that_names_it(of, noun):
     assert fields.parse("a", int) == 1 and fields.parse("it's", int, 7) == 7
 
 
-def checked_size(text):
-    number = int(text)
-    if number > 100:
-        raise ValueError("size is 1 to 100")
-    return number
-
-
 CONVERTERS = [
-    str, int, float, checked_size, uuid.UUID, datetime.date.fromisoformat, Colour, Colour.__getitem__, Markup.escape,
+    str, int, float, uuid.UUID, datetime.date.fromisoformat, Colour, Colour.__getitem__, Markup.escape,
     decimal.Decimal, fractions.Fraction, lambda text: int(float(text)),  # raise three kinds of ArithmeticError
     {"a": 1}.__getitem__, lambda text: text.split(",")[1],
 ]  # fmt: skip
@@ -1276,8 +1265,6 @@ def test_parse_converts_a_field_or_is_a_400_that_names_it(text, convert):
             found = error.status_code
             assert isinstance(error, ValueError) and not isinstance(error, KeyError) and error.field == "it's"
             assert error.message.startswith('Field "it\'s": ') and len(error.message) < 400
-            for same in (copy.copy(error), pickle.loads(pickle.dumps(error))):
-                assert (same.field, str(same), same.status_code) == ("it's", str(error), 400)
             assert error.message.endswith(words) or len(words) > 80
         assert found == ("'default'" if default and text == "" and wanted == 400 else wanted)
 
@@ -1384,32 +1371,31 @@ def field(parameters, content="x", more=""):
 # Parameters of Content-Disposition > the name that they give.
 NAMES = r"""
 name="" >
-name=; x=y >
 name="\ >
  ; name = a b.c ; > a b.c
 name="a%22b%20%3B" > a"b%20%3B
 name="a\"b\\c;d=e"; f=g > a"b\c;d=e
 name="C:\b\x\"y" > C:\b\x"y
 name="a; c=d > a; c=d
-name="a"rubbish; d=e > a
-=x; ";"; b; ;; name=a > a
 name=a; NAME=b > a
 name=bad; name*=utf-8'de'n%C3%A4me > näme
 name=good; name*=what > good
+name=bad; name*=UTF-8''it's > it's
 """.strip().splitlines()
 
+ALMOST = "\r\n--\r\n--fr\r\n--frontiers\r\n--frontier-\r\n--frontier \tx\r\n\r\n\r"  # a delimiter
 # Parts, and name and value of the field.
 FIELDS_OF_PARTS = [
     ('Content-Disposition: form-data; name="a"\r\n', "a", ""), (field('name="a%0D%0Ab"'), "a\r\nb", "x"),
     (field('name="a"', "\r\nb\n\r\r\n"), "a", "\r\nb\n\r\r\n"), (field('\r\n\tname="a"'), "a", "x"),
-    ('CONTENT-disposition:form-data;NAME="a"\r\n\r\nx', "a", "x"),
-    ('Content-Disposition: attachment; name="a"\r\n\r\nx', "a", "x"),
+    ('CONTENT-disposition:attachment;NAME="a"\r\n\r\nx', "a", "x"),
     (field("name=a", more="Content-Disposition: form-data; name=b\r\n"), "a", "x"),
     (field("name=a", more="Content-Length: 7\r\n!#$%&'*+-.^_`|~1: ü\r\n"), "a", "x"),
     (field("name=a", "eA==", "Content-Transfer-Encoding: base64\r\n"), "a", "eA=="),
-    (field("name=a", "ü", "Content-Type: text/plain; charset=hex\r\n"), "a", "ü"),
-    (field("name=a", "-\r\n-frontier--"), "a", "-\r\n-frontier--"),
-    (field("name=a", "b\n--frontier--\n"), "a", "b\n--frontier--\n"),
+    # A charset of the web is that of the text. It never is that of a name, which a filter would read otherwise.
+    (field("name=ü", "ü", "Content-Type: text/plain; charset=ISO-8859-1\r\n"), "ü", "Ã¼"),
+    (field("name=+AGE-", "+AGE-", "Content-Type: text/plain; charset=utf-7\r\n"), "+AGE-", "+AGE-"),
+    (field("name=a", ALMOST), "a", ALMOST), (field("name=a", "b\n--frontier--\n"), "a", "b\n--frontier--\n"),
 ]  # fmt: skip
 FIELDS_OF_PARTS += [(field(row.split(" >")[0]), row.split(" >")[1].strip(), "x") for row in NAMES]
 
@@ -1445,21 +1431,6 @@ def test_file_has_the_type_of_its_part_and_fields_keep_their_order():
     found = parse(form(field("name=f", "1"), typed, field("name=b", "2"), empty, field("name=f", "3")))
     assert found[0] == [("f", "1"), ("f", "3"), ("b", "2")]
     assert found[1] == [("f", "x", "text/plain", b"text", 4), ("g", "", OCTETS, b"", 0)]
-
-
-# A charset, and the codec by which a text that claims it is read. Others than those of the web are not looked up.
-CODECS = {"ISO-8859-1": "latin-1", "utf-16": "utf-16", "gb18030": "gb18030", "iso-2022-jp": "iso-2022-jp"}
-CODECS.update(dict.fromkeys(["utf-7", "hex", "x", ""], "utf-8"))
-
-
-@pytest.mark.parametrize("charset, codec", CODECS.items())
-def test_charset_of_a_part_decides_on_its_text_and_on_no_name(charset, codec):
-    """Else a filter in front of the application would read other names of fields and files than we do."""
-    for name in ("имя", "+AGE-", "\x1b$B!!", "~{<:Ky~}", "a\0b"):
-        typed = f"Content-Type: a/b; charset={charset}\r\n"
-        body = form(field(f'name="{name}"', "text", typed), field(f'name="{name}"; filename="{name}"', "", typed))
-        fields, files = parse(body.replace(b"text", "×".encode(codec)))
-        assert (fields, files[0][:2]) == ([(name, "×")], (name, re.sub("[\0\x1b]", "", name)))
 
 
 FORM = form(field("name=a", "1"), field("name=f; filename=x", "23"))
@@ -1525,19 +1496,11 @@ def with_upload(look, content):
     return read(lambda request: look(request.files["f"]), files={"f": content})
 
 
-class Small(io.FileIO):
-    """A file on a disk that has room for 600,000 bytes."""
-
-    def write(self, data):
-        if self.tell() >= 600_000:
-            raise OSError(errno.ENOSPC, "no room")
-        return super().write(bytes(data)[:100_000])  # a piece at a time
-
-
-@pytest.mark.parametrize("size", [600_000, 1_200_000])
-def test_upload_for_which_the_disk_has_no_room_is_a_503(monkeypatch, tmp_path, size):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Small(tmp_path / "kept", "w+")))
-    assert with_upload(lambda upload: upload.size, bytes(size)) == (size if size == 600_000 else 503)
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no file that is always full here")
+def test_upload_for_which_the_disk_has_no_room_is_a_503(monkeypatch):
+    monkeypatch.setattr(tempfile, "TemporaryFile", functools.partial(open, "/dev/full", "r+b"))
+    assert with_upload(lambda upload: upload.size, bytes(256 * 1024)) == 256 * 1024
+    assert with_upload(lambda upload: upload.size, bytes(256 * 1024 + 1)) == 503
 
 
 @pytest.mark.parametrize("size", [0, 30, 256 * 1024, 256 * 1024 + 1, 600_000])
@@ -1566,39 +1529,28 @@ def test_body_that_breaks_off_leaves_no_temporary_file_open():
     assert len(opened) == 3 and all(file.closed for file in opened)
 
 
-# The email package cannot write controls, and HTML's percent escapes are decoded.
-PART_NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1).filter(
-    lambda name: not re.search("%(22|0D|0A)", name)
-)
-LIKE_BOUNDARIES = [b"\r", b"\n", b"\r\n", b"-", b"--", b"frontier", b"\r\n--frontie", b"--frontier-", b"x"]
-CONTENTS = st.binary() | st.lists(st.sampled_from(LIKE_BOUNDARIES)).map(b"".join)
-PARTS = st.lists(st.tuples(PART_NAMES, st.none() | PART_NAMES, CONTENTS), max_size=4)
+# HTML's percent escapes are decoded, and backslashes are as ambiguous as browsers make them.
+PART_NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="%\\"), min_size=1)
+LIKE_BOUNDARIES = ["\r", "\n", "\r\n", "-", "--", "frontier", "\r\n--frontie", "--frontier-", "x"]
+CONTENTS = st.text() | st.lists(st.sampled_from(LIKE_BOUNDARIES)).map("".join)
 
 
-def encode(parts):
-    """Return parts as a body whose headers the email package wrote."""
-    body = b""
+@given(st.lists(st.tuples(PART_NAMES, st.none() | PART_NAMES, CONTENTS), max_size=4))
+def test_form_comes_back_as_a_browser_wrote_it(parts):
+    delimiter = r"\r\n--frontier(--|[ \t]*\r\n)"  # no sender would choose this boundary for such a content
+    assume(not any(re.search(delimiter, f"\r\n{content}\r\n") for _, _, content in parts))
+    body, fields, files = [], [], []
     for name, filename, content in parts:
-        message = Message(compat32.clone(max_line_length=0))
-        parameters = {"name": name} if filename is None else {"name": name, "filename": filename}
-        message.add_header("Content-Disposition", "form-data", **parameters)
-        header = message.as_bytes().strip().replace(b"\n", b"\r\n")
-        body += b"--frontier\r\n" + header + b"\r\n\r\n" + content + b"\r\n"
-    return body + b"--frontier--\r\n"
-
-
-@given(PARTS)
-def test_forms_whose_headers_the_email_package_wrote_come_back(parts):
-    delimiter = rb"\r\n--frontier(--|[ \t]*\r\n)"  # no sender would choose this boundary for such a content
-    parts = [part for part in parts if not re.search(delimiter, b"\r\n" + part[2] + b"\r\n")]
-    fields = Fields([(name, content) for name, filename, content in parts if filename is None])
-    files = Fields([(name, (filename, content)) for name, filename, content in parts if filename is not None])
-    uploads = [(n, re.split(r"[/\\]", name)[-1], "", content, len(content)) for n, (name, content) in pairs_of(files)]
-    try:
-        expected = [(name, content.decode("utf-8")) for name, content in pairs_of(fields)], uploads
-    except UnicodeDecodeError:
-        expected = 400
-    assert parse(encode(parts), max_form_memory=10**6) == expected
+        named = 'name="{}"'.format(name.replace('"', "%22"))
+        if filename is None:
+            fields.append((name, content))
+        else:
+            named += '; filename="{}"'.format(filename.replace('"', "%22"))
+            data = content.encode()
+            files.append((name, (filename.rpartition("/")[2], "", data, len(data))))
+        body.append(field(named, content))
+    read_files = [(name, *file) for name, file in pairs_of(Fields(files))]
+    assert parse(form(*body), max_form_memory=10**6) == (pairs_of(Fields(fields)), read_files)
 
 
 SHREDS = st.sampled_from(
@@ -1613,19 +1565,12 @@ MUTATED = st.tuples(st.integers(0, len(FORM)), st.integers(0, 10), BODIES).map(
 
 
 @given(BODIES | MUTATED, st.lists(st.integers(1, 40), min_size=1, max_size=5))
+@example(form(field("name=a", ALMOST), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r")), [1])
+@example(form(field("name=a"), "Content-Disposition: form-data; name=b\r\n"), [1])
 def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes):
     whole = parse(body)
     assert whole in (400, 413) or isinstance(whole, tuple)
     assert parse(body, sizes) == whole
-
-
-def test_form_split_at_any_place_is_the_same_form():
-    almost = "\r\n--\r\n--fr\r\n--frontiers\r\n--frontier-\r\n--frontier \tx\r\n\r\n\r"
-    parts = field("name=a", almost), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r"), field("name=d")
-    body = form(*parts, "Content-Disposition: form-data; name=e\r\n")
-    whole = ([("a", almost), ("b", ""), ("d", "x"), ("e", "")], [("c", "x", "", b"\r", 1)])
-    for place in range(1, len(body)):
-        assert parse(body, [place, len(body)]) == whole, place
 
 
 # ---- JSON: what is read ----------------------------------------------------------------------------------------------
@@ -1646,50 +1591,39 @@ def test_json_of_another_content_type_is_a_415(content_type):
 DOCUMENTS = [
     b"{}", b" \t\r\n[1, 2.5, -0, true, false, null] \n", b"null", b'"x"', '{"ü": "日本"}'.encode(),
     b'\xef\xbb\xbf{"a": 1}', b'"\\u00fc\\ud83d\\ude00"', b'{"a": 1, "a": 2}', b"1" * 4300, b"-" + b"1" * 4300,
-    b"1e308", b"1e-999", b"1.5E+2", b"9" * 309, b"9" * 308 + b".0", b"9" * 209 + b"e99",
-    b"0." + b"0" * 400 + b"1e402", b'["1e999", "0e999", "NaN"]',
+    b"1e308", b"1e-999", b"9" * 309, b"9" * 308 + b".0", b"0." + b"0" * 400 + b"1e402", b'["1e999", "0e999", "NaN"]',
+    b"[" * 200 + b"]" * 200, b'{"a":' * 199 + b"[1]" + b"}" * 199, b'[{"a":1},' * 199 + b"[1]" + b"]" * 199,
 ]  # fmt: skip
-
 NO_DOCUMENTS = [
     b"", b" ", b"{", b"[1,]", b'{"a": 1,}', b"{'a': 1}", b"{a: 1}", b"[1] x", b"{}{}", b"nul", b"True", b"NaN",
-    b"[NaN]", b"Infinity", b'{"a": -Infinity}', b"[1e5, NaN]", b"[-Infinity, " + b"1" * 400 + b"]", b"1e999", b"1e309",
-    b"[-1e999]", b"-1E+309", b'["e", 1.0E0400]', b"1.8e308", b"-1" + b"0" * 308 + b"e1", b"1" + b"0" * 309 + b".5",
-    b"9" * 210 + b"e+99", b"9" * 210 + b".9e99", b"9" * 309 + b".0", b"1e9999999999", b"9" * 400 + b".0", b"9" * 4301,
-    b"[-" + b"9" * 4301 + b"]", b"9" * 10_000, b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000,
-    b'{"a":' * 100_000 + b"1" + b"}" * 100_000, b"01", b"+1", b".5", b"1.", b"0x1", b"1_000", "٣".encode(), b'"\t"',
-    b'"\n"', b'"\\x41"', b'"\\u12"', b'"\\u 123"', b'"\\u+123"', b'"\\u1_23"', b"'a'", b'"a', b"/* */1", b'"\xff"',
-    b'"\xc3"', b'"\xed\xa0\x80"', b'"\xc0\x80"', b"\xef\xbb\xbf\xef\xbb\xbf1", b"\xef\xbb\xbf", "\u00a01".encode(),
-    "{}".encode("utf-16"), "[1]".encode("utf-16-le"), "[1]".encode("utf-32"), b"\0", b"1\0",
+    b'{"a": -Infinity}', b"[-Infinity, " + b"1" * 400 + b"]", b"1e999", b"[-1E+309]", b'["e", 1.0E0400]',
+    b"1" + b"0" * 309 + b".5", b"9" * 210 + b"e+99", b"1e9999999999", b"9" * 4301, b"[-" + b"9" * 4301 + b"]",
+    b"[" * 201 + b"]" * 201, b'{"a":' * 200 + b"[1]" + b"}" * 200, b'[{"a":1},' * 900 + b"1" + b"]" * 900,
+    b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    b"01", b"+1", b".5", b"1.", b"0x1", b"1_000", "٣".encode(), b'"\t"', b'"\n"', b'"\\x41"', b'"\\u12"', b'"\\u 123"',
+    b'"\\u+123"', b'"\\u1_23"', b"'a'", b'"a', b"/* */1", b'"\xff"', b'"\xc3"', b'"\xed\xa0\x80"', b'"\xc0\x80"',
+    b"\xef\xbb\xbf\xef\xbb\xbf1", b"\xef\xbb\xbf", "\u00a01".encode(), "{}".encode("utf-16"), b"\0", b"1\0",
 ]  # fmt: skip
 PYPY = sys.implementation.name == "pypy"  # its own parser leaves it to int() what a digit is
 
 
-def test_json_is_parsed_as_the_standard_library_does_or_is_a_400():
+def test_json_is_parsed_as_the_standard_library_does_and_can_be_sent_back_or_is_a_400():
     for body in DOCUMENTS:
-        assert read_json(body) == (json.loads(body.decode("utf-8-sig")),), body[:40]
+        sent_back = answer(does("response.json(request.json)"), "POST", headers={"Content-Type": JSON}, body=body)
+        assert sent_back.json == json.loads(body.decode("utf-8-sig")), body[:40]
     for body in NO_DOCUMENTS:
         assert read_json(body) == 400 or PYPY and re.search(rb"\\u|[^ -~]", body), body[:40]
-
-
-@pytest.mark.parametrize("left, right", [("[", "]"), ('{"a":', "}"), ('[{"a":1},', "]")])
-def test_json_nests_200_deep_and_can_be_sent_back(left, right):
-    for depth, status in ((1, 200), (200, 200), (201, 400), (900, 400), (20_000, 400)):
-        request = {"headers": {"Content-Type": JSON}, "body": left * (depth - 1) + "[1]" + right * (depth - 1)}
-        assert answer(lambda context: context.request.json, "POST", raise_errors=True, **request).status == status
 
 
 def test_json_object_is_a_dict_whose_missing_members_are_a_400():
     document = read(lambda request: request.json, json={"a": 1, "b": {}})
     assert isinstance(document, dict) and document == {"a": 1, "b": {}} and repr(document) == "{'a': 1, 'b': {}}"
-    for same in (copy.copy(document), copy.deepcopy(document), pickle.loads(pickle.dumps(document))):
-        assert same == document
     with pytest.raises(KeyError) as outer:
         document["x"]
     with pytest.raises(KeyError) as inner:
         document["b"]["x"]
     assert (outer.value.status_code, outer.value.field, type(inner.value)) == (400, "x", KeyError)
     assert document.get("x", 7) == 7 and "x" not in document and document.setdefault("x", 8) == 8
-    assert answer(lambda context: context.request.json, method="POST", json=document).json == document
 
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -1718,10 +1652,11 @@ def test_json_values_are_counted_before_parsing_and_text_is_not(document, indent
 
 def test_json_beyond_a_limit_is_a_413_and_can_be_read_as_bytes():
     """README's rows say it of a known length."""
-    text, values, few = b'"' + b"x" * 98 + b'"', b"[" + b"0," * (2**18 - 2) + b"0]", {"max_form_memory": 100}
+    text, few, much = b'"' + b"x" * 98 + b'"', {"max_form_memory": 100}, {"max_form_memory": 2**21}
     assert (read_json([text], options=few), read_json([text + b" "], options=few)) == (("x" * 98,), 413)
-    assert read_json([values], options={"max_form_memory": 2**21}) == ([0] * (2**18 - 1),)
-    assert read_json([b"[" + values + b"]"], options={"max_form_memory": 2**21}) == 413
+    values = b"[" + b"0," * (2**18 - 2) + b"0]"
+    assert read_json([values], options=much) == ([0] * (2**18 - 1),)
+    assert read_json([b"[" + values + b"]"], options=much) == 413
 
     def look(request):
         with pytest.raises(HttpException):
@@ -1743,10 +1678,8 @@ json([1]).json("a", 1)                              > {"a": 1}
 text("x").json("a", 1)                              > {"a": 1}
 json("a", 1).text("x").json("b", 2)                 > {"b": 2}
 json("a")                                           > "a"
-json(None)                                          > null
 json("a", None)                                     > {"a": null}
 json("a", (n * n for n in range(3)))                > {"a": [0, 1, 4]}
-put_form({})                                        > {}
 put_form({"a": 1, "b": [2]}).put_form({"a": 2})     > {"a": 2, "b": [2]}
 json({"a": 1}).put_form({"c": 3})                   > {"a": 1, "c": 3}
 put_form({"a": "typed"}).json("a", {})              > {"a": {}}
@@ -1761,10 +1694,7 @@ def test_2_4_members_join_one_object_which_a_document_replaces(row):
     assert answer(does("response." + calls)).json == json.loads(document)
 
 
-def test_json_takes_a_document_or_name_and_value_unchanged():
-    for arguments in ("", "1, 2", "'a', 1, 2", "None, 1"):
-        with pytest.raises(TypeError):
-            answer(does(f"response.json({arguments})"), raise_errors=True)
+def test_json_and_put_form_leave_what_they_are_given_unchanged():
     form, document = {"a": 1}, {"b": 2}
     answer(does("response.put_form(form).json(document).put_form({'c': 3}).json('d', 4)", form=form, document=document))
     assert (form, document) == ({"a": 1}, {"b": 2})
@@ -1782,8 +1712,8 @@ def test_rows_of_sqlite3_are_written_as_objects():
     database = pytest.importorskip("sqlite3")
     with contextlib.closing(database.connect(":memory:")) as connection:
         connection.row_factory = database.Row
-        rows = connection.execute("SELECT 1 AS id, 'Ada' AS name UNION SELECT 2, NULL ORDER BY id").fetchall()
-    assert answer(lambda context: {"a": rows}).json == {"a": [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]}
+        rows = connection.execute("SELECT 1 AS id, 'Ada' AS name").fetchall()
+    assert answer(lambda context: {"a": rows}).json == {"a": [{"id": 1, "name": "Ada"}]}
 
 
 def json_model(value):
@@ -1833,17 +1763,10 @@ Shout = type("Shout", (str,), {"__str__": lambda self: self})
 
 
 class User(collections.namedtuple("User", "number name")):
-    """The example of formats in markupsafe's manual."""
+    """Has formats of its own, as in markupsafe's manual."""
 
-    def __html_format__(self, format_spec):
-        if format_spec == "link":
-            return Markup('<a href="/user/{}">{}</a>').format(self.number, self.__html__())
-        if format_spec:
-            raise ValueError("Invalid format spec")
-        return self.__html__()
-
-    def __html__(self):
-        return Markup('<span class="user">{0}</span>').format(self.name)
+    def __html_format__(self, spec):
+        return Markup('<a href="/user/{}">{}</a>' if spec else "{1}").format(*self)
 
 
 M = Markup
@@ -1862,18 +1785,11 @@ BUILT = {
     'M("{}").format(0)': "0", 'M("{0[1][bar]}").format([0, {"bar": "<bar/>"}])': "&lt;bar/&gt;",
     'M("<em>{value}</em>").format_map({"value": "<value>"})': "<em>&lt;value&gt;</em>",
     'M("{:{fill}>3}").format("a", fill="<")': "&lt;&lt;a",  # markupsafe raises ValueError
-    'M("<p>{0:link}").format(User(3, "<"))': '<p><a href="/user/3"><span class="user">&lt;</span></a>',
-    'M("{} {}").format(User(3, "<"), Image())': '<span class="user">&lt;</span> <img>', 'M("{{}}").format(1)': "{}",
+    'M("<p>{0:link}").format(User(3, "<"))': '<p><a href="/user/3">&lt;</a>',
+    'M("{} {}").format(User(3, "<"), Image())': '&lt; <img>', 'M("{{}}").format(1)': "{}",
     'M(", ").join(["<", M("<br>"), 1, Image()])': "&lt;, <br>, 1, <img>", 'M("<br>").join("ab")': "a<br>b",
     'M("<b>").replace("b", "<i>")': "<&lt;i&gt;>", 'M("<b>").replace("b", M("<i>"), 1)': "<<i>>",
-    'M("&lt;b")[4:]': "b", 'M("abc")[1]': "b", 'M("abc").translate({97: "<b>"})': "<b>bc",
-    'M("<b>").ljust(5) + M("<b>").rjust(5, "-") + M("<b>").center(5)': "<b>  --<b> <b> ",
-    'M(" <B> ").strip().lower().upper().title().swapcase().casefold().capitalize()': "<b>",
-    'M(" <b>").lstrip() + M("<b> ").rstrip()': "<b><b>", 'M("a\\tb").expandtabs(2) + M("7").zfill(3)': "a b007",
-    'M("<i><b>").removeprefix("<i>") + M("<i><b>").removesuffix("<b>")': "<b><i>",
-    'M("<b> <i>").split()': ["<b>", "<i>"], 'M("a,b,c").rsplit(",", 1)': ["a,b", "c"],
-    'M("<b>\\n<i>").splitlines(keepends=True)': ["<b>\n", "<i>"], 'M("a.b.c").partition(".")': ["a", ".", "b.c"],
-    'M("a.b.c").rpartition(".")': ["a.b", ".", "c"],
+    'M("<b>").rjust(5, "-")': "--<b>", 'M("abc").translate({97: "<b>"})': "<b>bc",
 }  # fmt: skip
 
 # Plain text, so that it is escaped later: an f-string cannot be caught; its text is safe, if not the intended one.
@@ -1887,7 +1803,7 @@ REFUSED = {
     'M("%c") % 60': TypeError,  # it would be a <
     'M("%x") % 255': TypeError, 'M("a") + 5': TypeError, '5 + M("a")': TypeError, 'M("a").ljust(3, "<")': TypeError,
     'M("{:>9}").format(M("<b>"))': ValueError, 'M("{:{fill}>9}").format(M("script"), fill="<")': ValueError,
-    'M("{:x}").format(Image())': ValueError, 'M("{:x}").format(User(1, ""))': ValueError,
+    'M("{:x}").format(Image())': ValueError,
     'M("{}").format()': IndexError, 'M("{x}").format(y=1)': KeyError,
 }  # fmt: skip
 
@@ -1904,12 +1820,26 @@ def test_markup_does_as_that_of_markupsafe(source):
     assert {type(piece) for piece in pieces} == {kind}
 
 
+# Methods of str whose results are made of the text alone.
+METHODS = """
+[0] [4:] *2 .capitalize() .casefold() .center(9) .expandtabs(2) .ljust(9) .lower() .lstrip() .partition("<") .rjust(9)
+.removeprefix("<b>") .removesuffix("9") .rpartition("<") .rsplit("<",1) .rstrip() .split() .splitlines(keepends=True)
+.strip() .swapcase() .title() .upper() .zfill(9)
+""".split()
+
+
+@pytest.mark.parametrize("call", METHODS)
+def test_method_of_str_gives_markup(call):
+    for text in ("<b>\ta\n<b>", " <B> ", "9"):
+        plain, made = (eval(f"kind(text){call}", {"kind": kind, "text": text}) for kind in (str, Markup))
+        assert made == plain
+        assert {type(piece) for piece in (made if isinstance(made, (list, tuple)) else [made])} == {Markup}
+
+
 def test_markup_is_a_str_without_attributes_and_a_subclass_stays_one():
     markup = Markup("<em>'")
     assert markup == "<em>'" and hash(markup) == hash("<em>'") and markup.__html__() is markup
-    for same in (copy.copy(markup), copy.deepcopy(markup), pickle.loads(pickle.dumps(markup))):
-        assert (same, type(same)) == (markup, Markup)
-    assert not hasattr(markup, "__dict__")
+    assert type(copy.deepcopy(markup)) is Markup and not hasattr(markup, "__dict__")
     html = type("Html", (Markup,), {})
     for built in (html("%s") % "<", html("{}").format("<"), html("<") + "<", html.escape("<"), html("<").upper()):
         assert type(built) is html
@@ -1922,13 +1852,6 @@ def test_markup_holds_any_text_escaped_once_however_it_is_put_in(text):
     formatted = (Markup("{}").format(text), Markup("%s") % text, Markup("%(a)s") % {"a": text})
     for built in (*joined, *formatted):
         assert (str(built), type(built), Markup.escape(built)) == (escaped, Markup, built)
-
-
-def test_markup_may_stand_where_text_may():
-    """The server gets plain str: wsgiref.validate asks for it."""
-    headers = 'response.header(M("X-Mine"), M(" a ")).add_header("X-Mine", M("a ")).redirect(M("/a b"))'
-    bodies = '.cookie(M("a"), M(" b")).body(b"a", M("text/css ")).json(M("a"), M("b"))'
-    assert answer(does(headers + bodies), raise_errors=True).status == 303
 
 
 # ---- HTML: templates -------------------------------------------------------------------------------------------------
@@ -1962,49 +1885,31 @@ def test_every_formatted_field_of_a_template_is_escaped_but_markup(row):
     assert Markup(template).format_map(PAGE) == expected
 
 
-BRACES = "a brace that is to stay is written twice, {{ or }}"
-UNFILLED = [
-    # template, the error, and the words that its author reads
-    ("<style>body { color-scheme: light dark }</style>{x}", KeyError, "no value for { color-scheme}, only for x"),
-    (":root{--gap:1rem}", KeyError, "no value for {--gap}, only for x"),
-    ("{0}", IndexError, "no value for {0}, only for x"), ("{}", IndexError, "no value for {0}, only for x"),
-    ("{x:{width}}", KeyError, "no value for {width}, only for x"),
-    ("@media print { a { color: red } }", ValueError, BRACES), ("{x} {", ValueError, BRACES),
-    ("{x:d}", ValueError, "the value for {x}: Unknown format code 'd'"),
-    ("{x.nothing}", AttributeError, "the value for {x.nothing}: 'str' object has no attribute 'nothing'"),
-    ("{x[nothing]}", TypeError, "the value for {x[nothing]}: "),
-]  # fmt: skip
+# Calls of html() that cannot be right: the error, and the words that its author reads.
+UNFILLED = r"""
+"<style>body { color-scheme: light dark }</style>{x}", x=1 > KeyError: no value for { color-scheme}, only for x: in a
+":root{--gap:1rem}", x=1            > KeyError: no value for {--gap}, only for x: in a template a brace that is to stay
+"{}", x=1                           > IndexError: no value for {0}, only for x: in a template a brace that is to stay
+"{x:{width}}", x=1                  > KeyError: no value for {width}, only for x: in a template a brace that is to stay
+"@media { a { color: red } }", x=1  > ValueError: a brace that is to stay is written twice, {{ or }}
+"{x} {", x=1                        > ValueError: a brace that is to stay is written twice, {{ or }}
+"{x:d}", x="<"                      > ValueError: the value for {x}: Unknown format code 'd'
+"{x.nothing}", x="<"                > AttributeError: the value for {x.nothing}: 'str' object has no attribute 'nothing'
+"{x[nothing]}", x="<"               > TypeError: the value for {x[nothing]}
+"{{ title }}", title="x"            > ValueError: ignore its values (title): the template has no field such as {title}
+"<h1>title</h1>", title="x", n=1    > ValueError: html() would ignore its values (title, n)
+"", title="x"                       > ValueError: html() would ignore its values (title)
+"index.html", title="x"             > ValueError: html() takes the text of a page, not the name of a file
+"templates/my page.jinja2"          > ValueError: html() takes the text of a page, not the name of a file
+"C:\\site\\index.htm"               > ValueError: html() takes the text of a page, not the name of a file
+""".strip().splitlines()
 
 
-@pytest.mark.parametrize("template, error, words", UNFILLED)
-def test_template_that_cannot_be_filled_says_which_field_and_why(template, error, words):
-    for fill in (
-        lambda: Markup(template).format(x="<"),
-        lambda: Markup(template).format_map({"x": "<"}),
-        lambda: answer(lambda context: context.response.html(template, x="<"), raise_errors=True),
-    ):
-        with pytest.raises(error) as caught:
-            fill()
-        assert words in str(caught.value)
-        assert not words.startswith("no value") or BRACES in str(caught.value)
-
-
-WORDS = "html() takes the text of a page, not the name of a file"
-IGNORED = [
-    # template, values, and the words that its author reads
-    ("{{ title }}", {"title": "x"}, "ignore its values (title): the template has no field such as {title}"),
-    ("<h1>title</h1>", {"title": "x", "n": 1}, "html() would ignore its values (title, n)"),
-    ("", {"title": "x"}, "html() would ignore its values (title)"),
-    ("index.html", {"title": "x"}, WORDS), ("templates/my page.jinja2", {}, WORDS), ("C:\\site\\index.htm", {}, WORDS),
-    ("{{ title }}", {}, None), ("<p>see index.html", {}, None),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("template, values, words", IGNORED)
-def test_template_that_ignores_values_or_names_a_file_is_refused(template, values, words):
-    with pytest.raises(ValueError, match=re.escape(words)) if words else contextlib.nullcontext():
-        response = answer(lambda context: context.response.html(template, **values), raise_errors=True)
-        assert response.text == template
+@pytest.mark.parametrize("row", UNFILLED)
+def test_template_that_cannot_be_filled_says_which_field_and_why(row):
+    call, error, words = re.fullmatch(r"(.*?) +> (\w+): (.*)", row).groups()
+    with pytest.raises(getattr(builtins, error), match=re.escape(words)):
+        answer(does(f"response.html({call})"), raise_errors=True)
 
 
 def test_exception_of_a_value_of_a_template_passes():
@@ -2032,7 +1937,7 @@ t"{'<é'!a}"                                     | &#39;&lt;\xe9&#39;
 t"{1 / 8:.2f} {7:{fill}>{width}} {name:.3}"     | 0.12 ***7 &lt;b&gt;
 t"<a>" t"" t"{1}"                               | <a>1
 t"{M('<br>')}{Image()}{M('<i>')!s}"             | <br><img>&lt;i&gt;
-t"{User(3, name[0]):link}"                      | <a href="/user/3"><span class="user">&lt;</span></a>
+t"{User(3, name[0]):link}"                      | <a href="/user/3">&lt;</a>
 t"<ul>{[t'<li>{x}' for x in (1, name[0])]}</ul>" | <ul><li>1<li>&lt;</ul>
 t"{(t'<i>{x}' for x in name[:2])}"              | <i>&lt;<i>b
 t"{ {'a': t'<p>{name[0]}'}.values() }"          | <p>&lt;
@@ -2060,24 +1965,22 @@ def test_interpolations_of_a_template_string_are_escaped_but_html(row):
 def test_markup_takes_template_strings():
     row = template_string('t"<td>{name[0]}"')
     assert Markup(row) == Markup.escape(row) == "<td>&lt;" and type(Markup(row)) is Markup
-    assert Markup("<tr>").join([row, row]) == "<td>&lt;<tr><td>&lt;" and Markup(template_string('t""')) == ""
+    assert Markup("<tr>").join([row, row]) == "<td>&lt;<tr><td>&lt;" and row + Markup("<tr>") == "<td>&lt;<tr>"
     assert Markup("<tr>{}").format(row) == Markup("<tr>%s") % row == Markup("<tr>") + row == "<tr><td>&lt;"
-    assert row + Markup("<tr>") == "<td>&lt;<tr>"
-    assert answer(lambda context: context.response.html("<tr>{row}", row=row)).text == "<tr><td>&lt;"
     with pytest.raises(TypeError, match="without values"):
         answer(lambda context: context.response.html(row, x=1), raise_errors=True)
 
 
 UNWRITABLE = {
     't"{name:d}"': "the value for {name}: Unknown format code", "t\"{t'a':>5}\"": "takes no format '>5'",
-    't"{None:.2f}"': "the value for {None}: unsupported format string", 't"{Image():>5}"': "Image takes no format '>5'",
+    't"{Image():>5}"': "Image takes no format '>5'",
 }  # fmt: skip
 
 
 @needs_template_strings
 @pytest.mark.parametrize("source, words", UNWRITABLE.items())
 def test_template_string_that_cannot_be_written_says_why(source, words):
-    with pytest.raises(TypeError if "None" in source else ValueError, match=re.escape(words)):
+    with pytest.raises(ValueError, match=re.escape(words)):
         Markup(template_string(source))
 
 
@@ -2149,7 +2052,7 @@ def test_forwarded_headers_are_believed_only_from_trusted_proxies(row):
 
 # A text that can be no host, address or scheme counts as not sent, by a client, a proxy or a server.
 NO_HOSTS = ['a"><script>', "a/b", "a b", "a@b", "\xe4", "%4", "[:1", "[::1]x", ":80", "a:123456", "a:b", "http://a"]
-HOSTS = ["a", "a:", "a:65535", "A.b-c_d~", "%C3%A4", "!$&'()*+,;=", "[::1]", "[2001:db8::7]:81"]
+HOSTS = ["a", "a:", "a:65535", "A.b-c_d~", "%C3%A4", "!$&'()*+;=", "[::1]", "[2001:db8::7]:81"]
 
 
 @pytest.mark.parametrize("sent", HOSTS + NO_HOSTS)
@@ -2161,19 +2064,15 @@ def test_host_url_and_address_hold_only_valid_text_of_anybody(sent):
         environ.update(HTTP_X_FORWARDED_FOR=f"<{sent}", HTTP_X_FORWARDED_PROTO=sent)
         host, url, address = read(look, environ=environ, options={"trusted_proxies": 1}, unchecked=odd)
         if sender != "SERVER_NAME":
-            last = sent.split(",")[-1] if sender != "HTTP_HOST" else sent  # a proxy joins hosts with commas
-            assert host == (last if sent in HOSTS else "own")
+            assert host == (sent if sent in HOSTS else "own")
         assert (url, address) == (f"http://{host}/", "192.0.2.1") and not set(host) & set('"<>/@ \t\xe4')
 
 
-def test_headers_are_a_case_insensitive_read_only_mapping():
+def test_headers_are_a_case_insensitive_mapping():
     sent = {"X-Token": "secret", "Content-Type": "text/plain"}
     headers = read(lambda request: request.headers, body=b"ab", headers=sent)
-    with pytest.raises(TypeError, match="response.header"):
-        headers["X-New"] = "1"
     assert headers["x-token"] == headers["X-TOKEN"] == headers.get("X-Token") == "secret" and "x-token" in headers
-    assert ("X-No" in headers, headers.get("X-No", "no"), headers.getall("X-No")) == (False, "no", [])
-    assert headers.getall("content-LENGTH") == ["2"]
+    assert ("X-No" in headers, headers.get("X-No", "no"), headers.getall("content-LENGTH")) == (False, "no", ["2"])
     assert (dict(headers), len(headers)) == ({**sent, "Content-Length": "2", "Host": "localhost"}, 4)
 
 
@@ -2203,10 +2102,10 @@ BYTES = "ü\n\nlast".encode()
 FAILURES = {OSError("reset"): 400, ConnectionResetError(): 400, TimeoutError(): 408, ValueError("bad chunk"): 400}
 ARRIVALS = {
     "of a known length": (lambda: arriving(b"first\nsecond", b"third", length=8), b"first\nse"),
-    "of no length": (lambda: arriving(b"first", length=0), b""),
+    "of no length, and not asked": (lambda: arriving(OSError(), length=0), b""),
     "that the server ends": (lambda: arriving(b"fir", b"st\nsec", b"ond"), b"first\nsecond"),
     "byte by byte": (lambda: arriving(*map(bytes, zip(BYTES)), length=len(BYTES)), BYTES),
-    "that nobody ends": (lambda: {**arriving(b"first"), "wsgi.input_terminated": False}, b""),
+    "that nobody ends, and not asked": (lambda: {**arriving(OSError()), "wsgi.input_terminated": False}, b""),
     "that ends early": (lambda: arriving(b"first", length=6), 400),
     "that never begins": (lambda: arriving(length=1), 400),
     **{f"{e!r} in a length": (lambda e=e: arriving(b"first", e, length=9), status) for e, status in FAILURES.items()},
@@ -2242,19 +2141,18 @@ def test_body_past_max_body_size_is_a_413_but_not_as_a_stream():
 
 
 @pytest.mark.parametrize("first", ["body", "form", "files"])
-@pytest.mark.parametrize("status, piece", [(400, b"a"), (408, TimeoutError()), (400, b"no delimiter")])
+@pytest.mark.parametrize("status, piece", [(400, b"a"), (408, TimeoutError())])
 def test_failure_of_the_body_is_kept_however_it_is_read_again(first, status, piece):
-    unread = Input(piece)
+    unread, found = Input(piece), []
 
     def look(request):
         for name in (first, "body", "text", "form", "files", "stream"):
             with pytest.raises(HttpException) as caught:
                 getattr(request, name)
-            found.add((caught.value.status_code, unread.asked))
+            found.append((caught.value.status_code, unread.asked))
 
-    found, length = set(), 12 if piece != b"no delimiter" or first != "body" else 13
-    read(look, environ={"wsgi.input": unread, "CONTENT_LENGTH": str(length)}, headers={"Content-Type": MULTIPART})
-    assert len(found) == 1 and found.pop()[0] == status
+    read(look, environ={"wsgi.input": unread, "CONTENT_LENGTH": "9"}, headers={"Content-Type": MULTIPART})
+    assert found == [(status, unread.asked)] * 6
 
 
 # First reader > second reader, or ! if the second comes too late.
@@ -2280,36 +2178,22 @@ def test_body_is_read_again_unless_a_stream_or_multipart_took_it(sent, pair):
     assert read(both, headers={"Content-Type": content_type}, body=body) == expected
 
 
-def test_input_that_nobody_needs_is_left_alone():
-    for method, length, name in (("POST", "9", "method"), ("GET", "", "body"), ("GET", "", "json")):
-        environ = {"wsgi.input": Input(OSError()), "CONTENT_LENGTH": length}
-        assert read(operator.attrgetter(name), method=method, environ=environ) in ("POST", b"", 415)
-        assert environ["wsgi.input"].asked == 0
-
-
 NO_TEXT = "klingon hex rot13 zlib unicode_escape raw_unicode_escape idna punycode undefined".split()
 TEXTS = [
     *((f"text/plain; charset={name}", b"61", 415) for name in NO_TEXT),
-    *((f"text/plain; charset={name}", "é".encode(name), "é") for name in "latin-1 ISO-8859-1 utf-16 utf8".split()),
+    *((f"text/plain; charset={name}", "é".encode(name), "é") for name in "ISO-8859-1 utf-16 utf8 Windows-1252".split()),
     ("text/plain", "ü".encode(), "ü"), ("", "ü".encode(), "ü"), ('text/plain; Charset="UTF-8"', "ü".encode(), "ü"),
-    ("text/plain;charset=Windows-1252;x=y", b"\x80", "€"), ("text/plain; charset=us-ascii", b"\xfc", 400),
-    ("text/plain; charset=shift_jis", "日本".encode("shift_jis"), "日本"), ("text/plain; charset=ascii", b"a", "a"),
-    ("text/plain", b"\xfc", 400), ("text/plain; charset=utf-8", b"\xed\xa0\x80", 400),
+    ("text/plain", b"\xfc", 400), ("text/plain; charset=us-ascii;x=y", b"\xfc", 400), ("a/b", b"\xed\xa0\x80", 400),
 ]  # fmt: skip
 ATTRIBUTES["text"] = [({"headers": {"Content-Type": kind}, "body": body}, text) for kind, body, text in TEXTS]
-# Query, then form, then JSON; the later wins.
-ALL_INPUT = [
-    ({}, {}), ({"path": "/?a=1&a=2&b="}, {"a": ["1", "2"], "b": ""}),
+# Query, then form, then JSON; the later wins. For input that cannot be read see "contract 2.4".
+ATTRIBUTES["body_all"] = [
     ({"path": "/?a=1&a=2&b=2", "form": {"b": "3", "c": ["4", "5"]}}, {"a": ["1", "2"], "b": "3", "c": ["4", "5"]}),
-    ({"path": "/?a=1&a=2", "form": {"a": "3"}}, {"a": "3"}),
+    ({"path": "/?a=1&a=2&b=", "form": {"a": "3"}}, {"a": "3", "b": ""}),
     ({"path": "/?a=1&b=2", "json": {"b": None, "c": [1, {}]}}, {"a": "1", "b": None, "c": [1, {}]}),
     ({"path": "/?a=1", "json": [1]}, {"a": "1"}), ({"path": "/?a=1", "body": b'{"b": 1}'}, {"a": "1"}),
-    ({"path": "/?a=1", "form": {"b": "2"}, "files": {"c": ("n", b"3")}}, {"a": "1", "b": "2"}),
     ({"headers": {"Content-Type": JSON}, "body": b"{"}, 400), ({"path": "/?a=%FF"}, 400),
-    ({"headers": {"Content-Type": MULTIPART}, "body": b"--x"}, 400),
-    ({"environ": arriving(b"a=1", length=4), "headers": {"Content-Type": URLENCODED}}, 400),
 ]  # fmt: skip
-ATTRIBUTES["body_all"] = ALL_INPUT
 
 
 @pytest.mark.parametrize("attribute, sent, expected", [(name, *row) for name in ATTRIBUTES for row in ATTRIBUTES[name]])
@@ -2401,8 +2285,6 @@ WORST = r"""
 400 JSON: one long integer              | b"9" * MEBIBYTE
 200 JSON: escaped surrogates            | filled(b"\\ud83d\\ude00", b'"', b'"')
 200 JSON: a text that widens            | filled(b"x", b'"', b'\xf0\x9f\x98\x80"')
-400 JSON: brackets                      | b"[" * (MOST_VALUES - 1)
-200 URLENCODED: a text that widens      | filled(b"x", right=b"\xf0\x9f\x98\x80")
 200 URLENCODED: escapes                 | filled(b"%26%41\xc3\xa9")
 413 URLENCODED: too many fields         | filled(b"a=&b=&")
 200 MULTIPART: parts                    | (PART + b"\r\n\r\n\r\n") * 1000 + b"--x--"
@@ -2411,9 +2293,7 @@ WORST = r"""
 200 MULTIPART: parameters               | parts(b";a=b")
 200 MULTIPART: backslashes              | parts(b"\\\\", b'; filename="')
 200 MULTIPART: escapes                  | parts(b"%41", b"; filename*=utf-8''")
-200 MULTIPART: control characters       | parts(b"\1", b"; filename=")
 400 MULTIPART: lines like a boundary    | file_of(b"\r\n--xy")
-400 MULTIPART: a preamble of them       | filled(b"\r\n--xy", size=16 * MEBIBYTE)
 200 MULTIPART: beginnings of a boundary | file_of(b"\r\n--")
 200 MULTIPART: ISO-2022-JP              | filled(b"\x1b$B!!\x1b(B", JAPANESE, b"\r\n--x--")
 200 TRICKLED: tiny pieces of a field    | filled(b"x", PART + b"\r\n\r\n", b"\r\n--x--", MEBIBYTE // 2)
@@ -2421,25 +2301,20 @@ WORST = r"""
 200 HTTP_ACCEPT: parameters             | filled(b";c=d", b"a/b", size=HEAD)
 200 HTTP_ACCEPT: backslashes            | filled(b"\\a", b'a/b;c="', size=HEAD)
 200 HTTP_COOKIE: cookies                | b";".join(b"%x=\xc3\xa9" % n for n in range(12_000))[:HEAD]
-200 HTTP_COOKIE: a session              | filled(b"a.", b"session=", size=HEAD)
 415 CONTENT_TYPE: backslashes           | filled(b"\\\\", b'text/plain;charset="', size=HEAD)
 200 CONTENT_TYPE: spaces                | filled(b" ", b"text/plain;a", size=HEAD)
 200 HTTP_HOST: a name                   | filled(b"%41", size=HEAD)
 200 HTTP_IF_NONE_MATCH: tags            | filled(b'"",', size=HEAD)
 200 HTTP_IF_MODIFIED_SINCE: digits      | filled(b"9", b"Sun, 06 Nov ", size=HEAD)
 200 HTTP_RANGE: digits                  | filled(b"9", b"bytes=", size=HEAD)
-200 QUERY_STRING: escapes               | filled(b"%41", size=HEAD)
-400 QUERY_STRING: fields                | b"a&" * 1001
 """.strip().splitlines()
 
 
 class Trickle(io.BytesIO):
     """A body that arrives in tiny pieces."""
 
-    def read(self, size=-1):
-        return super().read(min(size, 16))
-
-    read1 = read
+    def read1(self, size=-1):
+        return super().read1(min(size, 16))
 
 
 def read_everything(context):
@@ -2461,19 +2336,24 @@ def slowness():
 def test_worst_request_takes_at_most_250_ms_and_64_mib(row):
     app = WebApp(secret_key=KEY)
     app.any("/", read_everything)
+    browser = client(app, unchecked="that would be measured, too")
     status, parser, source = int(row[:3]), row[4 : row.index(":")], row.partition(" | ")[2]
     types = {"JSON": JSON, "URLENCODED": URLENCODED, "MULTIPART": MULTIPART, "TRICKLED": MULTIPART}
-    body, content_type = eval(source), types.get(parser)
-    environ = {"CONTENT_TYPE": content_type} if content_type else {parser: body.decode("latin-1")}
-    sent = {"environ": environ, "body": body if content_type else b""}
     method = "GET" if parser in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_RANGE") else "POST"
-    browser = client(app, unchecked="that would be measured, too")
+    attack = eval(source)
+    sent = {"environ": {parser: attack.decode("latin-1")}}
+    if parser in types:
+        sent = {"body": attack, "headers": {"Content-Type": types[parser]}}
+
+    def ask():
+        if parser == "TRICKLED":
+            sent["environ"] = {"wsgi.input": Trickle(attack)}
+        assert browser.request(method, "/", **sent).status == status
+
     gc.collect()  # the garbage of other tests must not count
     for _ in range(5):  # nor the work of other programs
-        if parser == "TRICKLED":
-            environ["wsgi.input"] = Trickle(body)
         begun = time.thread_time()
-        assert browser.request(method, "/", **sent).status == status
+        ask()
         seconds = time.thread_time() - begun
         if seconds <= 0.25 or (seconds := seconds / slowness()) <= 0.25:
             break
@@ -2481,15 +2361,12 @@ def test_worst_request_takes_at_most_250_ms_and_64_mib(row):
     if "parts(" in source:
         return  # a header has 8 KiB at most
     tracemalloc = pytest.importorskip("tracemalloc")
-    if parser == "TRICKLED":
-        environ["wsgi.input"].seek(0)
     tracemalloc.start()
     try:
-        browser.request(method, "/", **sent)
-        memory = tracemalloc.get_traced_memory()[1] / MEBIBYTE
+        ask()
+        assert tracemalloc.get_traced_memory()[1] <= 64 * MEBIBYTE
     finally:
         tracemalloc.stop()
-    assert memory <= 64
 
 
 # ---- the response: values, statuses, headers, redirects --------------------------------------------------------------
@@ -2540,80 +2417,37 @@ RESPONSE_BODIES = [
     'text("body")', 'html("<p>{a}</p>", a="&")', 'json({"a": 1})', 'json("a", 1)', 'put_form({"a": "1"})',
     'body(b"body", "image/png")', 'redirect("/x")', "file(path)", 'stream(iter(["body"]))', 'events(iter(["body"]))',
 ]  # fmt: skip
-each_body = pytest.mark.parametrize("build", RESPONSE_BODIES)
-
-
-@each_body
-def test_response_has_type_and_length_unless_it_has_no_body(a_file, build):
-    for status in (200, 201, 204, 205, 304, 404, 503):
-        handler = does(f"response.has_body or response.{build}.has_body and response.code({status})", path=a_file)
-        response, head = answer(handler), answer(handler, "HEAD")
-        length = response.headers.get("Content-Length")
-        assert (response.status, head.body, list(head.headers.items())) == (status, b"", [*response.headers.items()])
-        assert bool(response.headers.get("Content-Type")) == (status not in (204, 304))
-        if status in (204, 205, 304):
-            assert (response.body, length) == (b"", "0" if status == 205 else None)
-        else:
-            assert response.body
-            assert length == (None if build.startswith(("stream", "events")) else str(len(response.body)))
 
 
 def test_range_is_not_left_to_a_file_wrapper(a_file):
     """Some send the whole file."""
-    app = WebApp()
-    app.get("/", does("response.file(path)", path=a_file))
-    _, _, body = begin_request(app, HTTP_RANGE="bytes=0-1", **{"wsgi.file_wrapper": lambda file, size: [CONTENT]})
-    assert b"".join(body) == CONTENT[:2]
-    body.close()
+    environ = {"HTTP_RANGE": "bytes=0-1", "wsgi.file_wrapper": lambda file, size: [CONTENT]}
+    assert answer(does("response.file(path)", path=a_file), environ=environ).body == CONTENT[:2]
 
 
-STATUSES = [200, 201, 299, 308, 404, 422, 499, 599, HTTPStatus.OK, HTTPStatus.IM_A_TEAPOT, type("Int", (int,), {})(599)]
-NO_STATUSES = [True, False, 0, -200, 100, 101, 199, 600, 999, "200", 200.0, None, b"200", [200]]
+HOP_BY_HOP = "Connection keep-alive Proxy-Connection TE Trailer transfer-encoding Upgrade Status".split()
 
 
-def test_code_takes_any_int_from_200_to_599_else_it_is_a_value_error():
-    for status in STATUSES:
-        response = answer(does("str(response.code(status).status)", status=status), raise_errors=True)
-        assert (response.status, response.text) == (status, str(int(status)))
-    for status in NO_STATUSES:
-        with pytest.raises(ValueError):
-            answer(does("response.code(status)", status=status), raise_errors=True)
-
-
-def test_headers_are_replaced_appended_and_read_in_any_case():
-    calls = 'header("X-One", "1").add_header("x-one", "2").add_header("X-Two", "3").header("x-two", "4")'
-    response = answer(does(f'[(h := response.{calls}.headers)["X-ONE"], h["X-two"], "X" in h]'), raise_errors=True)
-    found = [response.json, *(response.headers.getall(name) for name in ("X-One", "X-Two"))]
-    assert found == [["1", "4", False], ["1", "2"], ["4"]]
-
-
-HOP_BY_HOP = ["Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Status"]
-NO_HEADERS = [
-    *((name, "x") for name in (*HOP_BY_HOP, *map(str.lower, HOP_BY_HOP))),
-    *((name, "x") for name in ["", " ", "a b", "a:", "a\n", "a\r\nb", "é", "a(b)", "\0", b"a", None]),
-    *(("X-A", value) for value in ["a\nb", "a\r\nX: y", "\r", "\0", "\x1b", "\x7f", "ł", "\ud800", b"a", 5, None]),
-    ("Content-Length", "ten"),
-]
-
-
-@pytest.mark.parametrize("name, value", NO_HEADERS)
-def test_header_that_no_response_may_have_is_a_value_error(name, value):
+@pytest.mark.parametrize("name", [*HOP_BY_HOP, "", "a b", "a:", "a\n", "a\r\nb", "é", "a(b)", "\0"])
+def test_header_that_no_response_may_have_is_a_value_error(name):
     for method in ("header", "add_header"):
         with pytest.raises(ValueError):
-            answer(does(f"response.{method}(name, value)", name=name, value=value), raise_errors=True)
+            answer(does(f"response.{method}(name, 'x')", name=name), raise_errors=True)
 
 
-@given(LATIN)
+@given(LATIN | ANY_TEXT)
+@example("a\r\nSet-Cookie: b")
 @example("\xa0à\xa0")
-@example("\x85")
+@example("ł")
 def test_header_value_keeps_everything_but_spaces_around_it(value):
-    valid = not any(ord(c) < 32 or ord(c) == 127 for c in value)
-    with contextlib.nullcontext() if valid else pytest.raises(ValueError):
+    """Or it is refused: control characters, and what is not latin-1."""
+    is_valid = re.fullmatch("[ -~\x80-\xff]*", value)
+    with contextlib.nullcontext() if is_valid else pytest.raises(ValueError):
         response = answer(does('response.header("X-A", value)', value=value), raise_errors=True)
         assert response.headers["X-A"] == value.strip(" ")
 
 
-@each_body
+@pytest.mark.parametrize("build", RESPONSE_BODIES)
 def test_later_body_replaces_an_earlier_one(a_file, build):
     alone = answer(does("response." + build, path=a_file))
     ranges = [{"Range": "bytes=0-1"}, {"Range": "bytes=9999-"}, {"If-None-Match": "*"}]  # for the file
@@ -2634,15 +2468,10 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_change_of_a_sent_response_is_refused_and_changes_nothing(a_file, change):
-    def handler(context):
-        response = context.response
-        assert not response.sent
-        before = [*response.code(202).json({"first": 1}).send().headers.items()]
-        with pytest.raises(RuntimeError):
-            does("response." + change, path=a_file)(context)
-        assert (response.sent, response.status, [*response.headers.items()]) == (True, 202, before)
-
-    assert answer(handler, raise_errors=True).body == b'{"first": 1}'
+    changing = does(f"response.code(202).json([1]).send() and response.{change}", path=a_file)
+    seen = see("/route", outer_handler=changing)
+    assert (seen.answer, seen.response.headers["Content-Type"]) == ("202 [1]", JSON)
+    assert [record.exc_info[0] for record in seen.records] == [RuntimeError]
 
 
 # A handler's expression > status, body, and header fields of the answer. "none": without the field.
@@ -2658,6 +2487,7 @@ response.header("Content-Length", "4") and iter(["four"])       > 200 four Conte
 response.stream(iter("ab"), "text/csv")                         > 200 ab Content-Type: text/csv, Content-Length: none
 response.header("content-type", "a/x+json").json([])            > 200 [] Content-Type: a/x+json
 str(response.code(201).header("X-A", "1").has_body)             > 201 False
+str(response.status)                                            > 200 200
 str(response.text("").has_body)                                 > 200 True
 str(response.body(b"", "image/png").has_body)                   > 200 True
 str(response.json(None).has_body)                               > 200 True
@@ -2677,6 +2507,15 @@ context.session["user"]                                         > 500 None Vary:
 request.accepts("a") and response.header("Vary", "Origin")      > 204  Vary: Accept+Origin
 request.accepts("a") and response.header("Vary", "accept")      > 204  Vary: Accept
 request.accepts("a") and response.header("Vary", "*")           > 204  Vary: *+Accept
+response.code(HTTPStatus.GONE) and None                         > 410  Content-Length: 0
+response.code(599) and str(response.status)                     > 599 599
+response.code(205).text("a")                                    > 205  Content-Length: 0
+response.html("{{a}}<p>index.html")                             > 200 {{a}}<p>index.html
+response.redirect("/a", 301)                                    > 301 301MovedPermanently Location: /a
+response.redirect(M("/a"), 302).header(M("X-A"), M(" a "))      > 302 302Found Location: /a, X-A: a
+response.cookie(M("a"), M(" b")).body(b"a", M("text/css "))     > 200 a Content-Type: text/css
+response.header("X-A", "0").header("x-a", "1").add_header("X-a", "2") and None > 204  X-A: 1+2
+response.header("X-A", "1").headers["x-a"] + str("X" in response.headers) > 200 1False
 """.strip().splitlines()
 
 
@@ -2692,16 +2531,24 @@ def test_answer_to_one_request(row):
         assert ("+".join(sorted(found)) or "none") == value
 
 
-NO_EVENTS = [
-    *(5, None, b"bytes", {}, {"date": "typo"}, {"data": "x", "id": "a\nb"}, {"data": "x", "event": "a\rb"}),
-    *({"data": "x", "retry": retry} for retry in ("soon", -1, "1\ndata: forged")), {"data": object()}, {"id": "\0"},
-]  # fmt: skip
+# Calls of a response that are refused, two spaces apart, behind the error.
+REFUSED_CALLS = r"""
+ValueError: code(True)  code(0)  code(199)  code(600)  code("200")  code(200.0)  code(None)
+ValueError: redirect("/", 200)  redirect("/", 299)  redirect("/", 304)  redirect("/", 400)  redirect("/", "303")
+ValueError: header("Content-Length", "ten")  header(b"X-A", "1")  header("X-A", None)
+TypeError: json()  json(1, 2)  json("a", 1, 2)  json(None, 1)  body("x", PLAIN)  body(None, PLAIN)  body(["a"], PLAIN)
+TypeError: events([5])  events([b"bytes"])  events([{}])  events([{"date": "typo"}])  events([{"data": object()}])
+ValueError: events([{"id": "a\nb"}])  events([{"id": "\0"}])  events([{"data": "x", "event": "a\rb"}])
+ValueError: events([{"retry": "soon"}])  events([{"retry": -1}])  events([{"retry": "1\ndata: forged"}])
+""".strip().splitlines()
 
 
-def test_body_takes_bytes_only_and_events_only_events():
-    for call, wrong in (("body(it, PLAIN)", ["x", None, 5, ["a"]]), ("events([it])", NO_EVENTS)):
-        for it in wrong:
-            assert answer(does(f"response.{call}", it=it)).status == 500, it
+@pytest.mark.parametrize("row", REFUSED_CALLS)
+def test_call_of_a_response_that_makes_no_sense_is_an_error(row):
+    error, calls = row.split(": ", 1)
+    for call in calls.split("  "):
+        with pytest.raises(getattr(builtins, error)):
+            answer(does("response." + call), raise_errors=True)
 
 
 @given(ANY_TEXT)
@@ -2717,48 +2564,39 @@ def test_redirect_percent_encodes_only_what_a_uri_may_not_hold(location):
     assert (response.status, response.headers["Location"]) == (303, expected)
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308, 200, 204, 299, 304, 400, 500, True, "303", None])
-def test_redirect_takes_the_statuses_of_redirects_and_no_others(status):
-    with contextlib.nullcontext() if status in (301, 302, 307, 308) else pytest.raises(ValueError):
-        assert answer(lambda context: context.response.redirect("/a", status), raise_errors=True).status == status
-
-
 # ---- the response: cookies -------------------------------------------------------------------------------------------
 
-# Options > attributes of the cookie. Secure follows the scheme unless it is given.
+# Arguments of cookie() > attributes of the cookie. Secure follows the scheme unless it is given.
 ATTRIBUTES_OF_COOKIES = """
-                                           > Path=/; HttpOnly; SameSite=Lax
-samesite=None                              > Path=/; HttpOnly
-max_age=60                                 > Max-Age=60; Path=/; HttpOnly; SameSite=Lax
-max_age=0                                  > Max-Age=0; Path=/; HttpOnly; SameSite=Lax
-expires=NEW_YEAR                           > Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly; SameSite=Lax
-expires=datetime.datetime.min              > Expires=Mon, 01 Jan 0001 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax
-samesite="None", secure=True               > Path=/; Secure; HttpOnly; SameSite=None
-partitioned=True, secure=True              > Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned
-path="/p", domain="a.example", httponly=0  > Path=/p; Domain=a.example; SameSite=Lax
-secure=False                               > Path=/; HttpOnly; SameSite=Lax
-""".strip("\n").splitlines()
+"a", "b"                                             > Path=/; HttpOnly; SameSite=Lax
+"a", "b", samesite=None                              > Path=/; HttpOnly
+"a", "b", max_age=60                                 > Max-Age=60; Path=/; HttpOnly; SameSite=Lax
+"a", "b", max_age=0                                  > Max-Age=0; Path=/; HttpOnly; SameSite=Lax
+"a", "b", samesite=None, expires=NEW_YEAR            > Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly
+"a", "b", samesite=None, expires=datetime.datetime.min > Expires=Mon, 01 Jan 0001 00:00:00 GMT; Path=/; HttpOnly
+"a", "b", samesite="None", secure=True               > Path=/; Secure; HttpOnly; SameSite=None
+"a", "b", partitioned=True, secure=True              > Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned
+"a", "b", path="/p", domain="a.example", httponly=0  > Path=/p; Domain=a.example; SameSite=Lax
+"a", "b", path="", domain="my_host-1", secure=False  > Domain=my_host-1; HttpOnly; SameSite=Lax
+"a", "x" * 4095, path="/" * 1024                     > Path=//; HttpOnly; SameSite=Lax
+"__HOST-a", "b", secure=True                         > Path=/; Secure; HttpOnly; SameSite=Lax
+"__http-a", "b", secure=True, domain=".e.com"        > Path=/; Domain=.e.com; Secure; HttpOnly; SameSite=Lax
+"__Hos-a", "b"                                       > Path=/; HttpOnly; SameSite=Lax
+""".strip().splitlines()
 
 
 @pytest.mark.parametrize("row", ATTRIBUTES_OF_COOKIES)
 def test_cookie_has_every_attribute_on_every_python_version(row):
-    options, attributes = re.split(" +> ", row)
+    arguments, attributes = re.split(" +> ", row)
     for scheme in ("http", "https"):
-        response = answer(does(f'response.cookie("name", "value", {options})'), path=f"{scheme}://a/")
-        expected = f"name=value; {attributes}" + "; Secure" * ("secure" not in options and scheme == "https")
-        assert sorted(response.headers["Set-Cookie"].split("; ")) == sorted(expected.split("; "))
+        response = answer(does(f"response.cookie({arguments})"), path=f"{scheme}://a/")
+        _, *found = re.sub("//+", "//", response.headers["Set-Cookie"]).split("; ")
+        expected = attributes.split("; ") + ["Secure"] * ("secure" not in row and scheme == "https")
+        assert sorted(found) == sorted(expected)
 
 
-COOKIES_THAT_BROWSERS_KEEP = [
-    ("a", "x" * 4095, {}), ("a", "\u00fc" * 2047, {}), ("__Hos-a", "b", {}), ("x__Host-a", "b", {}),
-    ("__Secure-a", "b", {"secure": True, "path": "/p", "domain": ".example.com"}),
-    ("__HOST-a", "b", {"secure": True}), ("__http-a", "b", {"secure": True, "domain": "e.com"}),
-    ("__Host-Http-a", "b", {"secure": True}), ("a", "b", {"domain": "my_host-1"}), ("a", "b", {"path": "/" * 1024}),
-    ("a", "b", {"domain": "", "path": ""}),
-]  # fmt: skip
 NO_COOKIES = [
     *(("a", "b", options) for options in [{"samesite": "None"}, {"partitioned": True}, {"samesite": "Sometimes"}]),
-    *(("a", "b", {**options, "secure": False}) for options in [{"samesite": "None"}, {"partitioned": True}]),
     *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800", "x" * 4096]),
     *((name, "b", {}) for name in ["a b", "a=b", "a;", "", "é", "__Secure-a", "__Host-a", "__http-a", "__HOST-Http-a"]),
     *(("__Host-a", "b", {"secure": True, **options}) for options in [{"path": "/p"}, {"domain": "e.com"}]),
@@ -2768,16 +2606,11 @@ NO_COOKIES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "name, value, options, kept",
-    [(*row, True) for row in COOKIES_THAT_BROWSERS_KEEP] + [(*row, False) for row in NO_COOKIES],
-    ids=lambda value: repr(value)[:40],
-)
-def test_cookie_that_browsers_refuse_or_misread_is_a_value_error(name, value, options, kept):
+@pytest.mark.parametrize("name, value, options", NO_COOKIES, ids=lambda value: repr(value)[:40])
+def test_cookie_that_browsers_refuse_or_misread_is_a_value_error(name, value, options):
     """RFC 6265bis sections 5.6 and 5.7."""
-    with contextlib.nullcontext() if kept else pytest.raises(ValueError):
-        answered = answer(lambda context: context.response.cookie(name, value, **options), raise_errors=True)
-        assert "Set-Cookie" in answered.headers
+    with pytest.raises(ValueError):
+        answer(lambda context: context.response.cookie(name, value, **options), raise_errors=True)
 
 
 @pytest.mark.parametrize("name", ["a", "__Host-a", "__secure-a", "__Http-a"])
@@ -2862,6 +2695,11 @@ def test_stream_is_drawn_chunk_by_chunk_and_completes_once(send, form, taken):
     assert app.seen == ["a", "after", *"bé"[: max(0, taken - 1)], "finally", "on_complete"]
 
 
+def test_stream_that_sets_a_header_behind_its_first_chunk_breaks_off():
+    with Log(), pytest.raises(RuntimeError, match="handed over to the server"):
+        answer(lambda context: (context.response.header("X-A", chunk) and chunk for chunk in "ab"))
+
+
 @pytest.mark.parametrize("failure", [ValueError("late"), 5, KeyboardInterrupt()], ids=repr)
 def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
     app = Completing()
@@ -2891,18 +2729,13 @@ def feeding_app(way, feed):
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("chunks", ENDS, ids=str)
 def test_iterator_that_ended_or_failed_is_closed_and_left_alone(way, method, chunks):
-    feed, started = Feed(*chunks), []
-    environ = {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": "/"}
-    setup_testing_defaults(environ)
+    feed = Feed(*chunks)
     with Log(), contextlib.suppress(KeyboardInterrupt):
-        body = feeding_app(way, feed)(environ, lambda *arguments: started.append(arguments))
-        iterator = iter(body)
+        _, _, body = begin_request(feeding_app(way, feed), REQUEST_METHOD=method)
         for _ in range(4):
             with contextlib.suppress(ValueError, TypeError):
-                collections.deque(iterator)
-        if hasattr(body, "close"):
-            body.close()
-        assert next(iterator, None) is None and len(started) == 1
+                collections.deque(body)
+        body.close()
     assert (feed.asked_again, feed.closed) == (0, 1)
 
 
@@ -2927,19 +2760,19 @@ def test_stream_that_is_not_taken_or_comes_too_late_is_closed(stage, expression)
         assert seen.response.text == "sent" and type(seen.records[-1].exc_info[1]) is RuntimeError
 
 
-@pytest.mark.parametrize("chunks", [("", ValueError("chunk")), ("first", "second")], ids=["stream", "session"])
+@pytest.mark.parametrize("chunks", [("", ValueError()), ("first", "second")], ids=["stream", "session"])
 def test_stream_whose_send_failed_cannot_be_sent_again_as_a_whole(chunks):
-    feed, causes = Feed(*chunks), []
+    feed = Feed(*chunks)
 
     def send_twice(context):
-        context.response.stream(feed)
-        context.session.update({"odd": object()} if "first" in chunks else {})
+        context.session["odd"] = object()
         with contextlib.suppress(ValueError, TypeError):
-            context.response.send()
+            context.response.stream(feed).send()
         context.session.clear()
 
-    seen = see("/route", outer_handler=send_twice, outer_error=lambda context, cause, _: causes.append(type(cause)))
-    assert (causes, feed.asked_again, feed.closed) == ([RuntimeError], 0, 1) and seen.response.status == 500
+    seen = see("/route", outer_handler=send_twice)
+    assert (seen.answer, seen.records[0].exc_info[0]) == (DEFAULT, RuntimeError)
+    assert (feed.asked_again, feed.closed) == (0, 1)
 
 
 def test_iterable_and_its_iterator_are_both_closed():
@@ -2948,25 +2781,22 @@ def test_iterable_and_its_iterator_are_both_closed():
     assert (inner.closed, outer.closed, inner.over) == (1, 1, False)
 
 
-A_FILE = MULTIPART_BODY.replace(b'"a"', b'"a"; filename="a"')
-
-
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
-@pytest.mark.parametrize("body", ["text", "stream"])
-def test_interrupt_in_an_on_close_callback_passes_behind_the_others(interrupt, body):
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("give", ["'text'", "iter(['text'])"])
+def test_interrupt_in_an_on_close_callback_passes_behind_the_others(interrupt, give):
     """A temporary file must not stay open for it."""
     app, files = Completing(), []
 
+    @app.post("/")
     def upload(context):
         files.append(context.request.files["a"].file)
         context.on_close(lambda: app.seen.append("first"))
         for number in (2, 1):
             context.on_close(functools.partial(raiser(interrupt(number)), None))
-        return iter(["text"]) if body == "stream" else "text"
+        return does(give)(context)
 
-    app.post("/", upload)
     with Log() as log, pytest.raises(interrupt):
-        client(app).post("/", body=A_FILE, headers={"Content-Type": MULTIPART})
+        client(app).post("/", files={"a": b"x"})
     assert (app.seen, files[0].closed, log.records) == (["first", "on_complete"], True, [])
 
 
@@ -2974,9 +2804,8 @@ def test_on_close_takes_functions_and_on_complete_may_use_it():
     closed = []
     see("/nothing", on_complete=lambda context: context.on_close(lambda: closed.append(True)))
     assert closed == [True]
-    for callback in (None, 5, "close"):
-        seen = see("/route", outer_handler=does("context.on_close(callback)", callback=callback))
-        assert repr(callback) in str(seen.records[0].exc_info[1])
+    seen = see("/route", outer_handler='context.on_close("close")')
+    assert "'close'" in str(seen.records[0].exc_info[1])
 
 
 EVENTS = [
@@ -3245,9 +3074,9 @@ def test_routes_are_listed_by_pattern_then_method():
 def test_files_and_mounted_applications_are_named_in_the_list_of_routes():
     app = WebApp()
     app.mount("/m", wsgiref.simple_server.demo_app)
-    app.static("/s", ROOT)
+    app.static("/s", str(ROOT))
     names = {route.handlers[0].__qualname__ for route in app.routes()}
-    assert names == {"mount(demo_app)", f"static({os.path.realpath(ROOT)!r})"}
+    assert names == {"mount(demo_app)", f"static({str(ROOT)!r})"}
 
 
 # ---- routes and scopes: matching -------------------------------------------------------------------------------------
@@ -3281,17 +3110,11 @@ def test_parameter_is_percent_decoded_and_an_int_has_up_to_18_digits(pattern, pa
     assert value is None or response.json == [pattern, {"n": value}]
 
 
-def test_pattern_may_have_300_parameters_and_path_info_may_be_empty():
-    pattern = "".join(f"/{{p{number}}}" for number in range(300))
-    assert list(routed(pattern).get("/v" * 300).json[1]) == [f"p{number}" for number in range(300)]
-    assert routed("/").get("/", environ={"PATH_INFO": "", "REQUEST_URI": ""}).json == ["/", {}]
-
-
 # The raw target; PATH_INFO is "/f/a/b" and SCRIPT_NAME "" if they are not given; the segments behind /f.
 ENCODED_SLASHES = [
     ("/f/a%2Fb", {}, ["a/b"]), ("", {"RAW_URI": "/f/a%2Fb"}, ["a/b"]), ("/f/a%2fb?c=%2F/d", {}, ["a/b"]),
     ("http://localhost:8/f/a%2Fb", {}, ["a/b"]), ("//f//a%2Fb/", {"PATH_INFO": "//f//a/b/"}, ["a/b"]),
-    ("/app/f/a%2Fb", {"SCRIPT_NAME": "/app"}, ["a/b"]), ("/my%20app/f/a%2Fb", {"SCRIPT_NAME": "/my app"}, ["a/b"]),
+    ("/my%20app/f/a%2Fb", {"SCRIPT_NAME": "/my app"}, ["a/b"]),
     ("/f/a%2Fb%20c", {"PATH_INFO": "/f/a%2Fb c"}, ["a/b c"]),  # as cheroot does
     ("/f/a%252Fb", {"PATH_INFO": "/f/a%2Fb"}, ["a%2Fb"]), ("/f/a%2Fb%252Fc", {"PATH_INFO": "/f/a/b%2Fc"}, ["a/b%2Fc"]),
     # A target without such a slash, or one that does not agree with the path.
@@ -3353,7 +3176,6 @@ def written(pattern):
 @example([("GET", (NAME,)), ("HEAD", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("HEAD", (NAME,)), ("GET", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("GET", (A, B)), ("GET", (NAME,)), ("POST", (A, NAME))], [("POST", ["a/b"], ONE), ("POST", ["a", "b"], ONE)])
-@example([("GET", (A, NAME)), ("GET", (A, REST))], [("GET", ["a", "x"], ONE)])
 @example(  # of each kind of segment the first and the last choice, and the ways back
     [("GET", pattern) for pattern in [(SEVEN,), (INT,), (NAME,), (REST,), (A, REST), (SEVEN, NAME), (INT, REST)]]
     + [("GET", pattern) for pattern in [(INT, B), (INT, B, B), (NAME, NAME, B), (NAME, NAME)]],
@@ -3397,7 +3219,7 @@ WAYS_TO_END = {
     **{"response.json('a', 1)": '200 {"a": 1}', "response.code(201)": "201", "response.code(300) and None": "300"},
     **{"response.code(403)": "403", "response.code(403).text('no') and None": "403 no"},
     "response.code(503).header('Retry-After', '9') and None": "503",
-    **dict.fromkeys(["response.redirect('/login')", "response.redirect('/login') and None"], "303 303 See Other"),
+    **{"response.redirect('/login') and None": "303 303 See Other", HttpException(403): "403 an error hook"},
 }
 PASSES = [
     "None", "response.header('X-A', 'b') and None", "response.cookie('a', 'b') and None", "context.session.update(a=1)",
@@ -3434,29 +3256,17 @@ def with_guards(guards):
 @pytest.mark.parametrize("expression, sent", WAYS_TO_END.items())
 @pytest.mark.parametrize("place", PLACES)
 def test_answer_of_a_guard_is_sent_and_nothing_runs_behind_it(place, expression, sent):
-    """Only after hooks and on_complete do, and behind on_request only on_complete. A handler drops the queue."""
-    behind = [each for each in PLACES[PLACES.index(place) :] if each != "on_request"]
-    app, calls = with_guards([(place, expression), *((each, "'behind'") for each in behind)])
+    """Only after hooks and on_complete do, and behind an answer of on_request only on_complete."""
+    turn = PLACES.index(place)
+    before, behind = PLACES[:turn], PLACES[max(turn, 1) :]
+    app, calls = with_guards(
+        [*((each, "None") for each in before), (place, expression), *((each, "'behind'") for each in behind)]
+    )
     app.error(lambda context, cause, status: "an error hook")
     response = client(app).get("/")
     assert f"{response.status} {response.text}".rstrip() == sent
-    assert calls == [0, "on_complete"] if place == "on_request" else [0, "after", "on_complete"]
-
-
-DOES = st.sampled_from([*WAYS_TO_END, HttpException(403)]) | st.sampled_from(PASSES)
-
-
-@given(DOES, st.lists(st.tuples(st.sampled_from(PLACES[1:]), DOES), max_size=7))
-def test_nothing_runs_behind_a_guard_that_has_answered(on_request, guards):
-    """Any tree of guards, each answering in any way, failing or letting pass."""
-    guards = [("on_request", on_request), *sorted(guards, key=lambda guard: PLACES.index(guard[0]))]
-    app, calls = with_guards(guards)
-    with Log():
-        client(app).get("/")
-    answered = [number for number, (_, expression) in enumerate(guards) if expression not in PASSES]
-    ran = [*range(answered[0] + 1 if answered else len(guards))]
-    only_complete = answered[:1] == [0] and isinstance(on_request, str)
-    assert calls == [*ran, *([] if only_complete else ["after"]), "on_complete"]
+    only_complete = place == "on_request" and isinstance(expression, str)
+    assert calls == [*range(turn + 1), *([] if only_complete else ["after"]), "on_complete"]
 
 
 @pytest.mark.parametrize("passes", [*PASSES, "response.header('X-A', 'b')", "response.cookie('a', 'b')"])
@@ -3470,8 +3280,7 @@ def test_guard_that_has_not_answered_lets_the_handler_answer(passes):
 
 CANCELED = [
     # What `execute` returns, what `on_cancel` does, and the answer.
-    ("None", "None", "204"), ("'mine'", "None", "200 mine"), ("response.text('mine')", "None", "200 mine"),
-    ("response.code(403) and None", "None", "403"), ("response.send('mine')", "None", "200 mine"),
+    ("None", "None", "204"), ("'mine'", "None", "200 mine"), ("response.code(403) and None", "None", "403"),
     ("'mine'", "'answer'", "200 answer"), ("'mine'", "response.text('answer') and None", "200 answer"),
     ("'mine'", "response.send('answer')", "200 answer"), ("iter(['mine'])", "1 / 0", DEFAULT),
 ]  # fmt: skip
@@ -3735,9 +3544,8 @@ def test_exception_object_of_many_requests_keeps_no_more_than_the_last(stage):
 
 
 @pytest.mark.skipif(not hasattr(gc, "DEBUG_SAVEALL"), reason="this collector tells nobody what it has freed")
-def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_path):
+def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch):
     """Least of all one that failed: a client must not be able to fill the memory."""
-    (tmp_path / "a.txt").write_text("hello")
     app = WebApp(secret_key=KEY)
     handlers = {
         "/": "'hello'", "/html": "response.html('<p>{a}', a=1)", "/stream": "iter(['a', 'b'])", "/five": "5",
@@ -3748,7 +3556,7 @@ def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_p
         app.any(path)(does(handler))
     app.any("/valid", Answer422)
     app.error(does("1 / 0"))
-    app.static("/s", tmp_path)
+    app.static("/s", ROOT)
     log_to(monkeypatch, logging.StreamHandler(io.StringIO()))
     contents = [
         *({"body": b"{", "headers": {"Content-Type": kind}} for kind in (JSON, MULTIPART)), {}, {"json": {"a": [1]}},
@@ -3757,7 +3565,7 @@ def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_p
     ]  # fmt: skip
 
     def ask_all():
-        for path, content in itertools.product((*handlers, "/valid", "/missing", "/s/a.txt"), contents):
+        for path, content in itertools.product((*handlers, "/valid", "/missing", "/s/webapp.py"), contents):
             mark = Point(1, "")  # an object of one request, which nothing holds after the request
             kept = weakref.ref(mark)
             with contextlib.suppress(TypeError):
@@ -3906,46 +3714,33 @@ def test_conditions_and_ranges_count_only_where_the_whole_file_would_be_a_200_fo
         assert (response.status, response.body, "Content-Range" in response.headers) == (status or 200, CONTENT, False)
 
 
-def range_model(header, data):
-    """RFC 9110 section 14.1.2 for one range: status and places; several ranges, and nonsense, are ignored."""
-    places = range(len(data))
-    match = re.fullmatch(r"(?i:bytes)=[ \t]*([0-9]*)-([0-9]*)[ \t]*", header)
-    first, last = match.groups() if match else ("", "")
-    if first + last == "" or (first and last and int(last) < int(first)):
-        return 200, places
-    if first == "":
-        part = places[-int(last) :] if int(last) else ()
-    else:
-        part = places[int(first) : int(last) + 1 if last else None]
-    return (206, part) if part else (416, ())
+# The part of the digits 0 to 9 that is sent for a Range; 200: it is ignored; 416: the file has no such part.
+RANGES = {
+    "0123456789": ["bytes=0-", "bytes=0-9", "bytes=0-10", "bytes=-10", "bytes=-99"],
+    "123": ["bytes=1-3", "Bytes= 01-3\t"],
+    "9": ["bytes=9-9", "bytes=9-", "bytes=-1", f"bytes=9-{10**17}"],
+    "200": ["bytes=5-4", "bytes=0-1,4-5", "items=0-1", "bytes =0-1", "bytes=-", "bytes=1", "bytes=--1", ""],
+    "416": ["bytes=10-", "bytes=10-12", "bytes=-0", f"bytes={10**17}-"],
+}  # fmt: skip
 
 
-NUMBERS = st.one_of(st.just(""), st.integers(0, 25).map(str), st.integers(0, 10**17).map("{:04}".format))
-ONE_RANGE = st.builds("{}={}-{}".format, st.sampled_from(["bytes", "Bytes", "bytes ", "items"]), NUMBERS, NUMBERS)
-ANY_RANGE = ONE_RANGE | st.text("bytes=0123456789-, ", max_size=12).map("bytes={}".format) | st.text("bytes=0-, ")
-
-
-@given(ANY_RANGE, st.integers(0, 20), st.sampled_from(["GET", "GET", "HEAD"]), st.sampled_from(ENVIRONS))
-@example("bytes=-1", 0, "GET", {})
-@example("bytes=0-", 0, "GET", {})
-@example("bytes=1-2,4-5", 20, "GET", {})
-@example("bytes=5-4", 20, "GET", {})
-@example("bytes=0-19", 20, "GET", ENVIRONS[1])
-@example("bytes=-0", 20, "HEAD", {})
-def test_every_range_header_is_read_as_the_model_reads_it(tmp_path_factory, header, size, method, environ):
-    """RFC 9110 sections 14.2 and 14.4: Range is defined for GET."""
-    path, data = tmp_path_factory.getbasetemp() / "ranges", CONTENT[:size]
-    path.write_bytes(data)
-    status, places = range_model(header, data) if method == "GET" else (200, range(size))
-    body = bytes(data[place] for place in places) if status != 416 else b"416 Range Not Satisfiable"
-    told = {206: places and f"bytes {places[0]}-{places[-1]}/{size}", 416: f"bytes */{size}"}
-    response = get_file(path, method, environ=environ, Range=header)
-    assert (response.status, response.body) == (status, b"" if method == "HEAD" else body)
-    assert response.headers.get("Content-Range") == told.get(status)
-    assert response.headers["Content-Length"] == str(len(body))
-    assert {"ETag", "Last-Modified"} & set(response.headers) == ({"ETag", "Last-Modified"} if status != 416 else set())
-    assert (response.headers["Content-Type"] == OCTETS) == (status != 416)
-    assert not is_open(path)
+@pytest.mark.parametrize("part, header", [(part, header) for part, headers in RANGES.items() for header in headers])
+def test_range_is_sent_or_refused_or_ignored(a_file, part, header):
+    """RFC 9110 sections 14.1.2, 14.2 and 14.4. HEAD ignores Range, and an empty file has no part at all."""
+    status = int(part) if part in ("200", "416") else 206
+    body = {200: "0123456789", 206: part, 416: "416 Range Not Satisfiable"}[status]
+    content_range = {200: None, 206: f"bytes {part[0]}-{part[-1]}/10", 416: "bytes */10"}[status]
+    of_file = {"ETag", "Last-Modified"} if status != 416 else set()
+    a_file.write_bytes(b"0123456789")
+    for environ in ENVIRONS:
+        response = get_file(a_file, environ=environ, Range=header)
+        assert (response.status, response.text, response.headers["Content-Length"]) == (status, body, str(len(body)))
+        assert response.headers.get("Content-Range") == content_range
+        assert {"ETag", "Last-Modified"} & set(response.headers) == of_file
+    head = get_file(a_file, "HEAD", Range=header)
+    assert (head.status, head.headers["Content-Length"], is_open(a_file)) == (200, "10", False)
+    a_file.write_bytes(b"")
+    assert get_file(a_file, Range=header).status == (200 if status == 200 else 416)
 
 
 def test_if_range_gives_the_whole_file_when_it_has_changed(a_file):
@@ -3986,17 +3781,10 @@ def test_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_pa
     assert response.headers["Content-Type"] == "image/x-mine"
 
 
-@pytest.mark.parametrize("name", ["missing", "", "some.bin/below", "nul\0", "x" * 300, "looped"])
+@pytest.mark.parametrize("name", ["missing", "", "some.bin/below", "nul\0"])
 def test_path_without_a_regular_file_is_a_404(tmp_path, a_file, name):
-    if CAN_LINK:
-        (tmp_path / "looped").symlink_to(tmp_path / "looped")
+    """For links and named pipes see `static`, which opens files in the same way."""
     assert get_file(f"{tmp_path}/{name}").text == "404 Not Found"
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
-def test_fifo_is_a_404_and_stops_nobody(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    assert get_file(tmp_path / "fifo").status == 404
 
 
 # An error, and the status of a file of the application and of one below `static`. Windows answers EINVAL to a name that
@@ -4057,8 +3845,6 @@ def test_file_of_a_gibibyte_is_sent_in_small_pieces_and_closed_when_the_client_g
     assert 0 < len(next(body)) <= 2**20
     body.close()
     assert (is_open(a_file), app.seen) == (False, ["on_complete"])
-    response = get_file(a_file, Range="bytes=-1")
-    assert (response.status, response.headers["Content-Range"]) == (206, "bytes 1073741823-1073741823/1073741824")
 
 
 def test_file_that_a_failed_handler_opened_is_closed_and_leaves_no_header(a_file):
@@ -4137,6 +3923,7 @@ REDIRECTED = """
     -     /   //sub           ./sub/
     /app  /   /app            ./app/
     /app  /s  /app/s/sub?a=b  ./sub/?a=b
+    /{n}  /s  //e.example/s   ./s/
     /app  /   /app//sub       ./sub/
 """
 
@@ -4169,19 +3956,12 @@ NEVER_TO_BE_SEEN = [
 ]  # fmt: skip
 
 
-def hide_open_files(monkeypatch):
-    """Let the system not tell which file is open, as macOS and Windows do not."""
-
-    def read_link(path, *arguments, real=os.readlink, **options):
-        return real(path if not str(path).startswith("/proc/") else "/no/such/file", *arguments, **options)
-
-    monkeypatch.setattr(os, "readlink", read_link)
-
-
 @pytest.mark.parametrize("system", ["tells the target and the open file", "tells the target", "tells the open file"])
 def test_static_never_leaves_its_directory_and_serves_nothing_but_files(site, monkeypatch, system):
-    if "file" not in system:
-        hide_open_files(monkeypatch)
+    if "file" not in system:  # as on macOS and Windows
+        read_link = os.readlink
+        hidden = lambda path, **options: read_link(str(path).replace("/proc/", "/no/such/"), **options)  # noqa: E731
+        monkeypatch.setattr(os, "readlink", hidden)
     environ = {} if "target" in system else {"REQUEST_URI": ""}
     secret = str(site.parent / "secret.txt")
     secret = secret if secret[0] == "/" else "/" + secret  # one that begins with a drive is no path of a URL
@@ -4211,61 +3991,28 @@ def test_no_path_string_ever_makes_static_leave_its_directory(site, path, enviro
         assert not urllib.parse.urlsplit(response.headers.get("Location", "")).netloc
 
 
-@pytest.fixture(params=["the name that was asked for", "the name on the disk"])
-def lax_site(request, tmp_path, monkeypatch):
-    """A directory of a file system that ignores case, Unicode's forms and ends of names.
-
-    The system tells one of two names of an open file.
-    """
-    if not sys.platform.startswith("linux"):
-        pytest.skip("the system has a way of its own, which other tests meet")
-    asked_for, real_open, real_link = {}, os.open, os.readlink
-    for name in ("private", "Members", "pr\u00e9nom", "cafe\u0301", ".git", "12345", "cr\u00e8me", "mu\u0308sli"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "note.txt").touch()
-    (tmp_path / "readme.txt").write_text("readme")
-
-    def fold(name):
-        return unicodedata.normalize("NFD", name.casefold().rstrip(". ").replace("\u200d", ""))
-
-    def open_lax(path, *arguments, **options):
-        found = tmp_path if str(path).startswith(f"{tmp_path}/") else pathlib.Path(path)
-        for name in pathlib.Path(path).relative_to(found).parts:
-            found /= {fold(entry): entry for entry in os.listdir(found)}.get(fold(name), name)
-        descriptor = real_open(found, *arguments, **options)
-        asked_for[f"/proc/self/fd/{descriptor}"] = os.fspath(path)
-        return descriptor
-
-    monkeypatch.setattr(os, "open", open_lax)
-    if request.param == "the name that was asked for":
-        monkeypatch.setattr(os, "readlink", lambda path, **options: asked_for.get(path) or real_link(path, **options))
-    return tmp_path
-
-
+# Names of files, each of which is there, and the answers. Some file system takes those of the 404s for guarded ones: it
+# ignores case, the forms of Unicode or the end of a name, or knows a file by a second, short name.
 SPELLINGS = {
-    200: [
-        "/readme.txt", "/README.TXT", "/readme.txt.", "/12345/note.txt",
-        "/cr\u00e8me/note.txt", "/cre\u0300me/note.txt", "/m\u00fcsli/note.txt", "/mu\u0308sli/note.txt",
-    ],
-    403: ["/private/note.txt", "/members/note.txt", "/pr\u00e9nom/note.txt", "/caf\u00e9/note.txt"],
+    200: ["readme.txt", "README.TXT", "12345/a", "cr\u00e8me/a", "cre\u0300me/a", "m\u00fcsli/a", "mu\u0308sli/a"],
+    403: ["private/a", "members/a", "pr\u00e9nom/a", "caf\u00e9/a"],
     404: [
-        "/README~1", "/PRIVATE/note.txt", "/private./note.txt", "/private%20/note.txt", "/priva%E2%80%8Dte/note.txt",
-        "/privat~1/note.txt", "/pre\u0301nom/note.txt", "/Members/note.txt", "/cafe\u0301/note.txt", "/git~1/note.txt",
-        "/GIT~1/note.txt", "/.git/note.txt",
+        "PRIVATE/a", "Members/a", "private./a", "private /a", "priva\u200dte/a", "\uff50rivate/a", "pre\u0301nom/a",
+        "cafe\u0301/a", "PR\u00c9NOM/a", "privat~1/a", "README~1", "README~1.TXT", "git~1/a", "GIT~1/a", ".git/a",
     ],
 }  # fmt: skip
 
 
-def test_spelling_that_only_a_file_system_takes_for_a_guarded_path_is_a_404(lax_site):
+def test_spelling_that_some_file_system_takes_for_a_guarded_path_is_a_404(tmp_path):
     app = WebApp()
     for prefix in ("/private", "/members", "/pr\u00e9nom", "/caf\u00e9"):
-        guarded(app, prefix).get("/{rest:path}", lambda context: "guarded")
-    app.static("/", lax_site)
-    found = {
-        status: [path for path in paths if client(app).get(path).status == status]
-        for status, paths in SPELLINGS.items()
-    }
-    assert found == SPELLINGS
+        guarded(app, prefix).get("/{rest:path}", handler_a)
+    app.static("/", tmp_path)
+    for status, names in SPELLINGS.items():
+        for name in names:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).touch()
+            assert (name, client(app).get("/" + name).status) == (name, status)
 
 
 @NEEDS_LINKS
@@ -4307,41 +4054,30 @@ def test_windows_is_never_asked_for_devices_streams_and_names_that_lose_their_en
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system does not tell which file is open")
-@pytest.mark.parametrize("path, target", [("/now/note.txt", ".."), ("/now", "../note.txt")], ids=["directory", "file"])
-@pytest.mark.parametrize("inside_is_a_link", [False, True])
-def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(
-    site, monkeypatch, path, target, inside_is_a_link
-):
+@pytest.mark.parametrize("path, inside, outside", [("/now/a", "sub", ".."), ("/now", "sub/a", "../a")])
+def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, monkeypatch, path, inside, outside):
     """One request for each moment between two looks at the disk at which somebody exchanges the link."""
-    now, browser = site / "now", serve(site, "/")
-    (site.parent / "note.txt").write_text("SECRET")  # younger than the copy of the client
-    (site / "real").mkdir()
-    (site / "real" / "note.txt").write_text("inside")
-    os.utime(site / "real" / "note.txt", (IN_2001, IN_2001))
-    source = site / "real" if path != "/now" else site / "real" / "note.txt"
-    now.symlink_to(source) if inside_is_a_link else source.rename(now)
-    (site / "bad").symlink_to(target)
-    ways, moments = itertools.cycle([("good", "bad"), ("bad", "good")]), iter(())
+    (site.parent / "a").write_text("SECRET")
+    (site / "sub" / "a").write_text("inside")
+    now, targets, moments = site / "now", itertools.cycle([inside, outside]), iter(())
+    now.symlink_to(next(targets))
 
     def exchanging(real):
         def call(*arguments, **options):
             if next(moments, False):
-                parked, following = next(ways)
-                now.rename(site / parked)
-                (site / following).rename(now)
+                now.unlink()
+                now.symlink_to(next(targets))
             return real(*arguments, **options)
 
         return call
 
     for name in ("open", "stat", "lstat", "readlink"):
         monkeypatch.setattr(os, name, exchanging(getattr(os, name)))
-    for known, headers in (((200, "inside"), {}), ((304, ""), {"If-Modified-Since": SAME})):
-        answers = set()
-        for moment in [*range(6)] * 2:
-            moments = iter([False] * moment + [True])
-            answer = browser.get(path, headers=headers)
-            answers.add((answer.status, answer.text))
-        assert answers == {known, (404, "404 Not Found")}
+    browser, answers = serve(site, "/"), set()
+    for moment in [*range(6)] * 2:
+        moments = iter([False] * moment + [True])
+        answers.add(browser.get(path).text)
+    assert answers == {"inside", "404 Not Found"}
 
 
 def test_client_that_has_a_file_gets_a_304_until_its_size_or_time_changes(site):
@@ -4418,22 +4154,18 @@ SHIFTS = """
     /m           -      /m/                   /m                /
     m/           -      /m/a/b/               /m                /a/b/
     /m           -      /m//a                 /m                //a
-    /m           -      /m/m                  /m                /m
     /m/n         -      /m/n/a                /m/n              /a
     /m           /app   /m/a                  /app/m            /a
     /{tenant}/m  -      /x/m/a                /x/m              /a
     /            -      /a                    -                 /a
-    /            /app   /                     /app              /
     /é           -      /é/ü                  /é                /ü
     /m           -      /m/a%25               /m                /a%25
     /{tenant}    -      //evil.example/login  /evil.example     /login
-    /{tenant}    -      ///evil.example       /evil.example     -
     /{tenant}/x  -      //evil.example//x/a   /evil.example/x   /a
     /{tenant}    /app   //evil.example//a     /app/evil.example //a
     /{tenant}    //app/ //evil.example/a      /app/evil.example /a
     /{tenant}    /      /evil.example/a       /evil.example     /a
     /            -      //evil.example/login  -                 /evil.example/login
-    /            /      //evil.example/login  -                 /evil.example/login
     /            /app   //evil.example/login  /app              //evil.example/login
 """
 
@@ -4644,19 +4376,6 @@ def test_encoded_slash_is_part_of_no_file_name(site):
         assert answers == [404, 404, 404, 200]
 
 
-def test_links_and_redirects_of_a_mounted_application_stay_on_their_host(site):
-    inner, outer = WebApp(), WebApp()
-    inner.get("/login")(lambda context: context.response.redirect(context.url(handler_a)))
-    inner.get("/", handler_a)
-    inner.static("/files", site)
-    outer.mount("/{tenant}", inner)
-    for path, there in [("//evil.example/login", "/evil.example/"), ("//evil.example/files", "./files/")]:
-        assert client(outer).get("/", environ=told(path, "REQUEST_URI")).headers["Location"] == there
-    bare = {"SCRIPT_NAME": "//evil.example", "PATH_INFO": "/login", "REQUEST_URI": ""}
-    response = client(inner).get("/", environ=bare)
-    assert response.headers["Location"] == "/evil.example/"
-
-
 def test_url_of_a_request_is_that_of_the_path_that_was_matched():
     inner, seen = WebApp(), []
     inner.get("/{rest:path}")(lambda context: seen.append(context.request.url) or "seen")
@@ -4775,12 +4494,9 @@ def url_of(pattern, params, script_name=""):
 
 LINKS = [
     ("/a b/é/", {}, "/a%20b/%C3%A9"),
-    ("/u/{id:int}", {"id": "12"}, "/u/12"),
-    ("/u/{name}", {"name": "a/b c?d#é%"}, "/u/a%2Fb%20c%3Fd%23%C3%A9%25"),
     ("/u/{name}", {"name": 7}, "/u/7"),
     ("/f/{rest:path}", {"rest": "a/b c/d"}, "/f/a/b%20c/d"),
-    ("/s", {"q": "a b&c", "page": 2}, "/s?q=a+b%26c&page=2"),
-    ("/s", {"tag": ["x", "y"]}, "/s?tag=x&tag=y"),
+    ("/s", {"q": "a b&c", "tag": ["x", 2]}, "/s?q=a+b%26c&tag=x&tag=2"),
     ("/u/{name}", {"name": "x", "q": "é"}, "/u/x?q=%C3%A9"),
     *((f"/u/{{{name}}}", {name: "x"}, "/u/x") for name in ("handler", "self", "context", "params")),
 ]
@@ -4790,6 +4506,7 @@ LINKS = [
 def test_url_writes_the_path_of_a_handler_and_further_parameters_as_query(pattern, params, url):
     assert url_of(pattern, params) == url
     assert url_of(pattern, params, "/app é".encode().decode("latin-1")) == "/app%20%C3%A9" + url
+    assert url_of(pattern, params, "//e.example") == "/e.example" + url  # a path, and no host
 
 
 def test_url_refuses_a_value_that_its_route_would_not_match():
@@ -4808,15 +4525,6 @@ def test_url_takes_the_route_of_its_handler_and_of_the_parameters_it_was_given()
     asked = [(pages.first, {}), (pages.second, {}), (handler_a, {}), (handler_a, {"name": "x"}), (handler_a, {"q": 1})]
     app.get("/", lambda context: [context.url(handler, **params) for handler, params in asked])
     assert client(app, raise_errors=True).get("/").json == ["/1", "/2", "/u", "/u/x", "/u?q=1"]
-
-
-def test_table_of_routes_names_directories_and_mounted_applications(site):
-    app = WebApp()
-    app.static("/s", str(site))
-    app.mount("/m", tell_place)
-    names = [(route.pattern, route.handlers[0].__qualname__) for route in app.routes()]
-    mounted, served = "mount(tell_place)", f"static({str(site)!r:.80})"
-    assert names == [("/m", mounted), ("/m/{path:path}", mounted), ("/s", served), ("/s/{path:path}", served)]
 
 
 URL_SEGMENTS = st.text(min_size=1).filter(lambda text: text not in (".", "..") and "/" not in text)
@@ -4843,18 +4551,15 @@ ORIGINS = """
     http://a.example       200  Sec-Fetch-Site: same-origin
     http://a.example       200  Sec-Fetch-Site: none
     http://a.example       403  Sec-Fetch-Site: same-site
-    http://a.example       403  Sec-Fetch-Site: cross-site
     http://a.example       403  Sec-Fetch-Site: cross-site Origin: http://a.example
     http://a.example       200  Origin: http://A.example
     http://a.example       200  Origin: http://a.example:80
     http://a.example:80    200  Origin: http://a.example
     https://a.example:443  200  Origin: https://a.example
-    http://a.example:8080  200  Origin: http://a.example:8080
     http://a.example:8080  403  Origin: http://a.example
     https://a.example      403  Origin: http://a.example
     http://a.example       403  Origin: https://a.example
     http://a.example       403  Origin: http://a.example.evil.example
-    http://a.example       403  Origin: http://evil.example/a.example
     http://a.example       403  Origin: null
     http://a.example       403  Origin:
 """
@@ -4974,42 +4679,30 @@ def test_session_expires_by_the_clock_of_the_server(monkeypatch):
         assert read_with(browser, cookie) == expected
 
 
-LOST = [
-    # what is put into the session, and the member that the message names
-    ({"day": datetime.date(2030, 1, 1)}, 'session["day"]'),
-    ({"cart": {5: 1}}, 'session["cart"]'),
-    ({"a": [{"b": {None: 1}}]}, 'session["a"][0]["b"]'),
-    ({7: "seven"}, "session"),
-    ({"a": float("nan")}, 'session["a"]'),
-    ({"a": {1, 2}}, 'session["a"]'),
-]
+# What is put into the session, and the member that the message names. cart[5] += 1 would never get past 1, because JSON
+# turns 5 into "5".
+LOST = [({"cart": {5: 1}}, 'session["cart"]'), ({7: "seven"}, "session"), ({"a": [math.nan]}, 'session["a"][0]')]
 
 
 @pytest.mark.parametrize("values, member", LOST, ids=str)
 def test_session_value_or_key_that_would_come_back_as_something_else_is_named(values, member):
-    def save(context):  # cart[item_id] += 1 would never get past 1, because JSON turns 5 into "5"
-        context.session.update(values)
-
-    with pytest.raises((TypeError, ValueError), match=rf"^{re.escape(member)} of .*save \(.*{HERE}\): "):
-        answer(save, options={"secret_key": KEY}, raise_errors=True)
+    with pytest.raises((TypeError, ValueError), match=rf"^{re.escape(member)} of .*do \(.*{HERE}\): "):
+        answer(does("context.session.update(values)", values=values), options={"secret_key": KEY}, raise_errors=True)
 
 
-def test_session_without_a_key_or_too_large_for_a_cookie_is_an_error():
-    for options, message in (({}, "secret_key"), ({"secret_key": KEY}, "'session'.*4,096 bytes")):
-        with pytest.raises((RuntimeError, ValueError), match=message):
-            answer(lambda context: context.session.update(x="x" * 3100), options=options, raise_errors=True)
+def test_session_without_a_key_is_an_error_that_names_it():
+    with pytest.raises(RuntimeError, match="secret_key"):
+        answer(does("context.session"), raise_errors=True)
 
 
-NO_SECRETS = ["", b"", [""], [KEY, ""], "k", b"\xff", "short", [KEY, b"short"], " " * 32, "é\n"]
-NO_KEYS = [[], [5], [KEY, None]]
+NO_SECRETS = ["", [""], [KEY, ""], "short", [KEY, b"short"], " " * 32, "é\n", [], [KEY, None]]
 WEAK_SECRETS = ["sesame", b"15 bytes of key", "k" * 32]
 GOOD_SECRETS = [KEY, "16 bytes of key.", secrets.token_hex(), secrets.token_bytes(), secrets.token_urlsafe(16)]
 
 
-def test_key_that_is_no_secret_is_refused_and_one_that_may_be_guessed_gets_a_warning_that_does_not_show_it():
-    rows = [(r"secret_key.*token_hex\(\)", key) for key in NO_SECRETS] + [("secret_key", key) for key in NO_KEYS]
-    for words, key in rows:
-        with pytest.raises(ValueError, match=words):
+def test_key_that_is_no_secret_is_refused_and_a_weak_one_gets_a_warning_that_does_not_show_it():
+    for key in NO_SECRETS:
+        with pytest.raises(ValueError, match=r"secret_key.*(token_hex\(\)|a list of them)"):
             WebApp(secret_key=key)
     for key in WEAK_SECRETS + GOOD_SECRETS:
         with Log() as log:
@@ -5019,16 +4712,13 @@ def test_key_that_is_no_secret_is_refused_and_one_that_may_be_guessed_gets_a_war
             assert "token_hex()" in line and re.search(HERE, line) and str(key) not in line
 
 
-SESSION_KEYS = st.sampled_from([KEY, KEY[1:], KEY + "\0", "k" * 64, "k" * 65])
-
-
-@given(st.lists(st.text("abAB-_", min_size=1), min_size=2, max_size=2, unique=True), st.tuples(*[SESSION_KEYS] * 2))
-def test_session_of_one_cookie_is_empty_under_another_name_or_key(names, keys):
-    browser = counter(session_cookie=names[0], secret_key=keys[0])
+@pytest.mark.parametrize("name, key", [("Session", KEY), ("s", KEY), ("session", KEY[1:]), ("session", KEY + "\0")])
+def test_session_of_one_cookie_is_empty_under_another_name_or_key(name, key):
+    """HMAC itself takes a short key and the same one with a zero behind it as equal."""
+    browser = counter()
     browser.get("/count")
-    for name, key in itertools.product(names, keys):
-        found = read_with(counter(session_cookie=name, secret_key=[key, key[::-1]]), browser.cookies[names[0]], name)
-        assert found == ({"n": 1} if (name, key) == (names[0], keys[0]) else {})
+    assert read_with(browser, browser.cookies["session"]) == {"n": 1}
+    assert read_with(counter(session_cookie=name, secret_key=key), browser.cookies["session"], name) == {}
 
 
 def test_session_cannot_be_forged_with_what_the_same_secret_signs_elsewhere():
@@ -5072,39 +4762,35 @@ def recorder(status="200 OK", headers=(), body=b"", pages=()):
     return app, seen
 
 
-def sent(method="GET", path="/", unchecked="", **options):
+def sent(method="GET", path="/", **options):
     """The environment and the body that one request gives to an application."""
     app, seen = recorder()
-    assert client(app, unchecked=unchecked).request(method, path, **options).status == 200
+    assert client(app).request(method, path, **options).status == 200
     return seen[0]
 
 
-@pytest.mark.parametrize(
-    "path, options, expected",
-    [
-        ("/", {}, {"PATH_INFO": "/", "QUERY_STRING": "", "REQUEST_URI": "/"}),
-        ("/a%2Fb%20c", {}, {"PATH_INFO": "/a/b c", "REQUEST_URI": "/a%2Fb%20c"}),
-        ("/é x", {}, {"PATH_INFO": "/\xc3\xa9 x", "REQUEST_URI": "/%C3%A9%20x"}),
-        ("/%FF100%", {}, {"PATH_INFO": "/\xff100%", "REQUEST_URI": "/%FF100%"}),
-        ("/\r\nX: y", {}, {"REQUEST_URI": "/%0D%0AX:%20y"}),
-        ("//a//b:@;d=1/", {}, {"PATH_INFO": "//a//b:@;d=1/", "REQUEST_URI": "//a//b:@;d=1/"}),
-        ("/?a=?/&b=%20é#b", {}, {"QUERY_STRING": "a=?/&b=%20%C3%A9", "REQUEST_URI": "/?a=?/&b=%20%C3%A9"}),
-        ("/x#y?z", {}, {"PATH_INFO": "/x", "QUERY_STRING": "", "REQUEST_URI": "/x"}),
-        ("/x?a=1", {"query": {"b": 2}}, {"QUERY_STRING": "a=1&b=2", "REQUEST_URI": "/x?a=1&b=2"}),
-        ("/", {"query": {"a": ["1", "2"], "b": ("3",)}}, {"QUERY_STRING": "a=1&a=2&b=3"}),
-        ("/", {"query": [("a", "&"), ("b", "é"), ("a", " ")]}, {"QUERY_STRING": "a=%26&b=%C3%A9&a=+"}),
-        ("/", {}, {"HTTP_HOST": "localhost", "wsgi.url_scheme": "http", "SERVER_PORT": "80"}),
-        ("/", {}, {"SERVER_NAME": "localhost", "REMOTE_ADDR": "127.0.0.1", "SERVER_PROTOCOL": "HTTP/1.1"}),
-        ("HTTPS://a.example:8443/x?y", {}, {"wsgi.url_scheme": "https", "HTTP_HOST": "a.example:8443"}),
-        ("http://[::1]:80?x", {}, {"PATH_INFO": "/", "REQUEST_URI": "/?x", "HTTP_HOST": "[::1]:80"}),
-        ("/", {"environ": {"HTTP_X": "1"}, "headers": {"X": "2"}}, {"HTTP_X": "1"}),
-        ("/", {"headers": {"Host": "other"}}, {"HTTP_HOST": "other", "SERVER_NAME": "localhost"}),
-        ("/", {"headers": {"X-One": "caf\xe9", "accept": "a/b"}}, {"HTTP_X_ONE": "caf\xe9", "HTTP_ACCEPT": "a/b"}),
-        ("/", {"headers": [("Accept", "a/b"), ("accept", "c/d")]}, {"HTTP_ACCEPT": "a/b, c/d"}),
-        ("/", {"headers": {"Cookie": ["a=1", "b=2"]}}, {"HTTP_COOKIE": "a=1; b=2"}),
-        ("/", {"headers": {"Content-Type": "x/y", "Content-Length": 0}}, {"CONTENT_TYPE": "x/y"}),
-    ],
-)
+# A path, arguments of `request`, and what the environment has for them.
+ENTRIES_OF_REQUESTS = [
+    ("/", {}, {"PATH_INFO": "/", "QUERY_STRING": "", "REQUEST_URI": "/", "SERVER_NAME": "localhost"}),
+    ("/", {}, {"wsgi.url_scheme": "http", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1"}),
+    ("/a%2Fb%20c", {}, {"PATH_INFO": "/a/b c", "REQUEST_URI": "/a%2Fb%20c"}),
+    ("/é x%FF100%", {}, {"PATH_INFO": "/\xc3\xa9 x\xff100%", "REQUEST_URI": "/%C3%A9%20x%FF100%"}),
+    ("//a//b:@;d=1/\r\nX: y", {}, {"REQUEST_URI": "//a//b:@;d=1/%0D%0AX:%20y"}),
+    ("/?a=?/&b=%20é#b", {}, {"QUERY_STRING": "a=?/&b=%20%C3%A9", "REQUEST_URI": "/?a=?/&b=%20%C3%A9"}),
+    ("/x#y?z", {}, {"PATH_INFO": "/x", "QUERY_STRING": "", "REQUEST_URI": "/x"}),
+    ("/x?a=1", {"query": {"b": ["2", 3]}}, {"QUERY_STRING": "a=1&b=2&b=3", "REQUEST_URI": "/x?a=1&b=2&b=3"}),
+    ("/", {"query": [("a", "&"), ("b", "é"), ("a", " ")]}, {"QUERY_STRING": "a=%26&b=%C3%A9&a=+"}),
+    ("HTTPS://a.example:8443/x?y", {}, {"wsgi.url_scheme": "https", "HTTP_HOST": "a.example:8443"}),
+    ("http://[::1]:80?x", {}, {"PATH_INFO": "/", "REQUEST_URI": "/?x", "HTTP_HOST": "[::1]:80"}),
+    ("/", {"environ": {"HTTP_X": "1"}, "headers": {"X": "2"}}, {"HTTP_X": "1", "REMOTE_ADDR": "127.0.0.1"}),
+    ("/", {"headers": {"Host": "other", "X-One": "caf\xe9"}}, {"HTTP_HOST": "other", "HTTP_X_ONE": "caf\xe9"}),
+    ("/", {"headers": [("Accept", "a/b"), ("accept", "c/d")]}, {"HTTP_ACCEPT": "a/b, c/d"}),
+    ("/", {"headers": {"Cookie": ["a=1", "b=2"]}}, {"HTTP_COOKIE": "a=1; b=2"}),
+    ("/", {"headers": {"Content-Type": "x/y", "Content-Length": 0}}, {"CONTENT_TYPE": "x/y"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path, options, expected", ENTRIES_OF_REQUESTS)
 def test_path_query_and_headers_become_the_environment_that_a_server_would_give(path, options, expected):
     environ, _ = sent("GET", path, **options)
     assert {name: environ[name] for name in expected} == expected
@@ -5133,27 +4819,25 @@ def test_each_helper_method_sends_its_method_and_takes_the_arguments_of_request(
 # ---- test client: bodies ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options, content_type, length, body",
-    [
-        ({"body": b"\x00\xff"}, None, "2", b"\x00\xff"),
-        ({"body": bytearray(b"ab")}, None, "2", b"ab"),
-        ({"body": "é"}, None, "2", "é".encode()),
-        ({"body": iter([b"ab", b"", b"c"])}, None, None, b"abc"),
-        ({"body": io.BytesIO(b"a\nb")}, None, None, b"a\nb"),
-        ({}, None, "0", b""),
-        ({"json": {"a": [1, None]}}, JSON, "16", b'{"a": [1, null]}'),
-        ({"json": None}, JSON, "4", b"null"),
-        ({"form": {"a": "1 é", "b": ["2", 3]}}, URLENCODED, "18", b"a=1+%C3%A9&b=2&b=3"),
-        ({"form": [("a", "x\ny")]}, URLENCODED, "7", b"a=x%0Ay"),
-        ({"form": {}}, URLENCODED, "0", b""),
-        ({"body": b"ab", "headers": {"Content-Length": "x"}}, None, "x", b"ab"),
-        ({"json": 1, "headers": {"content-type": "a/b"}}, "a/b", "1", b"1"),
-    ],
-)
+# Arguments of `request`; Content-Type, Content-Length and the body that are sent.
+BODIES_OF_REQUESTS = [
+    ({"body": bytearray(b"\x00\xff")}, None, "2", b"\x00\xff"),
+    ({"body": "é"}, None, "2", "é".encode()),
+    ({"body": iter([b"ab", b"", b"c"])}, None, None, b"abc"),
+    ({"body": io.BytesIO(b"a\nb")}, None, None, b"a\nb"),
+    ({}, None, "0", b""),
+    ({"json": {"a": [1, None]}}, JSON, "16", b'{"a": [1, null]}'),
+    ({"json": None}, JSON, "4", b"null"),
+    ({"form": {"a": "1 é", "b": ["2", 3]}}, URLENCODED, "18", b"a=1+%C3%A9&b=2&b=3"),
+    ({"form": [("a", "x\ny")]}, URLENCODED, "7", b"a=x%0Ay"),
+    ({"form": {}}, URLENCODED, "0", b""),
+    ({"json": 1, "headers": {"content-type": "a/b", "Content-Length": "2"}}, "a/b", "2", b"1"),
+]
+
+
+@pytest.mark.parametrize("options, content_type, length, body", BODIES_OF_REQUESTS)
 def test_body_is_sent_with_the_headers_that_describe_it(options, content_type, length, body):
-    unchecked = "it refuses a Content-Length that is no number" if length == "x" else ""
-    environ, received = sent("POST", unchecked=unchecked, **options)
+    environ, received = sent("POST", **options)
     assert (environ.get("CONTENT_TYPE"), environ.get("CONTENT_LENGTH"), received) == (content_type, length, body)
     assert environ.get("wsgi.input_terminated", False) is (length is None)
 
@@ -5212,19 +4896,6 @@ def test_response_shows_status_reason_headers_body_text_by_its_charset_and_json(
     assert client(recorder(body=b"wrong")[0]).head("/").body == b"wrong"  # as the application gave it
 
 
-# ---- test client: WSGI -----------------------------------------------------------------------------------------------
-#
-# The tests of mounts show the rest of PEP 3333.
-
-
-@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_stream_that_breaks_is_closed_and_its_exception_raised(error):
-    app = Acting("start", "iterate", b"a", error())
-    with pytest.raises(error):
-        client(app).get("/")
-    assert app.closed == 1
-
-
 # Content-Length and chunks of a stream; the server below answers the others with a 500 or cuts the connection.
 LENGTHS = [(3, "abc", True), (0, "", True), (5, "abc", False), (5, "", False), (2, "abc", False), (0, "a", False)]
 
@@ -5241,25 +4912,22 @@ def test_stream_that_is_not_as_long_as_its_content_length_is_never_shown_as_comp
             assert browser.get(path).text == chunks
 
 
-# ---- test client: errors ---------------------------------------------------------------------------------------------
-
-
-def failing(*errors):
-    """An application whose errors no hook has answered."""
-    return Acting("start", lambda environ: [*map(environ["webapp.server"].unanswered, errors)], b"sorry")
-
-
 def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close():
-    first, answered = ZeroDivisionError("first"), failing_app(KeyError())
+    errors = [ZeroDivisionError("first"), KeyError("second")]
+    app = Acting("start", lambda environ: [*map(environ["webapp.server"].unanswered, errors)], b"sorry")
+    answered = failing_app(KeyError())
     answered.error(lambda context, *_: context.response.text("answered"))
-    app = failing(first, KeyError("second"))
-    apps = [app, failing(), answered]
+    apps = [app, Acting("start", b"no error"), answered]
     browser = client(lambda environ, start_response: apps.pop(0)(environ, start_response), raise_errors=True)
-    with pytest.raises(ZeroDivisionError) as raised:
+    with pytest.raises(ZeroDivisionError, match="first"):
         browser.get("/")
-    assert raised.value is first and app.closed == 1
-    assert [browser.get("/").text for _ in range(2)] == ["sorry", "answered"]  # each request starts anew
+    assert app.closed == 1
+    assert [browser.get("/").text for _ in range(2)] == ["no error", "answered"]  # each request starts anew
     assert client(app).get("/").text == "sorry"  # as in production
+    unsent = failing_app(KeyError())
+    unsent.error(does("response.json(object()) and None"))  # no answer either
+    with Log(), pytest.raises(KeyError):
+        client(unsent, raise_errors=True).get("/")
 
 
 # ---- test client: cookies --------------------------------------------------------------------------------------------
@@ -5466,7 +5134,7 @@ TEN_THOUSAND = ("Content-Length", "10000")
 
 hello = gives(lambda environ: [b"Hello World"], TEXT)
 stream = gives(lambda environ: iter([b"one", b"", b"two"]))
-events = gives(lambda environ: Blocks(b"data: 1\n\n", silence), ("Content-Type", "text/event-stream"))
+events = gives(lambda environ: Blocks(b"data: 1\n\n", silence), ("Content-Type", "text/event-stream;charset=UTF-8"))
 SERVED = {
     "": hello,
     "echo": gives(lambda environ: [environ["wsgi.input"].read()]),
@@ -6726,10 +6394,11 @@ def test_handshake_that_fails_has_an_access_line_with_the_reason(secured, server
 
 
 def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(tls):
+    reset = struct.pack("hh" if WINDOWS else "ii", 1, 0)
     with Log() as log:
         for data in [b"", b"\x16\x03"] * 20:
             with Connection(tls, data) as connection:
-                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
     assert set(log.levels()) <= {"INFO"}
 
 
@@ -7396,6 +7065,7 @@ ASKED = [
     (lambda c: c.request.cookies.__setitem__("a", "b"), TypeError, "response.cookie('a', ...) sets one"),
     (lambda c: c.response.cookie("a", "b", max_age=math.inf), OverflowError, "max_age is a number of seconds, not inf"),
     (lambda c: c.response.file(__file__, filename=True), TypeError, "the filename of a download is a str, not True"),
+    (lambda c: c.response.file(__file__, content_type="a\n"), ValueError, "the value of header Content-Type is latin-"),
     (lambda c: c.request.query.parse(int, "page"), TypeError, "parse(int, 'page'): a name, then a function that con"),
     (lambda c: c.request.query.parse("page", "int"), TypeError, "parse('page', 'int'): a name, then a function"),
     (lambda c: c.add_executor(type("Check", (Executor,), {"run": lost})), NotImplementedError, "Check has no execute("),

@@ -2835,7 +2835,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         # The links of the page are relative to a path with a slash. The redirect is relative: it can name no host.
         return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
 
-    serve_file.__qualname__ = f"static({_value(os.fspath(directory))})"  # for messages and for --routes
+    serve_file.__qualname__ = f"static({_value(root)})"  # for messages and for --routes
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
