@@ -52,7 +52,6 @@ import tempfile
 import threading
 import time
 import types
-import unicodedata
 import urllib.parse
 import urllib.request
 import uuid
@@ -338,7 +337,6 @@ def load_copy(name):
 
 
 WINDOWS = sys.platform == "win32"
-RESET = struct.pack("hh" if WINDOWS else "ii", 1, 0)  # for SO_LINGER
 CAN_LINK = not WINDOWS  # which lets few people make symbolic links
 NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
 NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
@@ -1097,6 +1095,7 @@ ACCEPTED = [
     ('application/json;q="0"', [JSON], JSON, True),  # a weight is no quoted string, so this one counts as absent
     ("application/json;q=0, text/javascript;q=0.001", [JSON], None, True),
     ("application/*, */*", [JSON], JSON, False),
+    ("text/*;q=0.3, */*;q=0.5", ["text/plain", "image/png"], "image/png", False),
 ]
 
 
@@ -1377,6 +1376,7 @@ name="a; c=d > a; c=d
 name=a; NAME=b > a
 name=bad; name*=utf-8'de'n%C3%A4me > näme
 name=good; name*=what > good
+name=bad; name*=UTF-8''it's > it's
 """.strip().splitlines()
 
 ALMOST = "\r\n--\r\n--fr\r\n--frontiers\r\n--frontier-\r\n--frontier \tx\r\n\r\n\r"  # a delimiter
@@ -2413,6 +2413,7 @@ response.header("Content-Length", "4") and iter(["four"])       > 200 four Conte
 response.stream(iter("ab"), "text/csv")                         > 200 ab Content-Type: text/csv, Content-Length: none
 response.header("content-type", "a/x+json").json([])            > 200 [] Content-Type: a/x+json
 str(response.code(201).header("X-A", "1").has_body)             > 201 False
+str(response.status)                                            > 200 200 Vary: none
 str(response.text("").has_body)                                 > 200 True
 str(response.body(b"", "image/png").has_body)                   > 200 True
 "a\ud800b"                                                      > 200 a?b
@@ -2611,6 +2612,11 @@ def test_stream_is_drawn_chunk_by_chunk_and_completes_once(send, form, taken):
     for _ in range(2):
         body.close()
     assert app.seen == ["a", "after", *"bé"[: max(0, taken - 1)], "finally", "on_complete"]
+
+
+def test_stream_that_sets_a_header_behind_its_first_chunk_breaks_off():
+    with Log(), pytest.raises(RuntimeError, match="handed over to the server"):
+        answer(lambda context: (context.response.header("X-A", chunk) and chunk for chunk in "ab"))
 
 
 @pytest.mark.parametrize("failure, levels", [(ValueError("late"), ["ERROR"]), (KeyboardInterrupt(), [])], ids=repr)
@@ -2982,9 +2988,9 @@ def test_routes_are_listed_by_pattern_then_method():
 def test_files_and_mounted_applications_are_named_in_the_list_of_routes():
     app = WebApp()
     app.mount("/m", wsgiref.simple_server.demo_app)
-    app.static("/s", ROOT)
+    app.static("/s", str(ROOT))
     names = {route.handlers[0].__qualname__ for route in app.routes()}
-    assert names == {"mount(demo_app)", f"static({os.path.realpath(ROOT)!r})"}
+    assert names == {"mount(demo_app)", f"static({str(ROOT)!r})"}
 
 
 # ---- routes and scopes: matching -------------------------------------------------------------------------------------
@@ -3018,17 +3024,11 @@ def test_parameter_is_percent_decoded_and_an_int_has_up_to_18_digits(pattern, pa
     assert value is None or response.json == [pattern, {"n": value}]
 
 
-def test_pattern_may_have_300_parameters_and_path_info_may_be_empty():
-    pattern = "".join(f"/{{p{number}}}" for number in range(300))
-    assert list(routed(pattern).get("/v" * 300).json[1]) == [f"p{number}" for number in range(300)]
-    assert routed("/").get("/", environ={"PATH_INFO": "", "REQUEST_URI": ""}).json == ["/", {}]
-
-
 # The raw target; PATH_INFO is "/f/a/b" and SCRIPT_NAME "" if they are not given; the segments behind /f.
 ENCODED_SLASHES = [
     ("/f/a%2Fb", {}, ["a/b"]), ("", {"RAW_URI": "/f/a%2Fb"}, ["a/b"]), ("/f/a%2fb?c=%2F/d", {}, ["a/b"]),
     ("http://localhost:8/f/a%2Fb", {}, ["a/b"]), ("//f//a%2Fb/", {"PATH_INFO": "//f//a/b/"}, ["a/b"]),
-    ("/app/f/a%2Fb", {"SCRIPT_NAME": "/app"}, ["a/b"]), ("/my%20app/f/a%2Fb", {"SCRIPT_NAME": "/my app"}, ["a/b"]),
+    ("/my%20app/f/a%2Fb", {"SCRIPT_NAME": "/my app"}, ["a/b"]),
     ("/f/a%2Fb%20c", {"PATH_INFO": "/f/a%2Fb c"}, ["a/b c"]),  # as cheroot does
     ("/f/a%252Fb", {"PATH_INFO": "/f/a%2Fb"}, ["a%2Fb"]), ("/f/a%2Fb%252Fc", {"PATH_INFO": "/f/a/b%2Fc"}, ["a/b%2Fc"]),
     # A target without such a slash, or one that does not agree with the path.
@@ -3090,7 +3090,6 @@ def written(pattern):
 @example([("GET", (NAME,)), ("HEAD", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("HEAD", (NAME,)), ("GET", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
 @example([("GET", (A, B)), ("GET", (NAME,)), ("POST", (A, NAME))], [("POST", ["a/b"], ONE), ("POST", ["a", "b"], ONE)])
-@example([("GET", (A, NAME)), ("GET", (A, REST))], [("GET", ["a", "x"], ONE)])
 @example(  # of each kind of segment the first and the last choice, and the ways back
     [("GET", pattern) for pattern in [(SEVEN,), (INT,), (NAME,), (REST,), (A, REST), (SEVEN, NAME), (INT, REST)]]
     + [("GET", pattern) for pattern in [(INT, B), (INT, B, B), (NAME, NAME, B), (NAME, NAME)]],
@@ -3134,7 +3133,7 @@ WAYS_TO_END = {
     **{"response.json('a', 1)": '200 {"a": 1}', "response.code(201)": "201", "response.code(300) and None": "300"},
     **{"response.code(403)": "403", "response.code(403).text('no') and None": "403 no"},
     "response.code(503).header('Retry-After', '9') and None": "503",
-    **dict.fromkeys(["response.redirect('/login')", "response.redirect('/login') and None"], "303 303 See Other"),
+    **{"response.redirect('/login') and None": "303 303 See Other", HttpException(403): "403 an error hook"},
 }
 PASSES = [
     "None", "response.header('X-A', 'b') and None", "response.cookie('a', 'b') and None", "context.session.update(a=1)",
@@ -3171,29 +3170,17 @@ def with_guards(guards):
 @pytest.mark.parametrize("expression, sent", WAYS_TO_END.items())
 @pytest.mark.parametrize("place", PLACES)
 def test_answer_of_a_guard_is_sent_and_nothing_runs_behind_it(place, expression, sent):
-    """Only after hooks and on_complete do, and behind on_request only on_complete. A handler drops the queue."""
-    behind = [each for each in PLACES[PLACES.index(place) :] if each != "on_request"]
-    app, calls = with_guards([(place, expression), *((each, "'behind'") for each in behind)])
+    """Only after hooks and on_complete do, and behind an answer of on_request only on_complete."""
+    turn = PLACES.index(place)
+    before, behind = PLACES[:turn], PLACES[max(turn, 1) :]
+    app, calls = with_guards(
+        [*((each, "None") for each in before), (place, expression), *((each, "'behind'") for each in behind)]
+    )
     app.error(lambda context, cause, status: "an error hook")
     response = client(app).get("/")
     assert f"{response.status} {response.text}".rstrip() == sent
-    assert calls == [0, "on_complete"] if place == "on_request" else [0, "after", "on_complete"]
-
-
-DOES = st.sampled_from([*WAYS_TO_END, HttpException(403)]) | st.sampled_from(PASSES)
-
-
-@given(DOES, st.lists(st.tuples(st.sampled_from(PLACES[1:]), DOES), max_size=7))
-def test_nothing_runs_behind_a_guard_that_has_answered(on_request, guards):
-    """Any tree of guards, each answering in any way, failing or letting pass."""
-    guards = [("on_request", on_request), *sorted(guards, key=lambda guard: PLACES.index(guard[0]))]
-    app, calls = with_guards(guards)
-    with Log():
-        client(app).get("/")
-    answered = [number for number, (_, expression) in enumerate(guards) if expression not in PASSES]
-    ran = [*range(answered[0] + 1 if answered else len(guards))]
-    only_complete = answered[:1] == [0] and isinstance(on_request, str)
-    assert calls == [*ran, *([] if only_complete else ["after"]), "on_complete"]
+    only_complete = place == "on_request" and isinstance(expression, str)
+    assert calls == [*range(turn + 1), *([] if only_complete else ["after"]), "on_complete"]
 
 
 @pytest.mark.parametrize("passes", [*PASSES, "response.header('X-A', 'b')", "response.cookie('a', 'b')"])
@@ -3207,8 +3194,7 @@ def test_guard_that_has_not_answered_lets_the_handler_answer(passes):
 
 CANCELED = [
     # What `execute` returns, what `on_cancel` does, and the answer.
-    ("None", "None", "204"), ("'mine'", "None", "200 mine"), ("response.text('mine')", "None", "200 mine"),
-    ("response.code(403) and None", "None", "403"), ("response.send('mine')", "None", "200 mine"),
+    ("None", "None", "204"), ("'mine'", "None", "200 mine"), ("response.code(403) and None", "None", "403"),
     ("'mine'", "'answer'", "200 answer"), ("'mine'", "response.text('answer') and None", "200 answer"),
     ("'mine'", "response.send('answer')", "200 answer"), ("iter(['mine'])", "1 / 0", DEFAULT),
 ]  # fmt: skip
@@ -3459,12 +3445,6 @@ def test_stream_that_a_server_closes_twice_completes_once():
     assert app.calls.count("on_complete") == 1
 
 
-def test_trace_of_a_hook_that_fails_for_a_missing_route_has_no_frame_of_webapp():
-    _, record = see("/nowhere", outer_error="1 / 0").records
-    assert webapp.__file__ not in record.exc_text
-    assert re.search("NotFoundException: no such route\n\nDuring handling .*\n\nTraceback", record.exc_text)
-
-
 @pytest.mark.parametrize("stage", ["on_request", "inner_handler", "outer_error", "outer_after", "on_complete"])
 def test_exception_object_of_many_requests_keeps_no_more_than_the_last(stage):
     """Python adds the frames of each raise to those before, with all that the frames hold."""
@@ -3478,9 +3458,8 @@ def test_exception_object_of_many_requests_keeps_no_more_than_the_last(stage):
 
 
 @pytest.mark.skipif(not hasattr(gc, "DEBUG_SAVEALL"), reason="this collector tells nobody what it has freed")
-def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_path):
+def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch):
     """Least of all one that failed: a client must not be able to fill the memory."""
-    (tmp_path / "a.txt").write_text("hello")
     app = WebApp(secret_key=KEY)
     handlers = {
         "/": "'hello'", "/html": "response.html('<p>{a}', a=1)", "/stream": "iter(['a', 'b'])", "/five": "5",
@@ -3491,7 +3470,7 @@ def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_p
         app.any(path)(does(handler))
     app.any("/valid", Answer422)
     app.error(does("1 / 0"))
-    app.static("/s", tmp_path)
+    app.static("/s", ROOT)
     log_to(monkeypatch, logging.StreamHandler(io.StringIO()))
     contents = [
         *({"body": b"{", "headers": {"Content-Type": kind}} for kind in (JSON, MULTIPART)), {}, {"json": {"a": [1]}},
@@ -3500,7 +3479,7 @@ def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch, tmp_p
     ]  # fmt: skip
 
     def ask_all():
-        for path, content in itertools.product((*handlers, "/valid", "/missing", "/s/a.txt"), contents):
+        for path, content in itertools.product((*handlers, "/valid", "/missing", "/s/webapp.py"), contents):
             mark = Point(1, "")  # an object of one request, which nothing holds after the request
             kept = weakref.ref(mark)
             with contextlib.suppress(TypeError):
@@ -3649,46 +3628,33 @@ def test_conditions_and_ranges_count_only_where_the_whole_file_would_be_a_200_fo
         assert (response.status, response.body, "Content-Range" in response.headers) == (status or 200, CONTENT, False)
 
 
-def range_model(header, data):
-    """RFC 9110 section 14.1.2 for one range: status and places; several ranges, and nonsense, are ignored."""
-    places = range(len(data))
-    match = re.fullmatch(r"(?i:bytes)=[ \t]*([0-9]*)-([0-9]*)[ \t]*", header)
-    first, last = match.groups() if match else ("", "")
-    if first + last == "" or (first and last and int(last) < int(first)):
-        return 200, places
-    if first == "":
-        part = places[-int(last) :] if int(last) else ()
-    else:
-        part = places[int(first) : int(last) + 1 if last else None]
-    return (206, part) if part else (416, ())
+# The part of the digits 0 to 9 that is sent for a Range; 200: it is ignored; 416: the file has no such part.
+RANGES = {
+    "0123456789": ["bytes=0-", "bytes=0-9", "bytes=0-10", "bytes=-10", "bytes=-99"],
+    "123": ["bytes=1-3", "Bytes= 01-3\t"],
+    "9": ["bytes=9-9", "bytes=9-", "bytes=-1", f"bytes=9-{10**17}"],
+    "200": ["bytes=5-4", "bytes=0-1,4-5", "items=0-1", "bytes =0-1", "bytes=-", "bytes=1", "bytes=--1", ""],
+    "416": ["bytes=10-", "bytes=10-12", "bytes=-0", f"bytes={10**17}-"],
+}  # fmt: skip
 
 
-NUMBERS = st.one_of(st.just(""), st.integers(0, 25).map(str), st.integers(0, 10**17).map("{:04}".format))
-ONE_RANGE = st.builds("{}={}-{}".format, st.sampled_from(["bytes", "Bytes", "bytes ", "items"]), NUMBERS, NUMBERS)
-ANY_RANGE = ONE_RANGE | st.text("bytes=0123456789-, ", max_size=12).map("bytes={}".format) | st.text("bytes=0-, ")
-
-
-@given(ANY_RANGE, st.integers(0, 20), st.sampled_from(["GET", "GET", "HEAD"]), st.sampled_from(ENVIRONS))
-@example("bytes=-1", 0, "GET", {})
-@example("bytes=0-", 0, "GET", {})
-@example("bytes=1-2,4-5", 20, "GET", {})
-@example("bytes=5-4", 20, "GET", {})
-@example("bytes=0-19", 20, "GET", ENVIRONS[1])
-@example("bytes=-0", 20, "HEAD", {})
-def test_every_range_header_is_read_as_the_model_reads_it(tmp_path_factory, header, size, method, environ):
-    """RFC 9110 sections 14.2 and 14.4: Range is defined for GET."""
-    path, data = tmp_path_factory.getbasetemp() / "ranges", CONTENT[:size]
-    path.write_bytes(data)
-    status, places = range_model(header, data) if method == "GET" else (200, range(size))
-    body = bytes(data[place] for place in places) if status != 416 else b"416 Range Not Satisfiable"
-    told = {206: places and f"bytes {places[0]}-{places[-1]}/{size}", 416: f"bytes */{size}"}
-    response = get_file(path, method, environ=environ, Range=header)
-    assert (response.status, response.body) == (status, b"" if method == "HEAD" else body)
-    assert response.headers.get("Content-Range") == told.get(status)
-    assert response.headers["Content-Length"] == str(len(body))
-    assert {"ETag", "Last-Modified"} & set(response.headers) == ({"ETag", "Last-Modified"} if status != 416 else set())
-    assert (response.headers["Content-Type"] == OCTETS) == (status != 416)
-    assert not is_open(path)
+@pytest.mark.parametrize("part, header", [(part, header) for part, headers in RANGES.items() for header in headers])
+def test_range_is_sent_or_refused_or_ignored(a_file, part, header):
+    """RFC 9110 sections 14.1.2, 14.2 and 14.4. HEAD ignores Range, and an empty file has no part at all."""
+    status = int(part) if part in ("200", "416") else 206
+    body = {200: "0123456789", 206: part, 416: "416 Range Not Satisfiable"}[status]
+    content_range = {200: None, 206: f"bytes {part[0]}-{part[-1]}/10", 416: "bytes */10"}[status]
+    of_file = {"ETag", "Last-Modified"} if status != 416 else set()
+    a_file.write_bytes(b"0123456789")
+    for environ in ENVIRONS:
+        response = get_file(a_file, environ=environ, Range=header)
+        assert (response.status, response.text, response.headers["Content-Length"]) == (status, body, str(len(body)))
+        assert response.headers.get("Content-Range") == content_range
+        assert {"ETag", "Last-Modified"} & set(response.headers) == of_file
+    head = get_file(a_file, "HEAD", Range=header)
+    assert (head.status, head.headers["Content-Length"], is_open(a_file)) == (200, "10", False)
+    a_file.write_bytes(b"")
+    assert get_file(a_file, Range=header).status == (200 if status == 200 else 416)
 
 
 def test_if_range_gives_the_whole_file_when_it_has_changed(a_file):
@@ -3729,17 +3695,10 @@ def test_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_pa
     assert response.headers["Content-Type"] == "image/x-mine"
 
 
-@pytest.mark.parametrize("name", ["missing", "", "some.bin/below", "nul\0", "x" * 300, "looped"])
+@pytest.mark.parametrize("name", ["missing", "", "some.bin/below", "nul\0"])
 def test_path_without_a_regular_file_is_a_404(tmp_path, a_file, name):
-    if CAN_LINK:
-        (tmp_path / "looped").symlink_to(tmp_path / "looped")
+    """For links and named pipes see `static`, which opens files in the same way."""
     assert get_file(f"{tmp_path}/{name}").text == "404 Not Found"
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
-def test_fifo_is_a_404_and_stops_nobody(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    assert get_file(tmp_path / "fifo").status == 404
 
 
 # An error, and the status of a file of the application and of one below `static`. Windows answers EINVAL to a name that
@@ -3800,8 +3759,6 @@ def test_file_of_a_gibibyte_is_sent_in_small_pieces_and_closed_when_the_client_g
     assert 0 < len(next(body)) <= 2**20
     body.close()
     assert (is_open(a_file), app.seen) == (False, ["on_complete"])
-    response = get_file(a_file, Range="bytes=-1")
-    assert (response.status, response.headers["Content-Range"]) == (206, "bytes 1073741823-1073741823/1073741824")
 
 
 def test_file_that_a_failed_handler_opened_is_closed_and_leaves_no_header(a_file):
@@ -3880,6 +3837,7 @@ REDIRECTED = """
     -     /   //sub           ./sub/
     /app  /   /app            ./app/
     /app  /s  /app/s/sub?a=b  ./sub/?a=b
+    /{n}  /s  //e.example/s   ./s/
     /app  /   /app//sub       ./sub/
 """
 
@@ -3912,19 +3870,12 @@ NEVER_TO_BE_SEEN = [
 ]  # fmt: skip
 
 
-def hide_open_files(monkeypatch):
-    """Let the system not tell which file is open, as macOS and Windows do not."""
-
-    def read_link(path, *arguments, real=os.readlink, **options):
-        return real(path if not str(path).startswith("/proc/") else "/no/such/file", *arguments, **options)
-
-    monkeypatch.setattr(os, "readlink", read_link)
-
-
 @pytest.mark.parametrize("system", ["tells the target and the open file", "tells the target", "tells the open file"])
 def test_static_never_leaves_its_directory_and_serves_nothing_but_files(site, monkeypatch, system):
-    if "file" not in system:
-        hide_open_files(monkeypatch)
+    if "file" not in system:  # as on macOS and Windows
+        read_link = os.readlink
+        hidden = lambda path, **options: read_link(str(path).replace("/proc/", "/no/such/"), **options)  # noqa: E731
+        monkeypatch.setattr(os, "readlink", hidden)
     environ = {} if "target" in system else {"REQUEST_URI": ""}
     secret = str(site.parent / "secret.txt")
     secret = secret if secret[0] == "/" else "/" + secret  # one that begins with a drive is no path of a URL
@@ -3954,61 +3905,28 @@ def test_no_path_string_ever_makes_static_leave_its_directory(site, path, enviro
         assert not urllib.parse.urlsplit(response.headers.get("Location", "")).netloc
 
 
-@pytest.fixture(params=["the name that was asked for", "the name on the disk"])
-def lax_site(request, tmp_path, monkeypatch):
-    """A directory of a file system that ignores case, Unicode's forms and ends of names.
-
-    The system tells one of two names of an open file.
-    """
-    if not sys.platform.startswith("linux"):
-        pytest.skip("the system has a way of its own, which other tests meet")
-    asked_for, real_open, real_link = {}, os.open, os.readlink
-    for name in ("private", "Members", "pr\u00e9nom", "cafe\u0301", ".git", "12345", "cr\u00e8me", "mu\u0308sli"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "note.txt").touch()
-    (tmp_path / "readme.txt").write_text("readme")
-
-    def fold(name):
-        return unicodedata.normalize("NFD", name.casefold().rstrip(". ").replace("\u200d", ""))
-
-    def open_lax(path, *arguments, **options):
-        found = tmp_path if str(path).startswith(f"{tmp_path}/") else pathlib.Path(path)
-        for name in pathlib.Path(path).relative_to(found).parts:
-            found /= {fold(entry): entry for entry in os.listdir(found)}.get(fold(name), name)
-        descriptor = real_open(found, *arguments, **options)
-        asked_for[f"/proc/self/fd/{descriptor}"] = os.fspath(path)
-        return descriptor
-
-    monkeypatch.setattr(os, "open", open_lax)
-    if request.param == "the name that was asked for":
-        monkeypatch.setattr(os, "readlink", lambda path, **options: asked_for.get(path) or real_link(path, **options))
-    return tmp_path
-
-
+# Names of files, each of which is there, and the answers. Some file system takes those of the 404s for guarded ones: it
+# ignores case, the forms of Unicode or the end of a name, or knows a file by a second, short name.
 SPELLINGS = {
-    200: [
-        "/readme.txt", "/README.TXT", "/readme.txt.", "/12345/note.txt",
-        "/cr\u00e8me/note.txt", "/cre\u0300me/note.txt", "/m\u00fcsli/note.txt", "/mu\u0308sli/note.txt",
-    ],
-    403: ["/private/note.txt", "/members/note.txt", "/pr\u00e9nom/note.txt", "/caf\u00e9/note.txt"],
+    200: ["readme.txt", "README.TXT", "12345/a", "cr\u00e8me/a", "cre\u0300me/a", "m\u00fcsli/a", "mu\u0308sli/a"],
+    403: ["private/a", "members/a", "pr\u00e9nom/a", "caf\u00e9/a"],
     404: [
-        "/README~1", "/PRIVATE/note.txt", "/private./note.txt", "/private%20/note.txt", "/priva%E2%80%8Dte/note.txt",
-        "/privat~1/note.txt", "/pre\u0301nom/note.txt", "/Members/note.txt", "/cafe\u0301/note.txt", "/git~1/note.txt",
-        "/GIT~1/note.txt", "/.git/note.txt",
+        "PRIVATE/a", "Members/a", "private./a", "private /a", "priva\u200dte/a", "\uff50rivate/a", "pre\u0301nom/a",
+        "cafe\u0301/a", "PR\u00c9NOM/a", "privat~1/a", "README~1", "README~1.TXT", "git~1/a", "GIT~1/a", ".git/a",
     ],
 }  # fmt: skip
 
 
-def test_spelling_that_only_a_file_system_takes_for_a_guarded_path_is_a_404(lax_site):
+def test_spelling_that_some_file_system_takes_for_a_guarded_path_is_a_404(tmp_path):
     app = WebApp()
     for prefix in ("/private", "/members", "/pr\u00e9nom", "/caf\u00e9"):
-        guarded(app, prefix).get("/{rest:path}", lambda context: "guarded")
-    app.static("/", lax_site)
-    found = {
-        status: [path for path in paths if client(app).get(path).status == status]
-        for status, paths in SPELLINGS.items()
-    }
-    assert found == SPELLINGS
+        guarded(app, prefix).get("/{rest:path}", handler_a)
+    app.static("/", tmp_path)
+    for status, names in SPELLINGS.items():
+        for name in names:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).touch()
+            assert (name, client(app).get("/" + name).status) == (name, status)
 
 
 @NEEDS_LINKS
@@ -4050,41 +3968,30 @@ def test_windows_is_never_asked_for_devices_streams_and_names_that_lose_their_en
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system does not tell which file is open")
-@pytest.mark.parametrize("path, target", [("/now/note.txt", ".."), ("/now", "../note.txt")], ids=["directory", "file"])
-@pytest.mark.parametrize("inside_is_a_link", [False, True])
-def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(
-    site, monkeypatch, path, target, inside_is_a_link
-):
+@pytest.mark.parametrize("path, inside, outside", [("/now/a", "sub", ".."), ("/now", "sub/a", "../a")])
+def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, monkeypatch, path, inside, outside):
     """One request for each moment between two looks at the disk at which somebody exchanges the link."""
-    now, browser = site / "now", serve(site, "/")
-    (site.parent / "note.txt").write_text("SECRET")  # younger than the copy of the client
-    (site / "real").mkdir()
-    (site / "real" / "note.txt").write_text("inside")
-    os.utime(site / "real" / "note.txt", (IN_2001, IN_2001))
-    source = site / "real" if path != "/now" else site / "real" / "note.txt"
-    now.symlink_to(source) if inside_is_a_link else source.rename(now)
-    (site / "bad").symlink_to(target)
-    ways, moments = itertools.cycle([("good", "bad"), ("bad", "good")]), iter(())
+    (site.parent / "a").write_text("SECRET")
+    (site / "sub" / "a").write_text("inside")
+    now, targets, moments = site / "now", itertools.cycle([inside, outside]), iter(())
+    now.symlink_to(next(targets))
 
     def exchanging(real):
         def call(*arguments, **options):
             if next(moments, False):
-                parked, following = next(ways)
-                now.rename(site / parked)
-                (site / following).rename(now)
+                now.unlink()
+                now.symlink_to(next(targets))
             return real(*arguments, **options)
 
         return call
 
     for name in ("open", "stat", "lstat", "readlink"):
         monkeypatch.setattr(os, name, exchanging(getattr(os, name)))
-    for known, headers in (((200, "inside"), {}), ((304, ""), {"If-Modified-Since": SAME})):
-        answers = set()
-        for moment in [*range(6)] * 2:
-            moments = iter([False] * moment + [True])
-            answer = browser.get(path, headers=headers)
-            answers.add((answer.status, answer.text))
-        assert answers == {known, (404, "404 Not Found")}
+    browser, answers = serve(site, "/"), set()
+    for moment in [*range(6)] * 2:
+        moments = iter([False] * moment + [True])
+        answers.add(browser.get(path).text)
+    assert answers == {"inside", "404 Not Found"}
 
 
 def test_client_that_has_a_file_gets_a_304_until_its_size_or_time_changes(site):
@@ -4161,22 +4068,18 @@ SHIFTS = """
     /m           -      /m/                   /m                /
     m/           -      /m/a/b/               /m                /a/b/
     /m           -      /m//a                 /m                //a
-    /m           -      /m/m                  /m                /m
     /m/n         -      /m/n/a                /m/n              /a
     /m           /app   /m/a                  /app/m            /a
     /{tenant}/m  -      /x/m/a                /x/m              /a
     /            -      /a                    -                 /a
-    /            /app   /                     /app              /
     /é           -      /é/ü                  /é                /ü
     /m           -      /m/a%25               /m                /a%25
     /{tenant}    -      //evil.example/login  /evil.example     /login
-    /{tenant}    -      ///evil.example       /evil.example     -
     /{tenant}/x  -      //evil.example//x/a   /evil.example/x   /a
     /{tenant}    /app   //evil.example//a     /app/evil.example //a
     /{tenant}    //app/ //evil.example/a      /app/evil.example /a
     /{tenant}    /      /evil.example/a       /evil.example     /a
     /            -      //evil.example/login  -                 /evil.example/login
-    /            /      //evil.example/login  -                 /evil.example/login
     /            /app   //evil.example/login  /app              //evil.example/login
 """
 
@@ -4387,19 +4290,6 @@ def test_encoded_slash_is_part_of_no_file_name(site):
         assert answers == [404, 404, 404, 200]
 
 
-def test_links_and_redirects_of_a_mounted_application_stay_on_their_host(site):
-    inner, outer = WebApp(), WebApp()
-    inner.get("/login")(lambda context: context.response.redirect(context.url(handler_a)))
-    inner.get("/", handler_a)
-    inner.static("/files", site)
-    outer.mount("/{tenant}", inner)
-    for path, there in [("//evil.example/login", "/evil.example/"), ("//evil.example/files", "./files/")]:
-        assert client(outer).get("/", environ=told(path, "REQUEST_URI")).headers["Location"] == there
-    bare = {"SCRIPT_NAME": "//evil.example", "PATH_INFO": "/login", "REQUEST_URI": ""}
-    response = client(inner).get("/", environ=bare)
-    assert response.headers["Location"] == "/evil.example/"
-
-
 def test_url_of_a_request_is_that_of_the_path_that_was_matched():
     inner, seen = WebApp(), []
     inner.get("/{rest:path}")(lambda context: seen.append(context.request.url) or "seen")
@@ -4518,12 +4408,9 @@ def url_of(pattern, params, script_name=""):
 
 LINKS = [
     ("/a b/é/", {}, "/a%20b/%C3%A9"),
-    ("/u/{id:int}", {"id": "12"}, "/u/12"),
-    ("/u/{name}", {"name": "a/b c?d#é%"}, "/u/a%2Fb%20c%3Fd%23%C3%A9%25"),
     ("/u/{name}", {"name": 7}, "/u/7"),
     ("/f/{rest:path}", {"rest": "a/b c/d"}, "/f/a/b%20c/d"),
-    ("/s", {"q": "a b&c", "page": 2}, "/s?q=a+b%26c&page=2"),
-    ("/s", {"tag": ["x", "y"]}, "/s?tag=x&tag=y"),
+    ("/s", {"q": "a b&c", "tag": ["x", 2]}, "/s?q=a+b%26c&tag=x&tag=2"),
     ("/u/{name}", {"name": "x", "q": "é"}, "/u/x?q=%C3%A9"),
     *((f"/u/{{{name}}}", {name: "x"}, "/u/x") for name in ("handler", "self", "context", "params")),
 ]
@@ -4533,6 +4420,7 @@ LINKS = [
 def test_url_writes_the_path_of_a_handler_and_further_parameters_as_query(pattern, params, url):
     assert url_of(pattern, params) == url
     assert url_of(pattern, params, "/app é".encode().decode("latin-1")) == "/app%20%C3%A9" + url
+    assert url_of(pattern, params, "//e.example") == "/e.example" + url  # a path, and no host
 
 
 def test_url_refuses_a_value_that_its_route_would_not_match():
@@ -4551,15 +4439,6 @@ def test_url_takes_the_route_of_its_handler_and_of_the_parameters_it_was_given()
     asked = [(pages.first, {}), (pages.second, {}), (handler_a, {}), (handler_a, {"name": "x"}), (handler_a, {"q": 1})]
     app.get("/", lambda context: [context.url(handler, **params) for handler, params in asked])
     assert client(app, raise_errors=True).get("/").json == ["/1", "/2", "/u", "/u/x", "/u?q=1"]
-
-
-def test_table_of_routes_names_directories_and_mounted_applications(site):
-    app = WebApp()
-    app.static("/s", str(site))
-    app.mount("/m", tell_place)
-    names = [(route.pattern, route.handlers[0].__qualname__) for route in app.routes()]
-    mounted, served = "mount(tell_place)", f"static({str(site)!r:.80})"
-    assert names == [("/m", mounted), ("/m/{path:path}", mounted), ("/s", served), ("/s/{path:path}", served)]
 
 
 URL_SEGMENTS = st.text(min_size=1).filter(lambda text: text not in (".", "..") and "/" not in text)
@@ -4586,18 +4465,15 @@ ORIGINS = """
     http://a.example       200  Sec-Fetch-Site: same-origin
     http://a.example       200  Sec-Fetch-Site: none
     http://a.example       403  Sec-Fetch-Site: same-site
-    http://a.example       403  Sec-Fetch-Site: cross-site
     http://a.example       403  Sec-Fetch-Site: cross-site Origin: http://a.example
     http://a.example       200  Origin: http://A.example
     http://a.example       200  Origin: http://a.example:80
     http://a.example:80    200  Origin: http://a.example
     https://a.example:443  200  Origin: https://a.example
-    http://a.example:8080  200  Origin: http://a.example:8080
     http://a.example:8080  403  Origin: http://a.example
     https://a.example      403  Origin: http://a.example
     http://a.example       403  Origin: https://a.example
     http://a.example       403  Origin: http://a.example.evil.example
-    http://a.example       403  Origin: http://evil.example/a.example
     http://a.example       403  Origin: null
     http://a.example       403  Origin:
 """
@@ -4800,39 +4676,35 @@ def recorder(status="200 OK", headers=(), body=b"", pages=()):
     return app, seen
 
 
-def sent(method="GET", path="/", unchecked="", **options):
+def sent(method="GET", path="/", **options):
     """The environment and the body that one request gives to an application."""
     app, seen = recorder()
-    assert client(app, unchecked=unchecked).request(method, path, **options).status == 200
+    assert client(app).request(method, path, **options).status == 200
     return seen[0]
 
 
-@pytest.mark.parametrize(
-    "path, options, expected",
-    [
-        ("/", {}, {"PATH_INFO": "/", "QUERY_STRING": "", "REQUEST_URI": "/"}),
-        ("/a%2Fb%20c", {}, {"PATH_INFO": "/a/b c", "REQUEST_URI": "/a%2Fb%20c"}),
-        ("/é x", {}, {"PATH_INFO": "/\xc3\xa9 x", "REQUEST_URI": "/%C3%A9%20x"}),
-        ("/%FF100%", {}, {"PATH_INFO": "/\xff100%", "REQUEST_URI": "/%FF100%"}),
-        ("/\r\nX: y", {}, {"REQUEST_URI": "/%0D%0AX:%20y"}),
-        ("//a//b:@;d=1/", {}, {"PATH_INFO": "//a//b:@;d=1/", "REQUEST_URI": "//a//b:@;d=1/"}),
-        ("/?a=?/&b=%20é#b", {}, {"QUERY_STRING": "a=?/&b=%20%C3%A9", "REQUEST_URI": "/?a=?/&b=%20%C3%A9"}),
-        ("/x#y?z", {}, {"PATH_INFO": "/x", "QUERY_STRING": "", "REQUEST_URI": "/x"}),
-        ("/x?a=1", {"query": {"b": 2}}, {"QUERY_STRING": "a=1&b=2", "REQUEST_URI": "/x?a=1&b=2"}),
-        ("/", {"query": {"a": ["1", "2"], "b": ("3",)}}, {"QUERY_STRING": "a=1&a=2&b=3"}),
-        ("/", {"query": [("a", "&"), ("b", "é"), ("a", " ")]}, {"QUERY_STRING": "a=%26&b=%C3%A9&a=+"}),
-        ("/", {}, {"HTTP_HOST": "localhost", "wsgi.url_scheme": "http", "SERVER_PORT": "80"}),
-        ("/", {}, {"SERVER_NAME": "localhost", "REMOTE_ADDR": "127.0.0.1", "SERVER_PROTOCOL": "HTTP/1.1"}),
-        ("HTTPS://a.example:8443/x?y", {}, {"wsgi.url_scheme": "https", "HTTP_HOST": "a.example:8443"}),
-        ("http://[::1]:80?x", {}, {"PATH_INFO": "/", "REQUEST_URI": "/?x", "HTTP_HOST": "[::1]:80"}),
-        ("/", {"environ": {"HTTP_X": "1"}, "headers": {"X": "2"}}, {"HTTP_X": "1"}),
-        ("/", {"headers": {"Host": "other"}}, {"HTTP_HOST": "other", "SERVER_NAME": "localhost"}),
-        ("/", {"headers": {"X-One": "caf\xe9", "accept": "a/b"}}, {"HTTP_X_ONE": "caf\xe9", "HTTP_ACCEPT": "a/b"}),
-        ("/", {"headers": [("Accept", "a/b"), ("accept", "c/d")]}, {"HTTP_ACCEPT": "a/b, c/d"}),
-        ("/", {"headers": {"Cookie": ["a=1", "b=2"]}}, {"HTTP_COOKIE": "a=1; b=2"}),
-        ("/", {"headers": {"Content-Type": "x/y", "Content-Length": 0}}, {"CONTENT_TYPE": "x/y"}),
-    ],
-)
+# A path, arguments of `request`, and what the environment has for them.
+ENTRIES_OF_REQUESTS = [
+    ("/", {}, {"PATH_INFO": "/", "QUERY_STRING": "", "REQUEST_URI": "/", "SERVER_NAME": "localhost"}),
+    ("/", {}, {"wsgi.url_scheme": "http", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1"}),
+    ("/a%2Fb%20c", {}, {"PATH_INFO": "/a/b c", "REQUEST_URI": "/a%2Fb%20c"}),
+    ("/é x%FF100%", {}, {"PATH_INFO": "/\xc3\xa9 x\xff100%", "REQUEST_URI": "/%C3%A9%20x%FF100%"}),
+    ("//a//b:@;d=1/\r\nX: y", {}, {"REQUEST_URI": "//a//b:@;d=1/%0D%0AX:%20y"}),
+    ("/?a=?/&b=%20é#b", {}, {"QUERY_STRING": "a=?/&b=%20%C3%A9", "REQUEST_URI": "/?a=?/&b=%20%C3%A9"}),
+    ("/x#y?z", {}, {"PATH_INFO": "/x", "QUERY_STRING": "", "REQUEST_URI": "/x"}),
+    ("/x?a=1", {"query": {"b": ["2", 3]}}, {"QUERY_STRING": "a=1&b=2&b=3", "REQUEST_URI": "/x?a=1&b=2&b=3"}),
+    ("/", {"query": [("a", "&"), ("b", "é"), ("a", " ")]}, {"QUERY_STRING": "a=%26&b=%C3%A9&a=+"}),
+    ("HTTPS://a.example:8443/x?y", {}, {"wsgi.url_scheme": "https", "HTTP_HOST": "a.example:8443"}),
+    ("http://[::1]:80?x", {}, {"PATH_INFO": "/", "REQUEST_URI": "/?x", "HTTP_HOST": "[::1]:80"}),
+    ("/", {"environ": {"HTTP_X": "1"}, "headers": {"X": "2"}}, {"HTTP_X": "1", "REMOTE_ADDR": "127.0.0.1"}),
+    ("/", {"headers": {"Host": "other", "X-One": "caf\xe9"}}, {"HTTP_HOST": "other", "HTTP_X_ONE": "caf\xe9"}),
+    ("/", {"headers": [("Accept", "a/b"), ("accept", "c/d")]}, {"HTTP_ACCEPT": "a/b, c/d"}),
+    ("/", {"headers": {"Cookie": ["a=1", "b=2"]}}, {"HTTP_COOKIE": "a=1; b=2"}),
+    ("/", {"headers": {"Content-Type": "x/y", "Content-Length": 0}}, {"CONTENT_TYPE": "x/y"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path, options, expected", ENTRIES_OF_REQUESTS)
 def test_path_query_and_headers_become_the_environment_that_a_server_would_give(path, options, expected):
     environ, _ = sent("GET", path, **options)
     assert {name: environ[name] for name in expected} == expected
@@ -4861,27 +4733,25 @@ def test_each_helper_method_sends_its_method_and_takes_the_arguments_of_request(
 # ---- test client: bodies ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options, content_type, length, body",
-    [
-        ({"body": b"\x00\xff"}, None, "2", b"\x00\xff"),
-        ({"body": bytearray(b"ab")}, None, "2", b"ab"),
-        ({"body": "é"}, None, "2", "é".encode()),
-        ({"body": iter([b"ab", b"", b"c"])}, None, None, b"abc"),
-        ({"body": io.BytesIO(b"a\nb")}, None, None, b"a\nb"),
-        ({}, None, "0", b""),
-        ({"json": {"a": [1, None]}}, JSON, "16", b'{"a": [1, null]}'),
-        ({"json": None}, JSON, "4", b"null"),
-        ({"form": {"a": "1 é", "b": ["2", 3]}}, URLENCODED, "18", b"a=1+%C3%A9&b=2&b=3"),
-        ({"form": [("a", "x\ny")]}, URLENCODED, "7", b"a=x%0Ay"),
-        ({"form": {}}, URLENCODED, "0", b""),
-        ({"body": b"ab", "headers": {"Content-Length": "x"}}, None, "x", b"ab"),
-        ({"json": 1, "headers": {"content-type": "a/b"}}, "a/b", "1", b"1"),
-    ],
-)
+# Arguments of `request`; Content-Type, Content-Length and the body that are sent.
+BODIES_OF_REQUESTS = [
+    ({"body": bytearray(b"\x00\xff")}, None, "2", b"\x00\xff"),
+    ({"body": "é"}, None, "2", "é".encode()),
+    ({"body": iter([b"ab", b"", b"c"])}, None, None, b"abc"),
+    ({"body": io.BytesIO(b"a\nb")}, None, None, b"a\nb"),
+    ({}, None, "0", b""),
+    ({"json": {"a": [1, None]}}, JSON, "16", b'{"a": [1, null]}'),
+    ({"json": None}, JSON, "4", b"null"),
+    ({"form": {"a": "1 é", "b": ["2", 3]}}, URLENCODED, "18", b"a=1+%C3%A9&b=2&b=3"),
+    ({"form": [("a", "x\ny")]}, URLENCODED, "7", b"a=x%0Ay"),
+    ({"form": {}}, URLENCODED, "0", b""),
+    ({"json": 1, "headers": {"content-type": "a/b", "Content-Length": "2"}}, "a/b", "2", b"1"),
+]
+
+
+@pytest.mark.parametrize("options, content_type, length, body", BODIES_OF_REQUESTS)
 def test_body_is_sent_with_the_headers_that_describe_it(options, content_type, length, body):
-    unchecked = "it refuses a Content-Length that is no number" if length == "x" else ""
-    environ, received = sent("POST", unchecked=unchecked, **options)
+    environ, received = sent("POST", **options)
     assert (environ.get("CONTENT_TYPE"), environ.get("CONTENT_LENGTH"), received) == (content_type, length, body)
     assert environ.get("wsgi.input_terminated", False) is (length is None)
 
@@ -4940,19 +4810,6 @@ def test_response_shows_status_reason_headers_body_text_by_its_charset_and_json(
     assert client(recorder(body=b"wrong")[0]).head("/").body == b"wrong"  # as the application gave it
 
 
-# ---- test client: WSGI -----------------------------------------------------------------------------------------------
-#
-# The tests of mounts show the rest of PEP 3333.
-
-
-@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_stream_that_breaks_is_closed_and_its_exception_raised(error):
-    app = Acting("start", "iterate", b"a", error())
-    with pytest.raises(error):
-        client(app).get("/")
-    assert app.closed == 1
-
-
 # Content-Length and chunks of a stream; the server below answers the others with a 500 or cuts the connection.
 LENGTHS = [(3, "abc", True), (0, "", True), (5, "abc", False), (5, "", False), (2, "abc", False), (0, "a", False)]
 
@@ -4969,25 +4826,22 @@ def test_stream_that_is_not_as_long_as_its_content_length_is_never_shown_as_comp
             assert browser.get(path).text == chunks
 
 
-# ---- test client: errors ---------------------------------------------------------------------------------------------
-
-
-def failing(*errors):
-    """An application whose errors no hook has answered."""
-    return Acting("start", lambda environ: [*map(environ["webapp.server"].unanswered, errors)], b"sorry")
-
-
 def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close():
-    first, answered = ZeroDivisionError("first"), failing_app(KeyError())
+    errors = [ZeroDivisionError("first"), KeyError("second")]
+    app = Acting("start", lambda environ: [*map(environ["webapp.server"].unanswered, errors)], b"sorry")
+    answered = failing_app(KeyError())
     answered.error(lambda context, *_: context.response.text("answered"))
-    app = failing(first, KeyError("second"))
-    apps = [app, failing(), answered]
+    apps = [app, Acting("start", b"no error"), answered]
     browser = client(lambda environ, start_response: apps.pop(0)(environ, start_response), raise_errors=True)
-    with pytest.raises(ZeroDivisionError) as raised:
+    with pytest.raises(ZeroDivisionError, match="first"):
         browser.get("/")
-    assert raised.value is first and app.closed == 1
-    assert [browser.get("/").text for _ in range(2)] == ["sorry", "answered"]  # each request starts anew
+    assert app.closed == 1
+    assert [browser.get("/").text for _ in range(2)] == ["no error", "answered"]  # each request starts anew
     assert client(app).get("/").text == "sorry"  # as in production
+    unsent = failing_app(KeyError())
+    unsent.error(does("response.json(object()) and None"))  # no answer either
+    with Log(), pytest.raises(KeyError):
+        client(unsent, raise_errors=True).get("/")
 
 
 # ---- test client: cookies --------------------------------------------------------------------------------------------
@@ -5194,7 +5048,7 @@ TEN_THOUSAND = ("Content-Length", "10000")
 
 hello = gives(lambda environ: [b"Hello World"], TEXT)
 stream = gives(lambda environ: iter([b"one", b"", b"two"]))
-events = gives(lambda environ: Blocks(b"data: 1\n\n", silence), ("Content-Type", "text/event-stream"))
+events = gives(lambda environ: Blocks(b"data: 1\n\n", silence), ("Content-Type", "text/event-stream;charset=UTF-8"))
 SERVED = {
     "": hello,
     "echo": gives(lambda environ: [environ["wsgi.input"].read()]),
@@ -6454,10 +6308,11 @@ def test_handshake_that_fails_has_an_access_line_with_the_reason(secured, server
 
 
 def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(tls):
+    reset = struct.pack("hh" if WINDOWS else "ii", 1, 0)
     with Log() as log:
         for data in [b"", b"\x16\x03"] * 20:
             with Connection(tls, data) as connection:
-                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
     assert set(log.levels()) <= {"INFO"}
 
 
@@ -7124,6 +6979,7 @@ ASKED = [
     (lambda c: c.request.cookies.__setitem__("a", "b"), TypeError, "response.cookie('a', ...) sets one"),
     (lambda c: c.response.cookie("a", "b", max_age=math.inf), OverflowError, "max_age is a number of seconds, not inf"),
     (lambda c: c.response.file(__file__, filename=True), TypeError, "the filename of a download is a str, not True"),
+    (lambda c: c.response.file(__file__, content_type="a\n"), ValueError, "the value of header Content-Type is latin-"),
     (lambda c: c.request.query.parse(int, "page"), TypeError, "parse(int, 'page'): a name, then a function that con"),
     (lambda c: c.request.query.parse("page", "int"), TypeError, "parse('page', 'int'): a name, then a function"),
     (lambda c: c.add_executor(type("Check", (Executor,), {"run": lost})), NotImplementedError, "Check has no execute("),
@@ -7327,7 +7183,7 @@ BUDGETS = [
 
 # The second edition is not finished: a row goes as soon as its budget is met.
 NOT_YET = pytest.mark.xfail(strict=True, reason="the second edition is not finished")
-OVER = "lines, bytes, lines of the framework, lines of the server, lines of the tests, WebApp.__call__".split(", ")
+OVER = "lines, bytes, lines of the server, lines of the tests, WebApp.__call__".split(", ")
 
 
 @pytest.mark.parametrize(
