@@ -1341,10 +1341,8 @@ def parse(body, sizes=None, boundary="frontier", **limits):
     """
 
     def look(request):
-        files = pairs_of(request.files)
-        return pairs_of(request.form), [
-            (name, file.filename, file.content_type, file.file.read(), file.size) for name, file in files
-        ]
+        files = [(name, f.filename, f.content_type, f.file.read(), f.size) for name, f in pairs_of(request.files)]
+        return pairs_of(request.form), files
 
     escaped = re.sub(r'(["\\])', r"\\\1", boundary)
     request = {"headers": {"Content-Type": f'multipart/form-data; boundary="{escaped}"'}, "body": body}
@@ -1408,8 +1406,7 @@ FILENAMES = [
     ('name="f"; filename="../../etc/passwd"', "passwd"), ('name="f"; filename="a\\/b/"', ""),
     ('name="f"; filename=".."', ".."), ('name="f"; filename="100%a %41.txt"', "100%a %41.txt"),
     ('name="f"; filename="a%22%0D%0Ab"', 'a"b'), ('name="f"; filename="C:\\dir\\a\0b\t\x1f\x7f\x85c.txt"', "abc.txt"),
-    ('name="f"; filename="\u2028ü\u202e.txt"', "\u2028ü\u202e.txt"),
-    ("name=f; filename*=UTF-8''%E2%82%AC%20x%2Fy", "y"),
+    ('name="f"; filename="\u2028ü\u202e.txt"', "\u2028ü\u202e.txt"), ("name=f; filename*=UTF-8''%E2%82%AC%2Fy", "y"),
     ("name=f; filename*=iso-8859-1'en'%A3; filename=pound", "£"), ("name=f; filename=x; filename*=rubbish", "x"),
 ]  # fmt: skip
 HIDING = [f"name*={charset}''a%00b%00" for charset in ("utf-16", "UTF-16LE", "utf-7", "iso-2022-jp", "hex", "", "x")]
@@ -1534,7 +1531,7 @@ MUTATED = st.tuples(st.integers(0, len(FORM)), st.integers(0, 10), BODIES).map(
 
 @given(BODIES | MUTATED, st.lists(st.integers(1, 40), min_size=1, max_size=5))
 @example(form(field("name=a", ALMOST), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r")), [1])
-@example(form(field("name=a"), "Content-Disposition: form-data; name=b\r\n"), [1])
+@example(form(field("name=a"), "Content-Disposition: form-data; name=b\r\n").replace(b"r\r\n", b"r \t \r\n"), [1])
 def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes):
     whole = parse(body)
     assert whole in (400, 413) or isinstance(whole, tuple)
@@ -1723,7 +1720,6 @@ def test_every_json_document_is_valid_json_and_utf_8(document):
 
 # ---- HTML: Markup ----------------------------------------------------------------------------------------------------
 
-
 # HTML by itself, as many libraries have it; and a str that stays no plain one, whatever is asked of it.
 Image = type("Image", (), {"__html__": lambda self: "<img>", "__str__": lambda self: "an image"})
 Shout = type("Shout", (str,), {"__str__": lambda self: self})
@@ -1823,7 +1819,6 @@ def test_markup_holds_any_text_escaped_once_however_it_is_put_in(text):
 
 
 # ---- HTML: templates -------------------------------------------------------------------------------------------------
-
 
 # Formats as markup, which escaping must not trust.
 Price = type("Price", (float,), {"__format__": lambda self, spec: "<i>" + float.__format__(self, spec)})
@@ -2031,7 +2026,6 @@ ATTRIBUTES["cookies"] = [({"environ": {"HTTP_COOKIE": sent} if sent else {}}, fo
 
 
 # ---- the request: the body -------------------------------------------------------------------------------------------
-
 
 READERS = {
     "body": lambda request: request.body,
@@ -2655,9 +2649,10 @@ def test_iterator_that_ended_or_failed_is_closed_and_left_alone(way, method, chu
 
 # Stages, and expressions after which a stream is not sent.
 NOT_TAKEN = [
-    ("outer_handler", f"response.stream(feed{more}")
-    for more in (', "no\\ntype")', ", 5)", ').stream(iter("b"))', ').text("instead")', ").code(204)", ").code(205)")
-] + [("outer_handler", "response.stream(feed).code(304)")]
+    ("outer_handler", 'response.stream(feed, "no\\ntype")'), ("outer_handler", "response.stream(feed, 5)"),
+    ("outer_handler", 'response.stream(feed).stream(iter("b"))'),
+    *(("outer_handler", f"response.stream(feed).code({status})") for status in (204, 205, 304)),
+]  # fmt: skip
 TOO_LATE = [
     (stage, f'(response.sent or response.send("sent")) and {way}')
     for stage in ("outer_before", "outer_handler", "outer_error", "outer_after", "on_complete")
@@ -2695,9 +2690,8 @@ def test_iterable_and_its_iterator_are_both_closed():
     assert (inner.closed, outer.closed, inner.over) == (1, 1, False)
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, GeneratorExit])
 @pytest.mark.parametrize("give", ["'text'", "iter(['text'])"])
-def test_interrupt_in_an_on_close_callback_passes_behind_the_others(interrupt, give):
+def test_interrupt_in_an_on_close_callback_passes_behind_the_others(give):
     """A temporary file must not stay open for it."""
     app, files = Completing(), []
 
@@ -2706,10 +2700,10 @@ def test_interrupt_in_an_on_close_callback_passes_behind_the_others(interrupt, g
         files.append(context.request.files["a"].file)
         context.on_close(lambda: app.seen.append("first"))
         for number in (2, 1):
-            context.on_close(functools.partial(raiser(interrupt(number)), None))
+            context.on_close(functools.partial(raiser(KeyboardInterrupt(number)), None))
         return does(give)(context)
 
-    with Log() as log, pytest.raises(interrupt):
+    with Log() as log, pytest.raises(KeyboardInterrupt):
         client(app).post("/", files={"a": b"x"})
     assert (app.seen, files[0].closed, log.records) == (["first", "on_complete"], True, [])
 
@@ -4649,14 +4643,13 @@ def test_session_cannot_be_forged_with_what_the_same_secret_signs_elsewhere():
 @example({"a": types.MappingProxyType({"b": Fields([("c", "1")])})})
 @example({"colour": enum.IntEnum("Number", "ONE").ONE, "markup": Markup("<b>")})
 def test_session_comes_back_as_it_was(session):
-    app = WebApp(secret_key=KEY)
+    app, found = WebApp(secret_key=KEY), []
     app.post("/", lambda context: context.session.update(session))
-    app.get("/", lambda context: read.append(dict(context.session)))
-    read = []
+    app.get("/", lambda context: found.append(dict(context.session)))
     browser = client(app, raise_errors=True)
     browser.post("/")
     browser.get("/")
-    assert read == [json_model(json.loads(json.dumps(session, default=dict)))]
+    assert found == [json_model(json.loads(json.dumps(session, default=dict)))]
 
 
 # ---- test client: the environment ------------------------------------------------------------------------------------
