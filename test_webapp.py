@@ -6986,6 +6986,7 @@ def test_defaults_are_those_of_the_documentation():
 # The most, the status beyond it, what the handler reads, and a request of that size.
 LIMITS = [
     (1000, 400, "dict(request.query)", lambda n: {"query": {"a": ["x"] * n}}),
+    (1000, 413, "dict(request.form)", lambda n: {"form": {"a": ["x"] * n}}),
     (2**20, 413, "dict(request.form)", lambda n: {"form": {"a": "x" * (n - 2)}}),
     (2**20, 413, "dict(request.form)", lambda n: {"form": {"a": "x" * (n - 1)}, "files": {}}),
     (2**13, 413, "dict(request.form)", form_with_a_header),
