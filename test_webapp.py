@@ -26,8 +26,6 @@ import functools
 import gc
 import hashlib
 import hmac
-import html
-import html.parser
 import importlib.util
 import inspect
 import io
@@ -1343,18 +1341,14 @@ def parse(body, sizes=None, boundary="frontier", **limits):
     """
 
     def look(request):
-        files = pairs_of(request.files)
-        return pairs_of(request.form), [
-            (name, file.filename, file.content_type, file.file.read(), file.size) for name, file in files
-        ]
+        files = [(name, f.filename, f.content_type, f.file.read(), f.size) for name, f in pairs_of(request.files)]
+        return pairs_of(request.form), files
 
     escaped = re.sub(r'(["\\])', r"\\\1", boundary)
     request = {"headers": {"Content-Type": f'multipart/form-data; boundary="{escaped}"'}, "body": body}
     if sizes is not None:
-        ends = itertools.takewhile(lambda end: end < len(body), itertools.accumulate(itertools.cycle(sizes)))
-        places = [0, *ends, len(body)]
-        pieces = [body[start:end] for start, end in zip(places, places[1:])]
-        request["environ"] = arriving(*pieces, length=len(body))
+        pieces = map(io.BytesIO(body).read, itertools.islice(itertools.cycle(sizes), len(body)))
+        request["environ"] = arriving(*filter(None, pieces), length=len(body))
     return read(look, options={**FORM_LIMITS, **limits}, **request)
 
 
@@ -1412,8 +1406,7 @@ FILENAMES = [
     ('name="f"; filename="../../etc/passwd"', "passwd"), ('name="f"; filename="a\\/b/"', ""),
     ('name="f"; filename=".."', ".."), ('name="f"; filename="100%a %41.txt"', "100%a %41.txt"),
     ('name="f"; filename="a%22%0D%0Ab"', 'a"b'), ('name="f"; filename="C:\\dir\\a\0b\t\x1f\x7f\x85c.txt"', "abc.txt"),
-    ('name="f"; filename="\u2028ü\u202e.txt"', "\u2028ü\u202e.txt"),
-    ("name=f; filename*=UTF-8''%E2%82%AC%20x%2Fy", "y"),
+    ('name="f"; filename="\u2028ü\u202e.txt"', "\u2028ü\u202e.txt"), ("name=f; filename*=UTF-8''%E2%82%AC%2Fy", "y"),
     ("name=f; filename*=iso-8859-1'en'%A3; filename=pound", "£"), ("name=f; filename=x; filename*=rubbish", "x"),
 ]  # fmt: skip
 HIDING = [f"name*={charset}''a%00b%00" for charset in ("utf-16", "UTF-16LE", "utf-7", "iso-2022-jp", "hex", "", "x")]
@@ -1481,15 +1474,12 @@ def test_boundary_is_anything_printable_of_70_characters_else_a_400():
 def test_limits_of_a_form_are_a_413_that_names_them():
     body = form(field("name=ab", "x" * 8), field("name=f; filename=x", "y" * 99), field("name=cd", "z" * 8))
     assert len(parse(body, max_fields=3, max_form_memory=20)[0]) == 2  # files need none of the memory
-    assert parse(b"--frontier\r\n" + b"x" * 50_000) == 413  # a header without an end
     headers = {"Content-Type": "multipart/form-data; boundary=frontier"}
-    for limit, words in (
-        ({"max_fields": 2}, "More than 2 parts in the form (max_fields)"),
-        ({"max_form_memory": 19}, "Field 'cd' is too long for the 19 bytes of all fields (max_form_memory)"),
-    ):
+    parts, memory = "More than 2 parts in the form", "Field 'cd' is too long for the 19 bytes of all fields"
+    for limit, most, words in (("max_fields", 2, parts), ("max_form_memory", 19, memory)):
         with Log() as log:
-            assert answer(does("request.form"), "POST", options=limit, headers=headers, body=body).status == 413
-        assert words in log.records[0].getMessage()
+            answered = answer(does("request.form"), "POST", options={limit: most}, headers=headers, body=body)
+        assert answered.status == 413 and f"{words} ({limit})" in log.records[0].getMessage()
 
 
 def with_upload(look, content):
@@ -1513,9 +1503,8 @@ def test_uploaded_file_arrives_whole_and_is_saved_from_any_position(tmp_path, si
         for place in (target, str(target)):
             upload.save(place)
             assert target.read_bytes() == content and upload.file.tell() == min(size, 4)
-        for missing, error in ((tmp_path, OSError), (tmp_path / "missing" / "file", FileNotFoundError)):
-            with pytest.raises(error):
-                upload.save(missing)
+        with pytest.raises(FileNotFoundError):
+            upload.save(tmp_path / "missing" / "file")
         return upload.file.read()
 
     assert with_upload(look, content) == content[4:]
@@ -1527,30 +1516,6 @@ def test_body_that_breaks_off_leaves_no_temporary_file_open():
     with mock.patch.object(tempfile, "TemporaryFile", lambda: opened.append(open_one()) or opened[-1]):
         assert parse(body) == 400
     assert len(opened) == 3 and all(file.closed for file in opened)
-
-
-# HTML's percent escapes are decoded, and backslashes are as ambiguous as browsers make them.
-PART_NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="%\\"), min_size=1)
-LIKE_BOUNDARIES = ["\r", "\n", "\r\n", "-", "--", "frontier", "\r\n--frontie", "--frontier-", "x"]
-CONTENTS = st.text() | st.lists(st.sampled_from(LIKE_BOUNDARIES)).map("".join)
-
-
-@given(st.lists(st.tuples(PART_NAMES, st.none() | PART_NAMES, CONTENTS), max_size=4))
-def test_form_comes_back_as_a_browser_wrote_it(parts):
-    delimiter = r"\r\n--frontier(--|[ \t]*\r\n)"  # no sender would choose this boundary for such a content
-    assume(not any(re.search(delimiter, f"\r\n{content}\r\n") for _, _, content in parts))
-    body, fields, files = [], [], []
-    for name, filename, content in parts:
-        named = 'name="{}"'.format(name.replace('"', "%22"))
-        if filename is None:
-            fields.append((name, content))
-        else:
-            named += '; filename="{}"'.format(filename.replace('"', "%22"))
-            data = content.encode()
-            files.append((name, (filename.rpartition("/")[2], "", data, len(data))))
-        body.append(field(named, content))
-    read_files = [(name, *file) for name, file in pairs_of(Fields(files))]
-    assert parse(form(*body), max_form_memory=10**6) == (pairs_of(Fields(fields)), read_files)
 
 
 SHREDS = st.sampled_from(
@@ -1566,7 +1531,7 @@ MUTATED = st.tuples(st.integers(0, len(FORM)), st.integers(0, 10), BODIES).map(
 
 @given(BODIES | MUTATED, st.lists(st.integers(1, 40), min_size=1, max_size=5))
 @example(form(field("name=a", ALMOST), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r")), [1])
-@example(form(field("name=a"), "Content-Disposition: form-data; name=b\r\n"), [1])
+@example(form(field("name=a"), "Content-Disposition: form-data; name=b\r\n").replace(b"r\r\n", b"r \t \r\n"), [1])
 def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes):
     whole = parse(body)
     assert whole in (400, 413) or isinstance(whole, tuple)
@@ -1675,7 +1640,6 @@ json("a", 1).json("a", 2)                           > {"a": 2}
 json({"given": 1}).json("b", 2)                     > {"given": 1, "b": 2}
 json("a", 1).json({"given": 1})                     > {"given": 1}
 json([1]).json("a", 1)                              > {"a": 1}
-text("x").json("a", 1)                              > {"a": 1}
 json("a", 1).text("x").json("b", 2)                 > {"b": 2}
 json("a")                                           > "a"
 json("a", None)                                     > {"a": null}
@@ -1755,7 +1719,6 @@ def test_every_json_document_is_valid_json_and_utf_8(document):
 
 
 # ---- HTML: Markup ----------------------------------------------------------------------------------------------------
-
 
 # HTML by itself, as many libraries have it; and a str that stays no plain one, whatever is asked of it.
 Image = type("Image", (), {"__html__": lambda self: "<img>", "__str__": lambda self: "an image"})
@@ -1850,12 +1813,12 @@ def test_markup_holds_any_text_escaped_once_however_it_is_put_in(text):
     escaped = "".join({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}.get(c, c) for c in text)
     joined = (Markup.escape(text), Markup() + text, text + Markup(), Markup().join([text]))
     formatted = (Markup("{}").format(text), Markup("%s") % text, Markup("%(a)s") % {"a": text})
+    assert Markup("{!r:>9}{!s:.3}").format([text], text) == Markup.escape(f"{[text]!r:>9}{text!s:.3}")
     for built in (*joined, *formatted):
         assert (str(built), type(built), Markup.escape(built)) == (escaped, Markup, built)
 
 
 # ---- HTML: templates -------------------------------------------------------------------------------------------------
-
 
 # Formats as markup, which escaping must not trust.
 Price = type("Price", (float,), {"__format__": lambda self, spec: "<i>" + float.__format__(self, spec)})
@@ -1912,35 +1875,16 @@ def test_template_that_cannot_be_filled_says_which_field_and_why(row):
         answer(does(f"response.html({call})"), raise_errors=True)
 
 
-def test_exception_of_a_value_of_a_template_passes():
-    for expression in ('Markup("<p>{name}").format_map(request.form)', 'Markup("<p>%(name)s") % request.form'):
-        assert answer(does(expression), "POST", form={"name": "<b>"}).text == "<p>&lt;b&gt;"
-        assert answer(does(expression), "POST").status == 400
-    failing = type("Failing", (), {"__format__": raiser(NotFoundException("nothing to format"))})
-    assert answer(lambda context: context.response.html("{x}", x=failing())).status == 404
-
-
-@given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text() | st.lists(st.text()) | st.floats(), min_size=1))
-def test_html_lets_no_markup_of_a_value_through(values):
-    template = "".join(f"[{{{name}}}|{{{name}!r}}|{{{name}!s:>7}}]" for name in values)
-    text = answer(lambda context: context.response.html(template, **values), raise_errors=True).text
-    assert not set("<>\"'") & set(text)
-    assert re.fullmatch(r"(?:[^&]|&(?:amp|lt|gt|#34|#39);)*", text, re.DOTALL)
-    assert html.unescape(text) == template.format(**values)
-
-
 # Source of a template string, and its text on a page. `name` is <b>"'&
 TEMPLATE_STRINGS = r"""
 t"<li>{name}</li>"                              | <li>&lt;b&gt;&#34;&#39;&amp;</li>
 t"{name!s} {name!r}"                            | &lt;b&gt;&#34;&#39;&amp; &#39;&lt;b&gt;&#34;\&#39;&amp;&#39;
 t"{'<é'!a}"                                     | &#39;&lt;\xe9&#39;
 t"{1 / 8:.2f} {7:{fill}>{width}} {name:.3}"     | 0.12 ***7 &lt;b&gt;
-t"<a>" t"" t"{1}"                               | <a>1
 t"{M('<br>')}{Image()}{M('<i>')!s}"             | <br><img>&lt;i&gt;
 t"{User(3, name[0]):link}"                      | <a href="/user/3">&lt;</a>
 t"<ul>{[t'<li>{x}' for x in (1, name[0])]}</ul>" | <ul><li>1<li>&lt;</ul>
 t"{(t'<i>{x}' for x in name[:2])}"              | <i>&lt;<i>b
-t"{ {'a': t'<p>{name[0]}'}.values() }"          | <p>&lt;
 t"{ {'a': 1} } {None} {b'<'}"                   | {&#39;a&#39;: 1} None b&#39;&lt;&#39;
 t"{network}"                                    | 10.0.0.0/8
 """.strip().splitlines()
@@ -1956,19 +1900,12 @@ def template_string(source):
 @pytest.mark.parametrize("row", TEMPLATE_STRINGS)
 def test_interpolations_of_a_template_string_are_escaped_but_html(row):
     source, expected = re.split(r" +\| ", row)
-    for give in ("template_string(source)", "response.html(template_string(source))"):
+    ways = "response.html({0}) | {0} | M({0}) | M.escape({0}) | M() + {0} | {0} + M() | M('{{}}').format({0})"
+    for give in ways.format("template_string(source)").split(" | "):
         response = answer(does(give, source=source), raise_errors=True)
         assert (response.status, response.headers["Content-Type"], response.text) == (200, HTML, expected)
-
-
-@needs_template_strings
-def test_markup_takes_template_strings():
-    row = template_string('t"<td>{name[0]}"')
-    assert Markup(row) == Markup.escape(row) == "<td>&lt;" and type(Markup(row)) is Markup
-    assert Markup("<tr>").join([row, row]) == "<td>&lt;<tr><td>&lt;" and row + Markup("<tr>") == "<td>&lt;<tr>"
-    assert Markup("<tr>{}").format(row) == Markup("<tr>%s") % row == Markup("<tr>") + row == "<tr><td>&lt;"
     with pytest.raises(TypeError, match="without values"):
-        answer(lambda context: context.response.html(row, x=1), raise_errors=True)
+        answer(lambda context: context.response.html(template_string(source), x=1), raise_errors=True)
 
 
 UNWRITABLE = {
@@ -2031,7 +1968,6 @@ PROXIES = """
 0 | 6.6.6.6, 1.1.1.1,\t2.2.2.2 | http, https | a, b > 127.0.0.1 http localhost
 1 | 6.6.6.6, 1.1.1.1,\t2.2.2.2 | http, https | a, b > 2.2.2.2 https b
 2 | 6.6.6.6, 1.1.1.1,\t2.2.2.2 | http, https | a, b > 1.1.1.1 http a
-1 |  |  |                                           > 127.0.0.1 http localhost
 1 |  | HTTPS |                                      > 127.0.0.1 https localhost
 1 |  | javascript |                                 > 127.0.0.1 http localhost
 1 | [2001:db8::7]:80 |  |                           > [2001:db8::7]:80 http localhost
@@ -2090,7 +2026,6 @@ ATTRIBUTES["cookies"] = [({"environ": {"HTTP_COOKIE": sent} if sent else {}}, fo
 
 
 # ---- the request: the body -------------------------------------------------------------------------------------------
-
 
 READERS = {
     "body": lambda request: request.body,
@@ -2254,7 +2189,6 @@ def test_attributes_raise_nothing_but_a_4xx_and_no_request_is_a_500(environ, met
 
 MEBIBYTE, MOST_VALUES, HEAD = 2**20, 2**17, 2**16  # the limits of README.rst
 PART, FILE = b"--x\r\nContent-Disposition: a;name=a", b"\r\n--x\r\nContent-Disposition: a;name=a;filename=b\r\n\r\n"
-JAPANESE = PART + b"\r\nContent-Type: a/b; charset=iso-2022-jp\r\n\r\n"
 
 
 def filled(piece, left=b"", right=b"", size=MEBIBYTE):
@@ -2295,7 +2229,6 @@ WORST = r"""
 200 MULTIPART: escapes                  | parts(b"%41", b"; filename*=utf-8''")
 400 MULTIPART: lines like a boundary    | file_of(b"\r\n--xy")
 200 MULTIPART: beginnings of a boundary | file_of(b"\r\n--")
-200 MULTIPART: ISO-2022-JP              | filled(b"\x1b$B!!\x1b(B", JAPANESE, b"\r\n--x--")
 200 TRICKLED: tiny pieces of a field    | filled(b"x", PART + b"\r\n\r\n", b"\r\n--x--", MEBIBYTE // 2)
 200 HTTP_ACCEPT: types                  | filled(b"a/b;q=0.1,", size=HEAD)
 200 HTTP_ACCEPT: parameters             | filled(b";c=d", b"a/b", size=HEAD)
@@ -2376,11 +2309,9 @@ VALUES = """
 "héllo"                            > text/plain; charset=UTF-8 > héllo
 ""                                 > text/plain; charset=UTF-8 >
 b"abc"                             > application/octet-stream  > abc
-b""                                > application/octet-stream  >
 {"a": 1}                           > application/json          > {"a": 1}
 {}                                 > application/json          > {}
 [1, None]                          > application/json          > [1, null]
-[]                                 > application/json          > []
 Markup("<b>")                      > text/html; charset=UTF-8  > <b>
 iter(["a", b"b", "", "é"])         > text/plain; charset=UTF-8 > abé
 iter(())                           > text/plain; charset=UTF-8 >
@@ -2423,16 +2354,6 @@ def test_range_is_not_left_to_a_file_wrapper(a_file):
     """Some send the whole file."""
     environ = {"HTTP_RANGE": "bytes=0-1", "wsgi.file_wrapper": lambda file, size: [CONTENT]}
     assert answer(does("response.file(path)", path=a_file), environ=environ).body == CONTENT[:2]
-
-
-HOP_BY_HOP = "Connection keep-alive Proxy-Connection TE Trailer transfer-encoding Upgrade Status".split()
-
-
-@pytest.mark.parametrize("name", [*HOP_BY_HOP, "", "a b", "a:", "a\n", "a\r\nb", "é", "a(b)", "\0"])
-def test_header_that_no_response_may_have_is_a_value_error(name):
-    for method in ("header", "add_header"):
-        with pytest.raises(ValueError):
-            answer(does(f"response.{method}(name, 'x')", name=name), raise_errors=True)
 
 
 @given(LATIN | ANY_TEXT)
@@ -2481,18 +2402,15 @@ response.send()                                                 > 204  Content-L
 response.code(200)                                              > 200  Content-Length: 0
 response.code(304)                                              > 304  Content-Length: none, Content-Type: none
 response.header("Content-Type", "a/b").code(304)                > 304  Content-Type: none
-response.header("Content-Length", "4").code(204)                > 204  Content-Length: none
 response.header("Content-Length", "4") and "longer"             > 200 longer Content-Length: 6
 response.header("Content-Length", "4") and iter(["four"])       > 200 four Content-Length: 4
 response.stream(iter("ab"), "text/csv")                         > 200 ab Content-Type: text/csv, Content-Length: none
 response.header("content-type", "a/x+json").json([])            > 200 [] Content-Type: a/x+json
 str(response.code(201).header("X-A", "1").has_body)             > 201 False
-str(response.status)                                            > 200 200
+str(response.status)                                            > 200 200 Vary: none
 str(response.text("").has_body)                                 > 200 True
 str(response.body(b"", "image/png").has_body)                   > 200 True
-str(response.json(None).has_body)                               > 200 True
 "a\ud800b"                                                      > 200 a?b
-"x"                                                             > 200 x Vary: none
 str(request.accept_json())                                      > 200 False Vary: Accept
 str(dict(request.cookies))                                      > 200 {} Vary: Cookie
 str((dict(context.session), request.accept_json()))             > 200 ({},False) Vary: Accept+Cookie
@@ -2502,7 +2420,6 @@ response.headers["X-Mine"]                                      > 500 None
 response.header("X-A", "1").stream(1 / 0 for _ in "a")          > 500 None X-A: none
 response.header("X-A", "1").stream(map(request.form.get, "x"))  > 500 None X-A: none
 response.header("X-A", "1").events(map(request.form.__getitem__, "x")) > 400 None X-A: none
-request.cookies.get("a") or 1 / 0                               > 500 None Vary: Accept+Cookie
 context.session["user"]                                         > 500 None Vary: Accept+Cookie
 request.accepts("a") and response.header("Vary", "Origin")      > 204  Vary: Accept+Origin
 request.accepts("a") and response.header("Vary", "accept")      > 204  Vary: Accept
@@ -2510,6 +2427,8 @@ request.accepts("a") and response.header("Vary", "*")           > 204  Vary: *+A
 response.code(HTTPStatus.GONE) and None                         > 410  Content-Length: 0
 response.code(599) and str(response.status)                     > 599 599
 response.code(205).text("a")                                    > 205  Content-Length: 0
+M("<p>{name}").format_map(request.query)                        > 400 None
+M("<p>%(name)s") % request.query                                > 400 None
 response.html("{{a}}<p>index.html")                             > 200 {{a}}<p>index.html
 response.redirect("/a", 301)                                    > 301 301MovedPermanently Location: /a
 response.redirect(M("/a"), 302).header(M("X-A"), M(" a "))      > 302 302Found Location: /a, X-A: a
@@ -2535,7 +2454,10 @@ def test_answer_to_one_request(row):
 REFUSED_CALLS = r"""
 ValueError: code(True)  code(0)  code(199)  code(600)  code("200")  code(200.0)  code(None)
 ValueError: redirect("/", 200)  redirect("/", 299)  redirect("/", 304)  redirect("/", 400)  redirect("/", "303")
-ValueError: header("Content-Length", "ten")  header(b"X-A", "1")  header("X-A", None)
+ValueError: header("Content-Length", "ten")  header(b"X-A", "1")  header("X-A", None)  header("", "1")  header("é", "1")
+ValueError: header("a b", "1")  header("a:", "1")  header("a\n", "1")  header("a\r\nb", "1")  add_header("a(b)", "1")
+ValueError: header("Connection", "1")  header("keep-alive", "1")  header("Proxy-Connection", "1")  header("TE", "1")
+ValueError: header("Trailer", "1")  add_header("transfer-encoding", "1")  header("Upgrade", "1")  header("Status", "1")
 TypeError: json()  json(1, 2)  json("a", 1, 2)  json(None, 1)  body("x", PLAIN)  body(None, PLAIN)  body(["a"], PLAIN)
 TypeError: events([5])  events([b"bytes"])  events([{}])  events([{"date": "typo"}])  events([{"data": object()}])
 ValueError: events([{"id": "a\nb"}])  events([{"id": "\0"}])  events([{"data": "x", "event": "a\rb"}])
@@ -2555,7 +2477,6 @@ def test_call_of_a_response_that_makes_no_sense_is_an_error(row):
 @example("https://user@example.com:8080/a;b=c/%20?q=%C3%A9&r=[]#d")
 @example("/a\r\nSet-Cookie: x=y\0")
 @example('/"<>\\^`{|}é%zz%%2f%2F' + "%" * 3 + "41\ud83d\ude00")
-@example("")
 def test_redirect_percent_encodes_only_what_a_uri_may_not_hold(location):
     pieces = re.findall(r"(?s)(%[0-9A-Fa-f]{2}|[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-])|(.)", location)
     response = answer(lambda context: context.response.redirect(location), raise_errors=True)
@@ -2569,7 +2490,6 @@ def test_redirect_percent_encodes_only_what_a_uri_may_not_hold(location):
 # Arguments of cookie() > attributes of the cookie. Secure follows the scheme unless it is given.
 ATTRIBUTES_OF_COOKIES = """
 "a", "b"                                             > Path=/; HttpOnly; SameSite=Lax
-"a", "b", samesite=None                              > Path=/; HttpOnly
 "a", "b", max_age=60                                 > Max-Age=60; Path=/; HttpOnly; SameSite=Lax
 "a", "b", max_age=0                                  > Max-Age=0; Path=/; HttpOnly; SameSite=Lax
 "a", "b", samesite=None, expires=NEW_YEAR            > Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly
@@ -2581,7 +2501,6 @@ ATTRIBUTES_OF_COOKIES = """
 "a", "x" * 4095, path="/" * 1024                     > Path=//; HttpOnly; SameSite=Lax
 "__HOST-a", "b", secure=True                         > Path=/; Secure; HttpOnly; SameSite=Lax
 "__http-a", "b", secure=True, domain=".e.com"        > Path=/; Domain=.e.com; Secure; HttpOnly; SameSite=Lax
-"__Hos-a", "b"                                       > Path=/; HttpOnly; SameSite=Lax
 """.strip().splitlines()
 
 
@@ -2614,18 +2533,12 @@ def test_cookie_that_browsers_refuse_or_misread_is_a_value_error(name, value, op
 
 
 @pytest.mark.parametrize("name", ["a", "__Host-a", "__secure-a", "__Http-a"])
-def test_deleted_cookie_is_forgotten_by_every_browser(name):
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_deleted_cookie_is_forgotten_by_every_browser(name, scheme):
     """A name that promises https is deleted behind any proxy."""
-    app = WebApp()
-    app.get("/set", lambda context: context.response.cookie(name, "1", samesite="None", partitioned=True))
-    app.get("/delete", lambda context: context.response.delete_cookie(name))
-    browser = client(app, raise_errors=True)
-    for url in ("https://localhost/delete", "/delete"):
-        line = browser.get("https://localhost/set").headers["Set-Cookie"]
-        assert {"Secure", "SameSite=None", "Partitioned"} <= set(line.split("; ")) and browser.cookies == {name: "1"}
-        found = set(browser.get(url).headers["Set-Cookie"].split("; "))
-        assert {"HttpOnly", "Path=/", "Max-Age=0", "Expires=Thu, 01 Jan 1970 00:00:00 GMT"} <= found
-        assert ("Secure" in found) == (name != "a" or url != "/delete") and browser.cookies == {}
+    line = answer(does(f"response.delete_cookie('{name}')"), path=f"{scheme}://a/").headers["Set-Cookie"]
+    expected = [f"{name}=", "HttpOnly", "Path=/", "Max-Age=0", "SameSite=Lax", "Expires=Thu, 01 Jan 1970 00:00:00 GMT"]
+    assert sorted(line.split("; ")) == sorted(expected + ["Secure"] * (name != "a" or scheme == "https"))
 
 
 def test_later_cookie_replaces_the_one_of_that_name_path_and_domain():
@@ -2700,19 +2613,14 @@ def test_stream_that_sets_a_header_behind_its_first_chunk_breaks_off():
         answer(lambda context: (context.response.header("X-A", chunk) and chunk for chunk in "ab"))
 
 
-@pytest.mark.parametrize("failure", [ValueError("late"), 5, KeyboardInterrupt()], ids=repr)
-def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
+@pytest.mark.parametrize("failure, levels", [(ValueError("late"), ["ERROR"]), (KeyboardInterrupt(), [])], ids=repr)
+def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure, levels):
     app = Completing()
     app.get("/", lambda context: app.chunks("a", failure))
     app.error(lambda context, cause, status: app.seen.append("error hook"))
-    _, _, body = begin_request(app)
-    assert next(body) == b"a"
-    with Log() as log, pytest.raises(TypeError if failure == 5 else type(failure)):
-        next(body)
-    body.close()
-    logged = [] if isinstance(failure, KeyboardInterrupt) else [("ERROR", True)]
-    assert [(record.levelname, bool(record.exc_info)) for record in log.records] == logged
-    assert app.seen in (["a", "finally", "on_complete"], ["a", 5, "finally", "on_complete"])
+    with Log() as log, pytest.raises(type(failure)):
+        client(app).get("/")
+    assert (app.seen, log.levels()) == (["a", "finally", "on_complete"], levels)
 
 
 WAYS_TO_STREAM = ["feed", "response.send(feed)", 'response.stream(feed, "text/csv")', "response.events(feed)"]
@@ -2741,9 +2649,10 @@ def test_iterator_that_ended_or_failed_is_closed_and_left_alone(way, method, chu
 
 # Stages, and expressions after which a stream is not sent.
 NOT_TAKEN = [
-    ("outer_handler", f"response.stream(feed{more}")
-    for more in (', "no\\ntype")', ", 5)", ').stream(iter("b"))', ').text("instead")', ").code(204)", ").code(205)")
-] + [("outer_handler", "response.stream(feed).code(304)")]
+    ("outer_handler", 'response.stream(feed, "no\\ntype")'), ("outer_handler", "response.stream(feed, 5)"),
+    ("outer_handler", 'response.stream(feed).stream(iter("b"))'),
+    *(("outer_handler", f"response.stream(feed).code({status})") for status in (204, 205, 304)),
+]  # fmt: skip
 TOO_LATE = [
     (stage, f'(response.sent or response.send("sent")) and {way}')
     for stage in ("outer_before", "outer_handler", "outer_error", "outer_after", "on_complete")
@@ -2781,9 +2690,8 @@ def test_iterable_and_its_iterator_are_both_closed():
     assert (inner.closed, outer.closed, inner.over) == (1, 1, False)
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, GeneratorExit])
 @pytest.mark.parametrize("give", ["'text'", "iter(['text'])"])
-def test_interrupt_in_an_on_close_callback_passes_behind_the_others(interrupt, give):
+def test_interrupt_in_an_on_close_callback_passes_behind_the_others(give):
     """A temporary file must not stay open for it."""
     app, files = Completing(), []
 
@@ -2792,10 +2700,10 @@ def test_interrupt_in_an_on_close_callback_passes_behind_the_others(interrupt, g
         files.append(context.request.files["a"].file)
         context.on_close(lambda: app.seen.append("first"))
         for number in (2, 1):
-            context.on_close(functools.partial(raiser(interrupt(number)), None))
+            context.on_close(functools.partial(raiser(KeyboardInterrupt(number)), None))
         return does(give)(context)
 
-    with Log() as log, pytest.raises(interrupt):
+    with Log() as log, pytest.raises(KeyboardInterrupt):
         client(app).post("/", files={"a": b"x"})
     assert (app.seen, files[0].closed, log.records) == (["first", "on_complete"], True, [])
 
@@ -3112,10 +3020,8 @@ def test_parameter_is_percent_decoded_and_an_int_has_up_to_18_digits(pattern, pa
 
 # The raw target; PATH_INFO is "/f/a/b" and SCRIPT_NAME "" if they are not given; the segments behind /f.
 ENCODED_SLASHES = [
-    ("/f/a%2Fb", {}, ["a/b"]), ("", {"RAW_URI": "/f/a%2Fb"}, ["a/b"]), ("/f/a%2fb?c=%2F/d", {}, ["a/b"]),
-    ("http://localhost:8/f/a%2Fb", {}, ["a/b"]), ("//f//a%2Fb/", {"PATH_INFO": "//f//a/b/"}, ["a/b"]),
+    ("/f/a%2Fb", {}, ["a/b"]), ("http://localhost:8/f/a%2Fb", {}, ["a/b"]),
     ("/my%20app/f/a%2Fb", {"SCRIPT_NAME": "/my app"}, ["a/b"]),
-    ("/f/a%2Fb%20c", {"PATH_INFO": "/f/a%2Fb c"}, ["a/b c"]),  # as cheroot does
     ("/f/a%252Fb", {"PATH_INFO": "/f/a%2Fb"}, ["a%2Fb"]), ("/f/a%2Fb%252Fc", {"PATH_INFO": "/f/a/b%2Fc"}, ["a/b%2Fc"]),
     # A target without such a slash, or one that does not agree with the path.
     *((target, {}, ["a", "b"]) for target in ("/f/a/b?c=%2F", "", "/old%2Fpath", "/f/a%2Fb/c", "/app/f/a%2Fb", "%2F")),
@@ -3214,68 +3120,62 @@ def test_router_chooses_what_trying_all_patterns_would_choose(routes, requests):
 # answer, with the status and the body that are sent, and what a guard may do without answering.
 
 WAYS_TO_END = {
-    **dict.fromkeys(["'no'", "iter('no')", "response.send('no')", "response.send('no') and None"], "200 no"),
-    **{"''": "200", "[]": "200 []", "response.text('no')": "200 no", "response.text('')": "200"},
-    **{"response.json('a', 1)": '200 {"a": 1}', "response.code(201)": "201", "response.code(300) and None": "300"},
-    **{"response.code(403)": "403", "response.code(403).text('no') and None": "403 no"},
-    "response.code(503).header('Retry-After', '9') and None": "503",
-    **{"response.redirect('/login') and None": "303 303 See Other", HttpException(403): "403 an error hook"},
-}
+    "200 no": ["'no'", "iter('no')", "response.text('no')", "response.send('no')", "response.send('no') and None"],
+    "200": ["''", "response.text('')"], "200 []": ["[]"], '200 {"a": 1}': ["response.json('a', 1)"],
+    "201": ["response.code(201)"], "300": ["response.code(300) and None"], "403": ["response.code(403)"],
+    "403 no": ["response.code(403).text('no') and None"], "303 303 See Other": ["response.redirect('/') and None"],
+    "503": ["response.code(503).header('Retry-After', '9') and None"], "403 an error hook": [HttpException(403)],
+}  # fmt: skip
+each_way_to_end = pytest.mark.parametrize(
+    "sent, expression", [(sent, expression) for sent, expressions in WAYS_TO_END.items() for expression in expressions]
+)
 PASSES = [
     "None", "response.header('X-A', 'b') and None", "response.cookie('a', 'b') and None", "context.session.update(a=1)",
     "response.code(299) and None", "response.text('built') and None", "response.json('a', 1) and None",
 ]  # fmt: skip
-PLACES = ["on_request", *(f"before {depth}" for depth in range(3)), "function", "class", "handler", "queued function",
-          "queued class"]  # fmt: skip
 
 
-def with_guards(guards):
-    """Return an application with these pairs of place and expression, in the order in which they run, and its calls."""
-    calls, at = [], collections.defaultdict(list)
-    for number, (place, expression) in enumerate(guards):
-        guard = does("calls.append(number) or act(context)", calls=calls, number=number, act=acting(expression))
-        made = new_class(Executor, execute=lambda self, context, guard=guard: guard(context))
-        at[place].append(made if place.endswith("class") else guard)
-
-    def on_request(self, context):
-        for queued in (*at["queued function"], *at["queued class"]):
-            context.add_executor(queued)
-        return at["on_request"][0](context) if at["on_request"] else None
-
-    members = {"on_request": on_request, "on_complete": lambda self, context: calls.append("on_complete")}
-    app = scope = new_class(**members)(secret_key=KEY)
-    app.after(lambda context: calls.append("after"))
-    for depth in range(3):
-        for hook in at[f"before {depth}"]:
-            scope.before(hook)
-        scope = scope.path("")
-    scope.get("/", *(at["function"] + at["class"] + at["handler"] or [nothing]))
-    return app, calls
-
-
-@pytest.mark.parametrize("expression, sent", WAYS_TO_END.items())
-@pytest.mark.parametrize("place", PLACES)
-def test_answer_of_a_guard_is_sent_and_nothing_runs_behind_it(place, expression, sent):
+@each_way_to_end
+@pytest.mark.parametrize("stage", STAGES.split()[:4])
+def test_answer_of_a_guard_is_sent_and_nothing_runs_behind_it(stage, expression, sent):
     """Only after hooks and on_complete do, and behind an answer of on_request only on_complete."""
-    turn = PLACES.index(place)
-    before, behind = PLACES[:turn], PLACES[max(turn, 1) :]
-    app, calls = with_guards(
-        [*((each, "None") for each in before), (place, expression), *((each, "'behind'") for each in behind)]
-    )
-    app.error(lambda context, cause, status: "an error hook")
-    response = client(app).get("/")
-    assert f"{response.status} {response.text}".rstrip() == sent
-    only_complete = place == "on_request" and isinstance(expression, str)
-    assert calls == [*range(turn + 1), *([] if only_complete else ["after"]), "on_complete"]
+    failed = isinstance(expression, HttpException)
+    seen = see("/in/route", outer_error="'an error hook'", **{stage: expression})
+    ran = STAGES.partition(stage)[0] + stage + f" {BOTH}" * failed
+    ran += " inner_after outer_after" if failed or stage != "on_request" else ""
+    assert (seen.answer, seen.calls) == (sent, f"{ran} on_complete")
+
+
+def executors(expression):
+    """A function and a class that do the same."""
+    run = acting(expression)
+    return run, new_class(Executor, execute=lambda self, context: run(context))
+
+
+@each_way_to_end
+def test_answer_of_an_executor_is_sent_and_nothing_runs_behind_it(expression, sent):
+    """Neither those behind it, nor the handler, nor what waits in the queue."""
+    behind, add = raiser(AssertionError("it ran")), "context.add_executor(executor) or context.add_executor(behind)"
+    for executor in executors(expression):
+        app = WebApp(secret_key=KEY)
+        app.before(does(add, executor=executor, behind=behind))
+        app.get("/queued", nothing)
+        app.get("/of/route", nothing, executor, behind)(behind)
+        app.error(lambda context, cause, status: None if isinstance(cause, AssertionError) else "an error hook")
+        for path in ("/queued", "/of/route"):
+            response = client(app).get(path)
+            assert f"{response.status} {response.text}".rstrip() == sent
 
 
 @pytest.mark.parametrize("passes", [*PASSES, "response.header('X-A', 'b')", "response.cookie('a', 'b')"])
 def test_guard_that_has_not_answered_lets_the_handler_answer(passes):
     """Headers, cookies, a 2xx status and a body that was built but not returned do not end the request."""
-    app, calls = with_guards([*((place, passes) for place in PLACES[:6]), ("handler", "'data'")])
-    response = client(app).get("/")
-    assert (response.text, calls) == ("data", [*range(7), "after", "on_complete"])
-    assert (response.status, "X-A" in response.headers) == (299 if "299" in passes else 200, "X-A" in passes)
+    seen = see("/in/route", **dict.fromkeys(STAGES.split()[:3], passes), inner_handler="'data'")
+    assert (seen.answer, seen.calls) == ("299 data" if "299" in passes else "200 data", STAGES)
+    assert ("X-A" in seen.response.headers) == ("X-A" in passes)
+    app = WebApp(secret_key=KEY)
+    app.get("/", *executors(passes))(lambda context: "data")
+    assert client(app).get("/").text == "data"
 
 
 CANCELED = [
@@ -3429,19 +3329,14 @@ def test_requests_share_nothing_of_their_contexts():
 # ---- the application: a complete response, and nothing left behind ---------------------------------------------------
 
 
-def looped():
-    """A list that holds itself."""
-    document = []
-    return document.append(document) or document
-
-
 # What a handler or hook may do, sensible or not. A chunk that no stream can hold is the first of its iterator, because
 # after the first chunk a response is cut off and not complete.
 DOINGS = """
 response.code(204) | response.code(205) | response.code(304) | response.code(405) | response.code(600) | response.send()
 response.header('X-A', '\\r\\n') | response.header('Vary', '*')
 response.header('Content-Type', '') | response.add_header('Set-Cookie', 'a') | response.cookie('n', '\u20ac')
-response.json('a', [1]) | response.json({(): 1}) | response.json(looped()) | response.json([float('nan')])
+response.json('a', [1]) | response.json({(): 1}) | response.json([float('nan')])
+response.json((lambda looped: looped.append(looped) or looped)([]))
 response.json(ValueError('x')) | response.text('\\ud800') | response.html('{0.__class__}', a=1)
 response.redirect('/\\r\\n') | response.file(__file__) | response.file('nowhere') | response.put_form({'a': object()})
 response.stream(['', 'a']) | response.stream(Feed(KeyError())) | response.events(iter([5])) | response.send('\u20ac')
@@ -3480,14 +3375,8 @@ def doer(doings, is_catching):
 @example({"outer_error": (["context.session.update(a=object())"], True)}, "GET", "/nothing", {})
 def test_response_is_complete_and_valid_for_any_handlers_and_hooks(stages, method, path, headers):
     app = Traced(**{stage: doer(*doing) for stage, doing in stages.items()})
-    bodies = []
-
-    def watch(environ, start_response):
-        bodies.append(app(environ, start_response))
-        return bodies[0]
-
     with Log():
-        response = client(watch).request(method, path, headers=headers)
+        response = client(app).request(method, path, headers=headers)
     status, lengths = response.status, [int(length) for length in response.headers.getall("Content-Length")]
     assert app.calls.count("on_complete") == 1
     assert 200 <= status <= 599
@@ -3498,7 +3387,7 @@ def test_response_is_complete_and_valid_for_any_handlers_and_hooks(stages, metho
     elif method == "HEAD":
         assert (len(lengths) <= 1, response.body) == (True, b"")
     else:
-        assert lengths == ([len(response.body)] if isinstance(bodies[0], list) or lengths else [])
+        assert lengths in ([], [len(response.body)])  # a stream has none
 
 
 @pytest.mark.parametrize("failing", [*FAILED_STAGES.split()[:-1]])
@@ -3568,8 +3457,8 @@ def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch):
         for path, content in itertools.product((*handlers, "/valid", "/missing", "/s/webapp.py"), contents):
             mark = Point(1, "")  # an object of one request, which nothing holds after the request
             kept = weakref.ref(mark)
+            browser = client(app, unchecked="its own objects refer to each other")
             with contextlib.suppress(TypeError):
-                browser = client(app, unchecked="its own objects refer to each other")
                 browser.request(path=path, environ={"mark": mark}, **{"method": "POST", **content})
             del mark
             assert kept() is None, path
@@ -3581,7 +3470,7 @@ def test_no_memo_keeps_more_than_1_mib_of_what_clients_send():
     """A memo has a bound on the number and on the length of what it remembers."""
     tracemalloc = pytest.importorskip("tracemalloc")
     names = "Accept Cookie Host If-Modified-Since If-None-Match Origin Range User-Agent X-Forwarded-Host".split()
-    kinds = {"POST": "{}", "PUT": "text/plain; charset={}", "PATCH": "multipart/form-data; boundary=b{:.60}", "": JSON}
+    kinds = {"POST": "{}", "PUT": "text/plain; charset={}", "PATCH": "multipart/form-data; boundary=b{:.60}"}
     app = WebApp(secret_key=KEY, trusted_proxies=1)
 
     @app.any("/{name}")
@@ -3593,11 +3482,10 @@ def test_no_memo_keeps_more_than_1_mib_of_what_clients_send():
         return str(context.session)
 
     def send_everywhere(text):
-        for method, kind in kinds.items():
-            headers = {**dict.fromkeys(names, text), text: "1", "Accept": f"text/{text}"}
-            headers["Content-Type"] = kind.format(text)
+        for method, kind in {**kinds, text: JSON}.items():
+            headers = {**dict.fromkeys(names, text), text: "1", "Content-Type": kind.format(text)}
             browser = client(app, unchecked="it refuses that")
-            browser.request(method or text, f"/{text}?{text}", body=f'"{text}"', headers=headers)
+            browser.request(method, f"/{text}?{text}", body=f'"{text}"', headers=headers)
 
     send_everywhere("first")
     gc.collect()
@@ -3649,38 +3537,36 @@ def serve(site, prefix="/s", kind=WebApp):
 
 
 def tell_place(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/plain; charset=UTF-8")])
-    place = f"{environ['SCRIPT_NAME']}|{environ['PATH_INFO']}"
-    return [place.encode("latin-1")]
-
-
-def refuse(context):
-    raise HttpException(403)
+    start_response("200 OK", [("Content-Type", PLAIN)])
+    return [f"{environ['SCRIPT_NAME']}|{environ['PATH_INFO']}".encode("latin-1")]
 
 
 def guarded(app, prefix):
     """A block of which nothing may be seen."""
     block = app.path(prefix)
-    block.before(refuse)
+    block.before(raiser(HttpException(403)))
     return block
 
 
-def handler_a(context):
-    return "a"
-
-
+handler_a = does("'a'")
 ENVIRONS = ({}, {"wsgi.file_wrapper": wsgiref.util.FileWrapper})
 WITH_AND_WITHOUT_WRAPPER = pytest.mark.parametrize("environ", ENVIRONS, ids=["alone", "file_wrapper"])
 
 
 @WITH_AND_WITHOUT_WRAPPER
-def test_file_has_a_strong_etag_last_modified_and_its_length(a_file, environ):
+def test_file_has_its_length_and_a_strong_etag_that_changes_with_size_and_time(a_file, environ):
     expected = {"Last-Modified": "Sun, 09 Sep 2001 01:46:40 GMT", "Accept-Ranges": "bytes", "Content-Length": "1024"}
     for method, body in (("GET", CONTENT), ("HEAD", b"")):
         response = get_file(a_file, method, environ=environ)
         assert (response.status, response.body, is_open(a_file)) == (200, body, False)
         assert {name: response.headers[name] for name in expected} == expected
         assert re.fullmatch('"[!#-~]+"', response.headers["ETag"])
+    etags = {response.headers["ETag"]}
+    for content, when in ((CONTENT, IN_2001 + 1), (b"shorter", IN_2001)):
+        a_file.write_bytes(content)
+        os.utime(a_file, (when, when))
+        etags.add(get_file(a_file).headers["ETag"])
+    assert len(etags) == 3
 
 
 SAME, EARLIER, LATER = (f"Sun, 09 Sep 2001 01:46:{second} GMT" for second in (40, 39, 41))
@@ -3818,24 +3704,19 @@ def test_file_from_the_future_was_modified_now_and_one_from_before_1970_then(a_f
 
 
 @WITH_AND_WITHOUT_WRAPPER
-@pytest.mark.parametrize("change", ["grows", "shrinks", "goes"])
+@pytest.mark.parametrize("change", ["grows", "shrinks"])
 def test_file_that_changes_while_it_is_sent_arrives_as_promised_or_breaks_off(a_file, environ, change):
-    if WINDOWS and change == "goes":
-        pytest.skip("a file that is open cannot go")
     a_file.write_bytes(CONTENT * 1024)
     app, headers, body = begin_file(a_file, **environ)
     received = [next(body)]
     assert (headers["Content-Length"], is_open(a_file), app.seen) == (str(2**20), True, [])
-    if change == "goes":
-        a_file.unlink()
-    else:
-        os.truncate(a_file, 300_000 if change == "shrinks" else 2**21)
+    os.truncate(a_file, 300_000 if change == "shrinks" else 2**21)
     with pytest.raises(OSError) if change == "shrinks" else contextlib.nullcontext():
         received.extend(body)
     body.close()
     whole = b"".join(received)
     assert len(whole) < 2**20 if change == "shrinks" else whole == CONTENT * 1024
-    assert app.seen == ["on_complete"] and (change == "goes" or not is_open(a_file))
+    assert (app.seen, is_open(a_file)) == (["on_complete"], False)
 
 
 def test_file_of_a_gibibyte_is_sent_in_small_pieces_and_closed_when_the_client_goes_away(a_file):
@@ -3888,17 +3769,8 @@ FOUND = {
     "/s/a%20b%20%C3%A9%25.txt": "a b é%.txt", "/s/sub/b.txt": "sub/b.txt", "/s/": "index.html",
     "/s/sub/": "sub/index.html",
 }  # fmt: skip
-FOUND_BY_LINKS = {"/s/inside/b.txt": "sub/b.txt", "/s/inside/": "sub/index.html", "/s/inside.txt": "a.txt"}
-
-
-@pytest.mark.parametrize("root", ["public", pytest.param("linked", marks=NEEDS_LINKS)])
-def test_static_serves_the_files_below_its_directory_for_get_and_head_only(site, root):
-    browser = serve(site.parent / root)
-    for path, body in FOUND.items():
-        response, head, refused = (browser.request(method, path) for method in ("GET", "HEAD", "POST"))
-        assert (path, response.status, response.text, "ETag" in response.headers) == (path, 200, body, True)
-        assert (head.body, dict(head.headers)) == (b"", dict(response.headers))
-        assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
+if CAN_LINK:
+    FOUND.update({"/s/inside/b.txt": "sub/b.txt", "/s/inside/": "sub/index.html", "/s/inside.txt": "a.txt"})
 
 
 @pytest.mark.parametrize("own_first", [True, False])
@@ -3956,23 +3828,23 @@ NEVER_TO_BE_SEEN = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("root", ["public", pytest.param("linked", marks=NEEDS_LINKS)])
 @pytest.mark.parametrize("system", ["tells the target and the open file", "tells the target", "tells the open file"])
-def test_static_never_leaves_its_directory_and_serves_nothing_but_files(site, monkeypatch, system):
+def test_static_never_leaves_its_directory_and_serves_nothing_but_files(site, monkeypatch, system, root):
     if "file" not in system:  # as on macOS and Windows
         read_link = os.readlink
         hidden = lambda path, **options: read_link(str(path).replace("/proc/", "/no/such/"), **options)  # noqa: E731
         monkeypatch.setattr(os, "readlink", hidden)
     environ = {} if "target" in system else {"REQUEST_URI": ""}
-    secret = str(site.parent / "secret.txt")
-    secret = secret if secret[0] == "/" else "/" + secret  # one that begins with a drive is no path of a URL
+    below, everything = (serve(site.parent / root, prefix) for prefix in ("/s", "/"))
+    secret = "/" + str(site.parent / "secret.txt").lstrip("/")  # one that begins with a drive is no path of a URL
     absolute = (secret, "/" + secret, "/" + urllib.parse.quote(secret, ""), "/%2F" + secret)
-    answers = {path: serve(site).get(path, environ=environ) for path in NEVER_TO_BE_SEEN}
-    answers.update({path: serve(site, "/").get(path, environ=environ) for path in absolute})
-    answers.update({f"/s{path}": serve(site).get(f"/s{path}", environ=environ) for path in absolute})
+    answers = {path: below.get(path, environ=environ) for path in (*NEVER_TO_BE_SEEN, *map("/s{}".format, absolute))}
+    answers.update({path: everything.get(path, environ=environ) for path in absolute})
     assert [path for path, seen in answers.items() if seen.status not in (400, 404) or "SECRET" in seen.text] == []
     assert answers["/s/sub/empty"].text == answers["/s/missing"].text == "404 Not Found"
-    found = {**FOUND, **(FOUND_BY_LINKS if CAN_LINK else {})}
-    assert {path: serve(site).get(path, environ=environ).text for path in found} == found
+    assert {path: below.get(path, environ=environ).text for path in FOUND} == FOUND
+    assert below.post("/s/a.txt").headers["Allow"] == "GET, HEAD"
 
 
 NAMES = ["..", ".", "secret.txt", "public", "public-not", "sub", "a.txt", "out", "out.txt", "linked index", ".env"]
@@ -4078,17 +3950,6 @@ def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(site, 
         moments = iter([False] * moment + [True])
         answers.add(browser.get(path).text)
     assert answers == {"inside", "404 Not Found"}
-
-
-def test_client_that_has_a_file_gets_a_304_until_its_size_or_time_changes(site):
-    browser, etag = serve(site), "-"
-    for text, when in (("a.txt", IN_2001), ("a.txt", IN_2001 + 1), ("another", IN_2001 + 1)):
-        (site / "a.txt").write_text(text)
-        os.utime(site / "a.txt", (when, when))
-        answers = [browser.get("/s/a.txt", headers={"If-None-Match": tag}) for tag in ("-", etag)]
-        etag = answers[0].headers["ETag"]
-        assert [answer.text for answer in answers] == [text, text]
-        assert browser.get("/s/a.txt", headers={"If-None-Match": etag}).status == 304
 
 
 # ---- mounts, links, origins: mounts ----------------------------------------------------------------------------------
@@ -4248,20 +4109,15 @@ def test_answer_of_a_mounted_application_is_shown_as_it_is_but_for_headers_of_th
 
 
 def test_hooks_of_the_scopes_around_them_apply_to_files_and_mounted_applications(site):
-    app, inner = Completing(), Acting("start", b"a", b"b")
-    with app.path("/in") as scope:
-        scope.static("/s", site)
-        scope.mount("/m", inner)
-        scope.before(lambda context: app.seen.append("before"))
-        scope.after(lambda context: app.seen.append(context.response.header("X-After", "1").status))
-        scope.error(lambda context, cause, status: "inner hook")
-    answers = {"/m": "ab", "/m/x": "ab", "/s/": "index.html", "/s/a.txt": "a.txt", "/s/missing": "inner hook"}
-    for path, text in answers.items():
-        app.seen.clear()
-        response = client(app).get("/in" + path)
-        assert (response.text, response.headers["X-After"]) == (text, "1")
-        assert app.seen == ["before", 404 if "missing" in path else 200, "on_complete"]
-    assert inner.closed == 2
+    app = Traced(outer_error="'error hook'")
+    block = app.path("/block")
+    block.static("/s", site)
+    block.mount("/m", mounted_text)
+    for path, text in {"/m/x": "mounted", "/s/": "index.html", "/s/a.txt": "a.txt", "/s/missing": "error hook"}.items():
+        app.calls.clear()
+        error = ["outer_error"] * (text == "error hook")
+        assert client(app).get("/block" + path).text == text
+        assert app.calls == ["on_request", "outer_before", *error, "outer_after", "on_complete"]
 
 
 FAILURE = KeyError("text of the failure")
@@ -4290,18 +4146,6 @@ def test_failure_of_an_application_takes_the_error_path_where_it_is_mounted_and_
     with pytest.raises(error):
         client(called, unchecked="it would tell first").get("/m")
     assert called.closed == inner.closed == ("iterate" in steps or steps == [b"a"])
-
-
-@pytest.mark.parametrize("last", [ValueError("late"), "restart"], ids=["raising", "giving up"])
-def test_mounted_application_that_fails_after_its_first_chunk_breaks_off(last):
-    inner = Acting("start", "iterate", b"a", last, b"an apology that must not look like the rest")
-    app = mount(inner)
-    _, _, body = begin_request(app, "/m")
-    assert next(body) == b"a"
-    with Log() as log, pytest.raises((ValueError, KeyError)):
-        next(body)
-    body.close()
-    assert (inner.closed, app.seen, log.levels()) == (1, ["on_complete"], ["ERROR"])
 
 
 # ---- mounts, links, origins: one request, one path -------------------------------------------------------------------
@@ -4409,8 +4253,7 @@ ODD_TARGETS = st.lists(st.tuples(st.sampled_from(ODD_SLASHES), st.sampled_from(O
 
 
 def note_leaf(context, name):
-    pattern = context.route.pattern.replace("/{path:path}", "")
-    place = re.sub(r"\{(\w+)\}", lambda match: context.params[match[1]], pattern)
+    place = context.route.pattern.replace("/{path:path}", "").format(**context.params)
     context.request.environ["test.leaf"].append((name, context.request.environ["SCRIPT_NAME"] + place))
 
 
@@ -4735,17 +4578,16 @@ def test_session_cannot_be_forged_with_what_the_same_secret_signs_elsewhere():
 @example({"a": types.MappingProxyType({"b": Fields([("c", "1")])})})
 @example({"colour": enum.IntEnum("Number", "ONE").ONE, "markup": Markup("<b>")})
 def test_session_comes_back_as_it_was(session):
-    app = WebApp(secret_key=KEY)
+    app, found = WebApp(secret_key=KEY), []
     app.post("/", lambda context: context.session.update(session))
-    app.get("/", lambda context: read.append(dict(context.session)))
-    read = []
+    app.get("/", lambda context: found.append(dict(context.session)))
     browser = client(app, raise_errors=True)
     browser.post("/")
     browser.get("/")
-    assert read == [json_model(json.loads(json.dumps(session, default=dict)))]
+    assert found == [json_model(json.loads(json.dumps(session, default=dict)))]
 
 
-# ---- test client: the environment ------------------------------------------------------------------------------------
+# ---- test client: requests -------------------------------------------------------------------------------------------
 
 
 def recorder(status="200 OK", headers=(), body=b"", pages=()):
@@ -4816,9 +4658,6 @@ def test_each_helper_method_sends_its_method_and_takes_the_arguments_of_request(
         assert (found, body) == ([method.upper(), "a=1", "y"], b"z")
 
 
-# ---- test client: bodies ---------------------------------------------------------------------------------------------
-
-
 # Arguments of `request`; Content-Type, Content-Length and the body that are sent.
 BODIES_OF_REQUESTS = [
     ({"body": bytearray(b"\x00\xff")}, None, "2", b"\x00\xff"),
@@ -4881,7 +4720,7 @@ def test_files_and_fields_are_encoded_as_browsers_do(form, files, expected):
         assert part == f"\r\n{head}\r\n\r\n".encode() + content
 
 
-# ---- test client: the response ---------------------------------------------------------------------------------------
+# ---- test client: responses ------------------------------------------------------------------------------------------
 
 
 def test_response_shows_status_reason_headers_body_text_by_its_charset_and_json():
@@ -4930,8 +4769,6 @@ def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close(
         client(unsent, raise_errors=True).get("/")
 
 
-# ---- test client: cookies --------------------------------------------------------------------------------------------
-
 PAST, FUTURE = "Expires=Thu, 01 Jan 1970 00:00:00 GMT", "Expires=Fri, 01 Jan 2100 00:00:00 GMT"
 
 
@@ -4973,9 +4810,6 @@ def test_every_cookie_value_is_sent_back_byte_for_byte():
     browser.get("/")
     browser.get("/")
     assert seen[1][0]["HTTP_COOKIE"].encode("latin-1") == b"a=" + value
-
-
-# ---- test client: redirects ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
