@@ -1811,7 +1811,7 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         raise ValueError("secret_key is a str or bytes, or a list of them")
     advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
-        if len(key.strip()) <= 5:  # in minutes, with one signed cookie
+        if len(key.strip()) <= 5:  # in minutes, by anybody with one signed cookie
             raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:
             _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
@@ -2525,8 +2525,7 @@ class WebContext:
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when the response has been sent or given up, the last registered first.
 
-        Its exception is logged, and the rest still run; KeyboardInterrupt and SystemExit pass then. TypeError for a
-        `callback` that cannot be called.
+        Exceptions are logged, and the rest still run; KeyboardInterrupt and SystemExit pass then. TypeError for no function.
         """
         if not callable(callback):
             raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
@@ -2769,7 +2768,7 @@ _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); there also names of no file.
+# Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); on Windows also impossible names.
 _NOT_SERVED = re.compile(
     r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
     re.DOTALL | re.IGNORECASE,
@@ -2993,8 +2992,7 @@ class Scope:
 
     Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
     digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count, so
-    `/a`, `/a/` and `//a` are one. ValueError for a pattern that means nothing, and a second route of its method and
-    shape.
+    `/a`, `/a/` and `//a` are one. ValueError for a pattern that means nothing, or a method and shape declared twice.
 
     `get` and its like return a decorator for the handler. `executors` are run in order, then the handler: Executor
     subclasses, factories that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly
