@@ -2525,7 +2525,7 @@ class WebContext:
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when the response has been sent or given up, the last registered first.
 
-        Exceptions are logged, and the rest still run; KeyboardInterrupt and SystemExit pass then. TypeError for no function.
+        Exceptions are logged, and the rest run; then KeyboardInterrupt and SystemExit pass. TypeError if not callable.
         """
         if not callable(callback):
             raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
