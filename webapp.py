@@ -1811,7 +1811,7 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         raise ValueError("secret_key is a str or bytes, or a list of them")
     advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
-        if len(key.strip()) <= 5:  # in minutes, with one signed cookie
+        if len(key.strip()) <= 5:  # in minutes, by anybody with one signed cookie
             raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:
             _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
@@ -2525,8 +2525,7 @@ class WebContext:
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when the response has been sent or given up, the last registered first.
 
-        Its exception is logged, and the rest still run; KeyboardInterrupt and SystemExit pass then. TypeError for a
-        `callback` that cannot be called.
+        Exceptions are logged, and the rest run; then KeyboardInterrupt and SystemExit pass. TypeError if not callable.
         """
         if not callable(callback):
             raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
@@ -2769,7 +2768,7 @@ _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); there also names of no file.
+# Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); on Windows also impossible names.
 _NOT_SERVED = re.compile(
     r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
     re.DOTALL | re.IGNORECASE,
@@ -2993,8 +2992,7 @@ class Scope:
 
     Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
     digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count, so
-    `/a`, `/a/` and `//a` are one. ValueError for a pattern that means nothing, and a second route of its method and
-    shape.
+    `/a`, `/a/` and `//a` are one. ValueError for a pattern that means nothing, or a method and shape declared twice.
 
     `get` and its like return a decorator for the handler. `executors` are run in order, then the handler: Executor
     subclasses, factories that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly
@@ -3944,38 +3942,35 @@ class TestClient:
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"  ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 #
-# Remember `_Head` and `_parse_head`. A refusal depends on the bytes alone, and not on the packets in which they arrive;
-# of two faults, either one may be named.
+# A refusal depends on the bytes alone, and not on the packets in which they arrive. It names one of several faults.
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
-_MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
-_MAX_NAME = 1024  # bytes of the name of a field, because names are remembered
+_MAX_FIELD = 16 * 1024  # a Kerberos ticket takes some 12 KiB
+_MAX_NAME = 1024  # bytes of a field's name, because names are remembered
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024  # bytes of all header fields
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)")
 _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
-_LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # bytes that may stand in a line: tab, but no other control character
+_LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # of control characters only the tab
 
 
 class _Head:
-    """The head of one request, understood."""
-
     length = 0  # of the body, as Content-Length says
     chunked = False  # Transfer-Encoding says so
     expects = False  # the client may wait for "100 Continue" before it sends the body
 
     def __init__(self, method: str, target: str, modern: bool, environ: _Environ) -> None:
         self.method = method
-        self.target = target  # as it was sent, for the log; REQUEST_URI may be shorter
+        self.target = target  # as it was sent, for the log
         self.modern = modern  # HTTP/1.1 or a later 1.x: the client understands chunks
-        self.environ = environ  # entries of a WSGI environment: all that the head says
+        self.environ = environ  # entries of a WSGI environment
         self.keep_alive = modern  # the client wants the connection to stay
 
 
 def _parse_head(data: bytes) -> _Head:
-    """Understand a head without its empty line; HttpException if it is malformed."""
+    """Parse a head without its empty line; HttpException if it is malformed."""
     lines = data.decode("latin-1").split("\r\n")
     _check_lines(data, len(lines) - 1)
     if len(data) > _MAX_FIELD and max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
@@ -3994,8 +3989,8 @@ def _parse_head(data: bytes) -> _Head:
 
 
 def _check_lines(data: bytes, count: int) -> None:
-    """Raise HttpException for the bytes or lengths of a head, or of its beginning, that has `count` line ends."""
-    # Without the bytes of lines, nothing but the line ends is left of a good head.
+    """Raise HttpException for wrong bytes or lengths in a head, or in its beginning, that has `count` line ends."""
+    # Without the bytes of lines, only the line ends of a good head are left.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
         if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
             raise HttpException(400, "TLS/https spoken to a plain http port")
@@ -4008,7 +4003,7 @@ def _check_lines(data: bytes, count: int) -> None:
 
 
 def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
-    """Make environment entries of header fields; HttpException if one is malformed."""
+    """Add header fields to `environ`; HttpException if one is malformed."""
     for line in lines:
         name, colon, value = line.partition(":")
         key = _environ_key(name)
@@ -4023,7 +4018,7 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _environ_key(name: str) -> str:
-    """Return the WSGI key of a header field: "" if its underscore could forge another; HttpException for no token."""
+    """Return the WSGI key of a header field, "" if its underscore could forge another key; HttpException."""
     if len(name) > _MAX_NAME:
         raise HttpException(431, "the name of a header field is too long")
     if not _TOKEN.fullmatch(name):
@@ -4035,7 +4030,7 @@ def _environ_key(name: str) -> str:
 
 
 def _read_framing(head: _Head, environ: _Environ) -> None:
-    """Find out from the header fields where the request ends; HttpException if that is not certain."""
+    """Find out where the request ends; HttpException if that is not certain."""
     host = environ.get("HTTP_HOST")  # two fields were joined by a comma and a space
     if host is None and head.modern:
         raise HttpException(400, "no Host")
@@ -4062,7 +4057,7 @@ def _read_framing(head: _Head, environ: _Environ) -> None:
 
 
 def _add_target(head: _Head, environ: _Environ) -> None:
-    """Make environment entries of the request line (RFC 9112 section 3.2); HttpException if it names no resource."""
+    """Add the request line to `environ` (RFC 9112 section 3.2); HttpException if it names no resource."""
     target = head.target
     if head.method == "CONNECT":
         raise HttpException(501, "no proxy")
@@ -4086,16 +4081,16 @@ def _add_target(head: _Head, environ: _Environ) -> None:
 #     b"3\r\nabc\r\n0\r\n\r\nGET ..."  ->  kept b"abc", complete; the rest b"GET ..." is the next request
 #
 # There are two ways in. The leader collects a body of up to 2 MiB in memory before the application runs. A thread
-# reads any other body from the connection while the application asks for it. A body that fails is no refusal: the
-# application hears of it where it reads, and answers.
+# reads any other body from the connection while the application asks for it. The failure of a body reaches the
+# application where it reads.
 
-_RECEIVE = 64 * 1024  # bytes at a time: more than a TLS record, so that no bytes stay in OpenSSL, where select is blind
-_PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout: progress, not just activity
+_RECEIVE = 64 * 1024  # bytes at a time: more than a TLS record, because select does not see bytes inside OpenSSL
+_PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
 _MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body
 _LINES_AT_ONCE = 256  # lines of a chunked body that are decoded before other connections have their turn
-_SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # what the next line of a chunked body is
+_SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # the next line of a chunked body
 
 _CHUNK = re.compile(
     rf"([0-9A-Fa-f]{{1,15}})(?:[ \t]*;[ \t]*{_TCHAR}+"
@@ -4104,38 +4099,36 @@ _CHUNK = re.compile(
 
 
 class _Patience:
-    """The seconds that a client may still be waited for: `limit` at first, and as much more for each _PACE bytes."""
+    """The seconds to wait for a client: `limit` at first, and as much more for each _PACE bytes that move."""
 
     def __init__(self, limit: float, credit: int = 1) -> None:
         self._limit = self.left = limit
         self._most = limit * credit
 
     def moved(self, size: int) -> None:
-        """Give more time to a client that has sent or taken `size` bytes."""
         self.left = min(self._most, self.left + self._limit * size / _PACE)
 
 
 class _Body(io.RawIOBase):
-    """The body of one request: a decoder of the bytes that arrive, and the bytes that were not read yet."""
+    """The body of one request: a decoder, and the bytes that were not read yet."""
 
     receive: Callable[[_Body], None]  # waits for more bytes of it, or sets its failure
 
     def __init__(self, head: _Head, timeout: float) -> None:
-        self.left = head.length  # bytes that are left of the body, or of the present chunk
+        self.left = head.length  # bytes left of the body, or of the present chunk
         self.chunked = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
         self.failure: HttpException | None = None  # raised behind the bytes that came before: 400, 408 or 503
-        self.kept = io.BytesIO()  # the decoded bytes; who reads them begins with kept.seek(0)
+        self.kept = io.BytesIO()  # the decoded bytes; a reader begins with kept.seek(0)
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout)
         self.counted = 0  # bytes of memory that the leader has counted for it
-        self._framing = 0  # bytes that were not of the body itself
+        self._framing = 0  # bytes around the chunks
         self._next_line = _SIZE
 
     @property
     def complete(self) -> bool:
-        """Whether all of it has arrived."""
         return not (self.left or self.chunked or self.failure)
 
     def feed(self, data: bytes) -> bytes:
@@ -4161,7 +4154,7 @@ class _Body(io.RawIOBase):
         return data[start:]
 
     def _find_line(self, data: bytes, start: int) -> bytes:
-        """Return the line at `start` with its end, which must be CRLF; b"" if it has not arrived completely."""
+        """Return the line at `start` with its CRLF, b"" if it has not arrived completely."""
         end = data.find(b"\n", start, start + _MAX_CHUNK_LINE) + 1
         if not end and len(data) - start < _MAX_CHUNK_LINE:
             return b""
@@ -4172,7 +4165,7 @@ class _Body(io.RawIOBase):
         return line
 
     def _read_line(self, line: bytes) -> None:
-        """Understand a line of a chunked body (RFC 9112 section 7.1)."""
+        """Parse a line of a chunked body (RFC 9112 section 7.1)."""
         if self._next_line == _SIZE:
             match = _CHUNK.fullmatch(line.decode("latin-1"))
             if match is None:
@@ -4183,7 +4176,7 @@ class _Body(io.RawIOBase):
             if line:
                 raise HttpException(400, "a chunk longer than its size")
             self._next_line = _SIZE
-        elif line:  # a trailer: it must be well-formed, and nobody sees it
+        elif line:  # a trailer must be well-formed, and is dropped
             _add_fields({}, [line.decode("latin-1")])
         else:
             self.chunked = False
@@ -4192,7 +4185,7 @@ class _Body(io.RawIOBase):
         return True
 
     def readinto(self, target: Any) -> int:
-        """Read some bytes while more arrive; 0 at the end of the body, HttpException if it has failed."""
+        """Read some bytes, or wait for them; 0 at the end of the body, HttpException if it has failed."""
         while not (size := self.kept.readinto(target)) and not self.complete:
             if self.failure is not None:
                 raise copy.copy(self.failure)
@@ -4204,11 +4197,10 @@ class _Body(io.RawIOBase):
 
 # ---- a connection ----------------------------------------------------------------------------------------------------
 #
-# Who may touch a client's socket, and what happens next? A connection is always in one stage, and each stage has one
-# owner. The leader is the one thread that waits for all clients at once. A thread that answers owns its connection
-# until it gives the connection back. Sockets never block. The table of stages is the program, and the methods of
-# `Server` carry it out. There is one exception: any thread may shut a connection down, and its owner learns it from
-# the next operation on the socket. A first reading may skip `_sending`.
+# Who may touch a client's socket, and what happens next? A connection is in one stage, and each stage has one owner:
+# the leader, which is the one thread that waits for all clients at once, or a thread that answers. Only `shut_down` may
+# be called by any thread; the owner learns it from the next operation on the socket. Sockets never block. The table of
+# stages is the program, and the methods of `Server` carry it out. A first reading may skip `_sending`.
 
 # stage      owner   socket is ready          time is up              next stage
 #
@@ -4224,43 +4216,40 @@ class _Body(io.RawIOBase):
 
 _SHAKING, _IDLE, _HEAD, _BODY = "shaking", "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
-_ANSWERS, _STREAMS, _READS = range(3)  # the places that an answer under way may take in the crew; see there
+_ANSWERS, _STREAMS, _READS = range(3)  # the places of an answer in the crew; see there
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
-# Times write_timeout that a fast reader may gain for later: bytes that a client has taken, and bytes that lie in some
-# system's buffer for it, look the same from here, and such a buffer may be emptied in large steps.
+# Times write_timeout that a fast reader may gain for later, because a system's buffer may be emptied in large steps.
 _CREDIT = 16
 _NEVER = float("inf")
 
 
 class _Connection:
-    """A client's connection."""
-
     def __init__(self, sock: socket.socket, address: str, would_block: tuple[type[OSError], ...]) -> None:
         self.socket = sock
         self.address = address
-        self.would_block = would_block  # exceptions of an operation that would have to wait; TLS has its own
+        self.would_block = would_block  # exceptions of an operation that has to wait; TLS has its own
         self.secure = len(would_block) > 1  # this is TLS
         self.stage = _SHAKING if self.secure else _IDLE  # set by the leader, as the next two
-        self.deadline = _NEVER  # until when it may stay in its stage
-        self.selected = 0  # the events that the leader's selector looks out for
+        self.deadline = _NEVER  # of its stage
+        self.selected = 0  # the events in the leader's selector
         self.place = _ANSWERS  # set under the lock of the crew
-        self.awaited = _READ  # the event that the last operation would have to wait for, set by the owner
+        self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
         self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
-        self.lost = False  # the client went away, as the first failing operation noticed
+        self.lost = False  # an operation has failed: the client went away
         self.forget_request()
 
     def forget_request(self) -> None:
-        """Let go of a request that was answered. These attributes are the owner's."""
+        """Drop a request that was answered. These attributes are the owner's."""
         self.head: _Head | None = None
-        self.body: _Body | None = None  # None if it has none
-        self.refusal: HttpException | None = None  # why it is no request
-        self.run: _Run | None = None  # of the application, to answer it
-        self.output: bytes | Iterator[int] | None = None  # the answer, or what sends it, until it was sent
+        self.body: _Body | None = None
+        self.refusal: HttpException | None = None  # of a malformed request
+        self.run: _Run | None = None  # of the application
+        self.output: bytes | Iterator[int] | None = None  # the answer or its sender, until it was sent
 
     def attempt(self, event: int, operation: Callable[..., Any], *arguments: Any) -> Any:
-        """Try an operation on the socket; None if it would have to wait. OSError if the client has gone."""
+        """Return the result of an operation on the socket, None if it has to wait. OSError if the client has gone."""
         try:
             return operation(*arguments)
         except self.would_block as error:
@@ -4272,32 +4261,32 @@ class _Connection:
             self.lost = True
             raise
 
-    # Of an SSLSocket, the next two need the methods of its base class: it cannot look without reading, and its own
-    # shutdown() makes it forget that it is one, so that its owner would send without encryption.
+    # The next two use methods of socket.socket, because an SSLSocket cannot peek, and after its own shutdown() its
+    # owner would send without encryption.
 
     def has_input(self) -> bool:
-        """Tell whether bytes have arrived that nobody has read."""
+        """Tell whether there are bytes to read."""
         with contextlib.suppress(OSError):
             return bool(socket.socket.recv(self.socket, 1, socket.MSG_PEEK))
         return False
 
     def shut_down(self) -> None:
-        """Make the operations of its owner fail; any thread may call it."""
+        """Make the operations of the owner fail."""
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def end_output(self) -> None:
-        """Tell the client that nothing follows: over TLS in its own words (RFC 9112 section 9.8) first."""
+        """Tell the client that nothing follows, over TLS by its own close message (RFC 9112 section 9.8) first."""
         with contextlib.suppress(OSError, ValueError):
             if self.secure:
-                # Raises SSLWantReadError when it has said so, because the client has not answered yet.
+                # Raises SSLWantReadError, because the client has not answered yet.
                 cast("ssl.SSLSocket", self.socket).unwrap()
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
     def cut(self) -> None:
-        """Make the coming close a reset, the only way to tell the client that this is no end of the body."""
-        size = 2 if sys.platform == "win32" else 4  # of each of two numbers: on, and after how many seconds
+        """Make the coming close a reset: nothing else tells the client that the body is not complete."""
+        size = 2 if sys.platform == "win32" else 4  # of each of two numbers: on, and after 0 seconds
         with contextlib.suppress(OSError):  # the client has reset the connection itself
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(size, sys.byteorder) + bytes(size))
 
@@ -4307,13 +4296,13 @@ def _sending(
 ) -> Iterator[int]:
     """Send blocks of bytes, and `count` bytes of a file behind them.
 
-    Yield after each step how many bytes it has moved: 0 if the client must take some first. OSError if the client has
-    gone, EOFError if the file has become shorter.
+    Yield the bytes of each step: 0 if the client must take some first. OSError if the client has gone, EOFError if the
+    file has become shorter.
     """
     sock, secure = connection.socket, connection.secure
     for number, block in enumerate(blocks, 1):
         view = memoryview(block)
-        # A head leaves in one packet with what follows.
+        # A head leaves in one packet with the body.
         flags = getattr(socket, "MSG_MORE", 0) if not secure and (number < len(blocks) or count) else 0
         while view:
             # A TLS write that would block must be repeated with the same length.
@@ -4336,27 +4325,26 @@ def _sending(
 
 # ---- access lines ----------------------------------------------------------------------------------------------------
 #
-# How does a person learn what the server does, without anybody waiting for a terminal? Threads put facts into a bounded
-# queue. One thread makes records of the logger webapp.access of them, and a handler of ours makes lines of those:
+# How does a person learn what the server does, although no request may wait for a terminal? Threads put facts into a
+# bounded queue. The thread of a `_Clerk` logs them to webapp.access, and a handler of ours makes lines of the records:
 #
 #     ("127.0.0.1", "GET", "/", 200, 512, 0.0004, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ..."
 #
-# A terminal, a pipe or a log handler may block or fail; then the queue fills, and what does not fit is dropped and
-# counted. Remember `_Clerk`.
+# A terminal, a pipe or a log handler may block or fail. Then the queue fills, and more lines are dropped and counted.
 
 _ACCESS = logging.getLogger("webapp.access")
 _PAUSE = 0.02  # seconds between two looks at the queue
-_MOST_NOTES = 4000  # that wait while they cannot be written
+_MOST_NOTES = 4000  # in the queue
 _LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
 
 
 def _say(text: str, stream: Any = None) -> None:
-    """Write a line to a stream, by default sys.stderr, escaped where it has no such character; never fail."""
+    """Write a line to a stream, by default sys.stderr, escaped where its encoding needs it; never fail."""
     stream = sys.stderr if stream is None else stream
     with contextlib.suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
         encoding = getattr(stream, "encoding", None) or "utf-8"
         data = f"{text}\n".encode(encoding, "backslashreplace")
-        # Below the buffer: a thread that blocks in it would hold its lock, and Python's exit too.
+        # Below the buffer, because a thread that blocks there holds a lock, and stops Python's exit too.
         raw = getattr(getattr(stream, "buffer", None), "raw", None)
         if raw is None:
             stream.write(data.decode(encoding))
@@ -4369,7 +4357,7 @@ def _say(text: str, stream: Any = None) -> None:
 
 
 class _AccessHandler(logging.Handler):
-    """Collects access lines, for one write to whatever sys.stderr is at the time."""
+    """Collects access lines, for one write to the sys.stderr of that moment."""
 
     lines: list[str] = []  # noqa: RUF012
 
@@ -4386,7 +4374,7 @@ _OWN_HANDLER = _AccessHandler()
 
 
 class _Clerk:
-    """The thread that writes access lines, and the log records of the server itself."""
+    """The thread that writes access lines, and the server's own log records."""
 
     def __init__(self) -> None:
         self._notes: deque[Callable[[], object]] = deque()
@@ -4400,7 +4388,7 @@ class _Clerk:
             _ACCESS.propagate = any(isinstance(each, logging.FileHandler) for each in logging.getLogger().handlers)
 
     def note(self, write: Callable[..., object], *arguments: Any, **more: Any) -> None:
-        """Have something called that writes or logs."""
+        """Let the thread call `write`."""
         if len(self._notes) < _MOST_NOTES:
             self._notes.append(functools.partial(write, *arguments, **more))
         else:
@@ -4409,18 +4397,15 @@ class _Clerk:
             self._some.set()
 
     def report(self, level: int, message: str, *arguments: object, error: BaseException | None = None) -> None:
-        """Have a log record written; see _report."""
         self.note(_report, level, message, *arguments, error=error)
 
     def note_access(
         self, address: str, method: str, target: str, code: int, size: int, seconds: float, reason: str
     ) -> None:
-        """Have a line written for an answer."""
         facts = address or "-", method, _printable(target), code, size, seconds * 1000
         self.note(_ACCESS.info, "%s %s %s %d %d %.1f ms%s", *facts, reason and f"  {_printable(reason)}")
 
     def end(self) -> None:
-        """Let the thread end when it has written the rest."""
         self._ended.set()
         self._some.set()
 
@@ -4444,9 +4429,9 @@ class _Clerk:
 #
 #     status "200 OK", headers [("X", "1")], blocks [b"hi"]  ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
 #
-# Remember `_frame` and `_Run`. A whole answer or a file is left to the leader as the `output` of its connection; a
-# stream is sent by its thread block by block. A failure becomes a 500 while the head has not left; later it cuts the
-# connection, so that the client can tell. A run is also the observer of its request: `environ["webapp.server"]`.
+# A whole answer or a file is left to the leader as the `output` of its connection; a stream is sent by its thread block
+# by block. A failure becomes a 500 while the head has not left; later it cuts the connection, so that the client can
+# tell. A run is also the observer of its request: `environ["webapp.server"]`.
 
 
 class _Framing(NamedTuple):
@@ -4456,12 +4441,12 @@ class _Framing(NamedTuple):
     head: bytes = b""  # with the empty line
     bodiless: bool = False  # nothing follows
     chunked: bool = False
-    length: int | None = None  # of the body; None if nothing but its end tells
+    length: int | None = None  # of the body, None if only its end tells
     keep_alive: bool = False  # another answer may follow
 
 
 def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, stays: bool) -> _Framing:
-    """Frame a body of `size` bytes, None if that is not known; ValueError for what would break the frame."""
+    """Frame a body of `size` bytes, None if unknown; ValueError for headers that would break the frame."""
     code = int(status[:3])
     if code < 200:
         raise ValueError("an application cannot send an interim response")
@@ -4491,7 +4476,7 @@ def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size
     if "server" not in own:
         lines.append("Server: webapp")
     text = "\r\n".join((f"HTTP/1.1 {status}", *lines))
-    # A line end inside of a name or value would let a client write header fields of its own.
+    # A line end in a name or value would let a client write header fields.
     if not text.count("\n") == text.count("\r") == len(lines) or "\0" in text:
         raise ValueError("a control character in the status or in a header field")
     return _Framing(code, f"{text}\r\n\r\n".encode("latin-1"), bodiless, chunked, length, stays)
@@ -4507,15 +4492,15 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     result: Any = None  # of the application, until it was closed
     framing = _Framing()  # of the response, once its head was made
-    sent = 0  # bytes of the body, for the access line; the head counts against it until it has left
+    sent = 0  # bytes of the body, for the access line; less the head until it has left
     block: bytes = b""  # the bytes in memory that wait for the client
-    reason = ""  # why the answer is what it is, for the access line
+    reason = ""  # of the status, for the access line
     events = False  # it is a stream of events, which has no end of its own
-    cut = False  # the response broke off where nothing but the end of the connection could say so
+    cut = False  # the response broke off, and only a reset can tell
     over = False  # there is nothing more to write
     noted = False  # the access line was written
     _known: BaseException | None = None  # the last failure that the application has logged itself
-    _left: int | None = None  # bytes of the body that are to come, where that was declared
+    _left: int | None = None  # bytes of the body that are to come, if its length is known
     _input: Any = None
 
     def __init__(self, server: Server, connection: _Connection) -> None:
@@ -4528,7 +4513,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     # From the call of the application to the end of its answer.
 
     def run(self, application: _WSGIApplication) -> None:
-        """Run the application; whatever it raises ends here."""
+        """Run the application; no exception leaves this method."""
         connection, body = self.connection, self.connection.body
         try:
             if connection.refusal is not None:
@@ -4551,7 +4536,6 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             self.end()
 
     def finish_response(self) -> None:
-        """Send what the application returned."""
         if isinstance(self.result, (list, tuple)) and not self.headers_sent:
             self._send_whole(b"".join(self.result))
         elif self.headers_sent or not (self.result_is_file() and self.sendfile()):
@@ -4587,9 +4571,9 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         self._send(head, *((b"%x\r\n" % len(data), data, b"\r\n") if self.framing.chunked else (data,)))
 
     def sendfile(self) -> bool:
-        """Leave a real file to the leader, who sends it without reading it; False leaves it to be read as a stream."""
+        """Leave a plain file to the leader, who sends it without reading it; False for any other file."""
         file = self.result.filelike
-        # Only plain files: the descriptor of a gzip file, for one, gives other bytes than its read().
+        # The descriptor of a gzip file gives other bytes than its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
         facts = os.fstat(file.fileno())
@@ -4604,7 +4588,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         return True
 
     def _send_whole(self, data: bytes) -> None:
-        """Leave an answer to the leader, who sends it with all others that are ready."""
+        """Leave an answer to the leader."""
         head = self._make_head(None if not data and self.request.method == "HEAD" else len(data))
         if self.framing.bodiless:
             data = b""
@@ -4615,7 +4599,6 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         self.connection.output = head + data if len(data) <= _PACE else _sending(self.connection, [head, data])
 
     def _make_head(self, size: int | None) -> bytes:
-        """Make the head; `size` is that of the body, None if it is not known."""
         if self.head is None:
             raise AssertionError("a response without start_response()")
         body = self.connection.body
@@ -4624,7 +4607,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         self._left = 0 if framing.bodiless else framing.length
         return framing.head
 
-    # Where a thread has to wait for its client.
+    # A thread waits for its client.
 
     def _send(self, *blocks: bytes) -> None:
         """Send blocks of a stream; OSError if the client has gone, or is too slow."""
@@ -4635,7 +4618,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
             self.patience.moved(moved)
 
     def _receive(self, body: _Body) -> None:
-        """Wait for more of the body, which the application asks for."""
+        """Wait for more of the body."""
         connection = self.connection
         try:
             if body.expected:
@@ -4660,7 +4643,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     # As the observer of the application.
 
     def begin_stream(self, content_type: str) -> None:
-        """Take one of the places that streams have; HttpException 503 if there is none."""
+        """Take a place for a stream; HttpException 503 if there is none."""
         types = [value for name, value in (self.head or ("", []))[1] if name.lower() == "content-type"]
         self.events = any(each[:17].lower() == "text/event-stream" for each in (content_type, *types))
         try:
@@ -4679,11 +4662,11 @@ class _Run(_Observer, _Gateway, SimpleHandler):
     # Failures, and the end.
 
     def _fail(self, error: BaseException) -> None:
-        """Log a failure and answer it; a response that has begun is cut so that it shows."""
+        """Log a failure and answer it; a response that has begun is cut, so that the client can tell."""
         framing, lost = self.framing, self.connection.lost
         self._log(error)
         if self.headers_sent or lost:
-            # A body with chunks or a length shows by itself that it is not complete.
+            # A body with chunks or a length tells by itself that it is not complete.
             self.cut = not (lost or framing.chunked or framing.length is not None)
             self.framing = framing._replace(keep_alive=False)
             return
@@ -4692,14 +4675,14 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         self._send_whole(_STATUS_LINES[status].encode())
 
     def _log(self, error: BaseException) -> None:
-        """Log what escaped from the application, unless it has done so itself or the client is the cause."""
+        """Log an exception of the application, unless it was logged already or the client is the cause."""
         refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
         if not (refused or self.connection.lost or error is self._known):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
 
     def end(self) -> None:
-        """Close what the application returned (PEP 3333), and let go of it; what fails now is for the log."""
+        """Close the result of the application (PEP 3333); failures are logged."""
         result, self.result = self.result, None
         try:
             if hasattr(result, "close"):
@@ -4711,7 +4694,6 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         self._input = None
 
     def note_access(self) -> None:
-        """Have the access line written, once."""
         if self.server.quiet or self.noted:
             return
         self.noted = True
@@ -4727,25 +4709,22 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 # Which thread does what? One thread leads: it waits for all clients, and answers their requests itself, because to hand
 # a request to another thread costs as much as a quick answer. A watch looks after the leader: if one answer takes
 # longer than _PATIENCE, another thread leads on, and during _CAUTION the leader hands all requests to other threads.
-# So code of the application runs only where another thread can take over. Two numbers bound the threads:
+# Two numbers bound the threads:
 #
 #     _ANSWERS   the application works; `threads` of them
 #     _STREAMS   the thread waits for a block of the application, or for its client to take one; `max_waiting` of them
 #     _READS     the thread waits for its client to send more of a body; counted with those, and at most half of them
 #
-# Remember `_Crew.waiting`, the requests to be answered, and `_Crew.answered`, the connections to be given back.
+# `_Crew.waiting` are the requests to be answered, `_Crew.answered` the connections to be given back to the leader.
 
 _PATIENCE = 0.01  # seconds that a leader may take for one answer
 _CAUTION = 0.1  # seconds for which the leader then hands all requests to others
-_MOST_ANSWERED = 16  # connections that are to be given back, beyond which only the leader answers more
-_TURN = 0.005  # seconds that a round of the leader has for each kind of work; the rest is for the next round
+_MOST_ANSWERED = 16  # connections to be given back; beyond it only the leader answers
+_TURN = 0.005  # seconds that a round of the leader has for each kind of work
 
 
 class _Crew:
-    """A bounded number of threads of which one leads: it calls the `_round` of the server over and over.
-
-    A thread that answers calls the `_answer` of the server with one of `waiting`, and puts it into `answered`.
-    """
+    """A bounded number of threads. One leads: it calls `Server._round` over and over. Others call `Server._answer`."""
 
     _numbers = itertools.count(1)  # names of threads are unique in the process
 
@@ -4755,41 +4734,40 @@ class _Crew:
         self.waiting: deque[_Connection] = deque()
         self.answered: dict[_Connection, None] = {}
         self.threads: set[threading.Thread] = set()
-        # All of the following is guarded by the lock. Threads that rest wait for a change, the watch for an alarm.
+        # The lock guards all of these. Threads that rest wait for a change, the watch for an alarm.
         self.ended = False
         self._taken = [0, 0, 0]  # how many connections have each place
-        self._leader = 0  # the identifier of the thread that leads, 0 if none does
+        self._leader = 0  # the identifier of a thread, or 0
         self._idle = 0  # threads that rest, or are on their way to a role
         self._careful_until = 0.0
-        self._beat = 0  # the leader counts the beginning and the end of each answer: odd while it answers
+        self._beat = 0  # counts the beginnings and ends of the leader's answers: odd while it answers
         self._watch_sleeps = False
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
         self._alarm = threading.Condition(self._lock)
 
-    # What any thread may call.
+    # For any thread.
 
     def start(self) -> None:
-        """Start the watch and the thread that leads; RuntimeError if they cannot be started."""
+        """Start the watch and the leader; RuntimeError if they cannot be started."""
         with self._lock:
             self._hire(self._watch)
             self._hire(self._work)
             self._idle = 1
 
     def leads(self) -> bool:
-        """Tell whether the thread that asks is the leader."""
         return self._leader == threading.get_ident()
 
     def may_answer(self, leading: bool) -> bool:
-        """Tell whether the leader, or else another thread, is to answer one of the requests that wait."""
+        """Tell whether the leader, or else another thread, should answer a request now."""
         if not self.waiting or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
         careful = time.monotonic() < self._careful_until
-        # Answers that the leader has not looked at yet take memory that nobody has counted.
+        # Answers that wait for the leader take memory that nobody has counted.
         return not careful if leading else careful and len(self.answered) < _MOST_ANSWERED
 
     def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
-        """Give an answer under way another place; HttpException 503 if none is free. With `leave`, lead no longer."""
+        """Move an answer to another place; HttpException 503 if none is free. With `leave`, lead no longer."""
         with self._lock:
             if connection.place == _ANSWERS:
                 _, streams, reads = self._taken
@@ -4803,7 +4781,7 @@ class _Crew:
                 self._depose()
 
     def end(self) -> set[_Connection]:
-        """Let every thread end after what it is doing; return the connections that no thread has."""
+        """Let the threads end; return the connections that no thread has."""
         with self._lock:
             self.ended = True
             self._change.notify_all()
@@ -4811,21 +4789,21 @@ class _Crew:
             return {*self.waiting, *self.answered}
 
     def join(self) -> None:
-        """Wait until the threads have ended, but for those that are stuck in an answer."""
+        """Wait for the threads to end, but not long for those that are stuck in an answer."""
         until = time.monotonic() + (0.1 if any(self._taken) else 1)
         for thread in list(self.threads):
             thread.join(max(0, until - time.monotonic()))
 
-    # What follows is done with the lock held.
+    # With the lock held.
 
     def _hire(self, work: Callable[[], None]) -> None:
-        # A daemon: an answer that never ends must not keep the process alive.
+        # A daemon, because an endless answer must not keep the process alive.
         thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
         thread.start()
         self.threads.add(thread)
 
     def _share(self) -> None:
-        """Have threads come, those that rest or new ones: to lead, and to answer what the leader hands to others."""
+        """Wake or start the threads that are needed to lead and to answer."""
         free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
         needed = min(len(self.waiting), free) * (time.monotonic() < self._careful_until) + (not self._leader)
         self._change.notify(needed)
@@ -4842,10 +4820,9 @@ class _Crew:
         self._beat += self._beat % 2
         self._share()
 
-    # What the threads do.
+    # The threads.
 
     def _work(self) -> None:
-        """Lead, answer or rest until the end."""
         while self._find_role():
             if self.leads():
                 self._lead()
@@ -4857,7 +4834,7 @@ class _Crew:
         self.threads.discard(threading.current_thread())
 
     def _find_role(self) -> bool:
-        """Rest until there is something to do; False if there is nothing for this thread any more."""
+        """Rest until there is something to do; False if this thread is to end."""
         with self._lock:
             while self._leader and not (self.ended or self.may_answer(leading=False)):
                 if self._idle > self._limits[_ANSWERS] + 1:  # one of many that streams have needed
@@ -4884,7 +4861,7 @@ class _Crew:
                     self._share()
 
     def _answer_next(self, leading: bool) -> bool:
-        """Answer one of the requests that wait; False if there is none for this thread, or its role has changed."""
+        """Answer a request; False if there is none for this thread, or its role has changed."""
         with self._lock:
             room = self._taken[_ANSWERS] < self._limits[_ANSWERS]
             if self.ended or not (self.waiting and room and (leading or len(self.answered) < _MOST_ANSWERED)):
@@ -4911,7 +4888,7 @@ class _Crew:
         return not leading
 
     def _watch(self) -> None:
-        """Depose the leader when one answer takes it too long; sleep while nothing is answered."""
+        """Depose a leader that takes too long for an answer; sleep while nothing is answered."""
         seen = 0
         with self._lock:
             while not self.ended:
@@ -4926,23 +4903,22 @@ class _Crew:
 
 # ---- the server ------------------------------------------------------------------------------------------------------
 #
-# How does one thread serve thousands of clients? In rounds: it receives and parses all that is ready, answers all of
-# it, and sends all of it, because each of these is faster if it is repeated. A round gives each kind of work a limited
-# time, the oldest first, and goes on with the rest in the next round: nobody starves anybody.
+# How does one thread serve thousands of clients? In rounds (`Server._round`): it receives and parses all that is ready,
+# answers all of it, and sends all of it, because each of these is faster if it is repeated. A round gives each kind of
+# work a limited time, the oldest first, and goes on with the rest in the next round, so no client starves another.
 #
-# Remember `Server._round`, and the table of stages above the class _Connection: `_steps` is its column for sockets that
-# are ready, and `_time_out` its column for deadlines. Methods are in the order of a request's life. A first reading may
-# skip what follows the class.
+# `_steps` is the column of the table of stages for sockets that are ready, `_time_out` that for deadlines. Methods are
+# in the order of a request's life. A first reading may skip the functions behind the class.
 
-_BACKLOG = 1024  # with socketserver's 5 a burst is dropped, and each connection waits a second to try again
+_BACKLOG = 1024  # connections of a burst; one beyond it tries again after a second
 _TICK = 0.5  # seconds between two looks at the deadlines; less when a limit is shorter
-_STEP = 0.1  # seconds a signal may have to wait; nobody presses Ctrl-C twice in less
-_LINGER = 3  # times body_timeout, for a client that still uploads after the last answer; nginx takes 30 seconds too
-_SELECTABLE = 500  # connections that select() can wait for on Windows, where it is all there is
+_STEP = 0.1  # seconds that a signal may have to wait
+_LINGER = 3  # times body_timeout, for a client that still uploads after the last answer
+_SELECTABLE = 500  # connections that select() can wait for on Windows
 _THREADLESS = 24  # of the connections that can be open, those that need no thread
-_SPARE = 64  # descriptors that are left to the application, or a quarter of fewer than 256; macOS gives a program 256
-_SILENCE = 60  # seconds between two warnings of what goes on
-_UNSENT = 2 * 2**20  # bytes that the system may keep unsent for one client; it asks for more at half of them
+_SPARE = 64  # descriptors that are left to the application, or a quarter of fewer than 256
+_SILENCE = 60  # seconds between two warnings of the same kind
+_UNSENT = 2 * 2**20  # bytes that the system may keep unsent for one client
 _GRACE = 0.2  # seconds for streams of events to end by themselves when the server stops
 
 
@@ -4951,17 +4927,17 @@ class Server:
 
     It listens at once and answers after start() or serve_forever(); as a context manager it starts and stops.
     Port 0 lets the system choose; `port` is the one in use, `url` the address to open. An empty `host` is every
-    address of the machine. `socket` is a listening socket that is there already, of systemd or on a path; host and
-    port are its own then, and on a path `url` is `unix:` and that path. Limits are seconds: `header_timeout` for a
-    whole request header, `idle_timeout` between two requests of a connection, `body_timeout` for each 64 KiB of a
-    request's body, `write_timeout` for each 64 KiB of a response, on the average of the last MiB, `stop_timeout` for
-    what still runs when it stops. `threads` is the number of requests that are answered at the same time. `quiet`
+    address of the machine. `socket` is a listening socket that is there already, of systemd or on a path; it replaces
+    host and port, and on a path `url` is `unix:` and that path. Limits are seconds: `header_timeout` for a whole
+    request header, `idle_timeout` between two requests of a connection, `body_timeout` for each 64 KiB of a request's
+    body, `write_timeout` for each 64 KiB of a response, on the average of the last MiB, `stop_timeout` for requests
+    that still run when it stops. `threads` is the number of requests that are answered at the same time. `quiet`
     leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address cannot be
     bound.
 
-    A subclass may change three limits: `max_waiting`, how many threads may wait for a block of a stream or for a
-    client, half of them for a body; `max_collected`, the bytes of bodies that are collected in memory; `max_unsent`,
-    the bytes in memory that clients have not taken yet: beyond it, the slowest reader is disconnected.
+    A subclass may change three limits: `max_waiting` (threads that wait for a block of a stream or for a client, half
+    of them for a body), `max_collected` (bytes of bodies in memory) and `max_unsent` (bytes in memory that clients have
+    not taken yet; beyond it, the slowest reader is disconnected).
     """
 
     max_waiting = 1000
@@ -5003,16 +4979,16 @@ class Server:
         self._ssl_context = ssl_context
         self._would_block = (BlockingIOError,) if ssl_context is None else _check_ssl_context(ssl_context)
         self._most = _most_connections()
-        # Where few connections can be open, those that have a thread leave some to everything else.
+        # If few connections can be open, those with a thread leave some to the others.
         others = min(self.max_waiting, max(self._most - 2 * threads - _THREADLESS, self._most // 2))
         self.crew = _Crew(self, threads, int(others))
         self._prepare_state()
         with contextlib.ExitStack() as opened:
             self._listener = opened.enter_context(_listen(host, port) if socket is None else _check_listener(socket))
             self._prepare_sockets(opened, own=socket is None)
-            # wsgi.errors where there is no stderr, as in a program without a console.
+            # A program without a console has no stderr.
             errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-            self._held = opened.pop_all()  # what is to be closed at the end
+            self._held = opened.pop_all()  # closed at the end
         self.template: _Environ = {
             "SCRIPT_NAME": "",
             "SERVER_NAME": self.host or "localhost",
@@ -5029,7 +5005,7 @@ class Server:
         }
 
     def _prepare_state(self) -> None:
-        # The leader's: all connections, the one behind that has moved some bytes last; and those with work to do.
+        # The leader's: all connections, the last one to move bytes behind; and those with work to do.
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
         self._last_head: tuple[bytes, _Head] = b"", _Head("", "", True, {})
@@ -5037,17 +5013,17 @@ class Server:
         timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
         self._tick = min(_TICK, min(timeouts) / 4)
         self._now = self._checked = time.monotonic()  # of the present round, and of the last look at the deadlines
-        self._warned = -_NEVER  # when it was said that no more can be accepted
-        self._stopped_at = 0.0  # when it began to stop
+        self._warned = -_NEVER  # the time of the last warning that no more can be accepted
+        self._stopped_at = 0.0  # the time when it began to stop
         # Of all threads:
         self.stopping = False
         self.alive = True  # but not in a child process
         self._woken = False  # the bell rings
         self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
-        self._unsent_size = 0  # bytes of those
+        self._unsent_size = 0
         self._unsent_lock = threading.Lock()  # guards the last two
         self._signals: set[int] = set()
-        self._told = True  # what it waits for when it stops; False if somebody at a terminal is to be told
+        self._told = True  # False if a person at a terminal should learn which requests still run
         self._finished = threading.Event()
 
     def _prepare_sockets(self, opened: contextlib.ExitStack, own: bool) -> None:
@@ -5060,10 +5036,10 @@ class Server:
             self.host = "localhost" if on_path else address[0]
         self.port: int = 0 if on_path else address[1]
         if not on_path:
-            # Inherited by what is accepted.
+            # Connections inherit the options.
             self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-                # A slow reader shows early that it goes on reading, and a fast one never waits for us.
+                # A slow reader shows early that it goes on reading.
                 self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
         self._selector = opened.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
@@ -5080,7 +5056,7 @@ class Server:
         return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def _addresses(self) -> str:
-        """Return `url`, and what others in the network open if they can."""
+        """Return `url`, and the address for others in the network if there is one."""
         address = self.host in ("", "0.0.0.0", "::") and _own_address(self.host)
         return f"{self.url} and, for the network, {self._url_of(address)}" if address else self.url
 
@@ -5108,17 +5084,16 @@ class Server:
         """
         with _signals_to(self._on_signal):
             self.start()
-            # In steps: on Windows no wait is interrupted by a signal, and not every one on a free-threaded build.
-            # Signals of a kind that come within one step are one signal.
+            # In steps, because on Windows and free-threaded builds a signal may not interrupt a wait. Signals of a
+            # kind that come within one step are one signal.
             while not self._finished.wait(_STEP):
                 pass
             self.clerk.thread.join(_LAST_WORDS)
 
     def stop(self) -> None:
-        """Accept nothing more, let what runs end within stop_timeout, and close; callable from any thread.
+        """Accept nothing more, let requests end within stop_timeout, and close; callable from any thread.
 
-        Streams of events end at once. Returns when all that is done; in a request it returns at once, as that very
-        request has to end first.
+        Streams of events end at once. Returns when all that is done; called by a request it returns at once.
         """
         self.stopping = True
         self._wake()
@@ -5139,17 +5114,17 @@ class Server:
         self.stopping = True
         self._wake()
 
-    # What any thread may call.
+    # For any thread.
 
     def _wake(self) -> None:
-        """Make the leader look at what was answered, or at `stopping`."""
+        """Make the leader look at answers, and at `stopping`."""
         if not self._woken:
             self._woken = True
             with contextlib.suppress(OSError):  # the server has just ended
                 self._ringer.send(b"!")
 
     def _wait(self, run: _Run, place: int, patience: _Patience) -> None:
-        """Wait for the client of an answer under way; TimeoutError if it is too slow, HttpException 503."""
+        """Wait for the client of an answer; TimeoutError if it is too slow, HttpException 503 without a place."""
         connection, started = run.connection, time.monotonic()
         self.crew.take_place(connection, place, leave=True)
         if place == _STREAMS:
@@ -5164,13 +5139,13 @@ class Server:
             raise TimeoutError("the client was too slow")
 
     def _hold(self, connection: _Connection, block: bytes) -> None:
-        """Count a block in memory that a client takes slowly, until it is b""; beyond max_unsent cut the slowest."""
+        """Count the block in memory that waits for a client; beyond max_unsent, cut the slowest client."""
         with self._unsent_lock:
             self._unsent_size += len(block) - len(self._unsent.pop(connection, b""))
             if block:
-                self._unsent[connection] = block  # behind all that have taken some of theirs longer ago
+                self._unsent[connection] = block  # behind the slower ones
             while self._unsent_size > self.max_unsent:
-                # A block that several clients take at the same time is in memory only once.
+                # A block for several clients is in memory only once.
                 if sum(map(len, {id(each): each for each in self._unsent.values()}.values())) <= self.max_unsent:
                     break
                 slowest = next(iter(self._unsent))
@@ -5178,10 +5153,10 @@ class Server:
                 slowest.cut()
                 slowest.shut_down()
 
-    # What the leader does. Nobody else touches the selector, and the connections that are not ANSWERING.
+    # For the leader only, who owns the selector and the connections that are not ANSWERING.
 
     def _round(self) -> None:
-        """Send all that was answered, wait for something to happen, and take a step with each that is ready."""
+        """Send all answers, wait for something to happen, and take a step with each connection that is ready."""
         self._take_steps(Server._send, self.crew.answered, _ANSWERING)
         if self.stopping and self._may_end():
             self._close()
@@ -5206,7 +5181,7 @@ class Server:
             self._check_deadlines()
 
     def _timeout(self) -> float:
-        """Return for how long there is nothing else to do."""
+        """Return the seconds for which there is nothing else to do."""
         if self.crew.answered or any(self._ready.values()) or self.crew.may_answer(leading=True):
             return 0
         until_check = max(0, self._checked + self._tick - self._now)
@@ -5217,14 +5192,14 @@ class Server:
     def _take_steps(
         self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None], stage: str = ""
     ) -> None:
-        """Take a step with each connection that is still in its stage, the oldest first, for one turn."""
+        """Take a step with each connection that is still in `stage`, the oldest first, for one turn."""
         until = time.monotonic() + _TURN if work else 0
         for connection in list(work):
             del work[connection]
             try:
                 if connection.stage == stage or not stage:
                     step(self, connection)
-            except Exception as error:  # a fault of ours costs that connection, and not the server
+            except Exception as error:  # our own fault costs only that connection
                 self._report_fault(connection, error)
                 self._drop(connection)
             if time.monotonic() >= until:
@@ -5236,14 +5211,13 @@ class Server:
         self.clerk.report(logging.ERROR, message, connection.address, error=error)
 
     def _enter(self, connection: _Connection, stage: str, seconds: float = _NEVER) -> None:
-        """Let a connection enter a stage, or stay after some progress; it may stay there for so many seconds."""
+        """Let a connection enter a stage, or stay after some progress, for so many seconds."""
         connection.stage = stage
         connection.deadline = self._now + seconds
         del self._connections[connection]
         self._connections[connection] = None
 
     def _select(self, connection: _Connection, events: int) -> None:
-        """Look out for `events` on a connection."""
         if events != connection.selected:
             if connection.selected:
                 self._selector.unregister(connection.socket)
@@ -5254,7 +5228,7 @@ class Server:
     # New connections.
 
     def _accept(self) -> None:
-        """Accept what is there for one turn, or one in the place of another, whose request is read before the next."""
+        """Accept connections for one turn; if no more can be open, one in the place of another."""
         until, full = time.monotonic() + _TURN, False
         while time.monotonic() < until and not full:
             full = len(self._connections) >= self._most
@@ -5265,8 +5239,8 @@ class Server:
                     raise OSError("too many are open")
             except OSError as error:
                 if isinstance(error, (BlockingIOError, ConnectionError)) or error.errno == errno.ENOTCONN:
-                    return  # there is none, or it has left already, for which Windows has an error of its own
-                # Most likely out of descriptors. Without room, look again at the next check instead of spinning.
+                    return  # there is none, or it has left already
+                # Most likely out of descriptors. Without room, look again at the next check.
                 if not self._make_room():
                     self._selector.unregister(self._listener)
                     if self._now - self._warned >= _SILENCE:
@@ -5279,7 +5253,7 @@ class Server:
             self._take_steps(Server._welcome, {connection: None})
 
     def _make_room(self) -> bool:
-        """Close the connection that has not moved for the longest time (RFC 9112 section 9.5); False without one."""
+        """Close the connection that moved longest ago (RFC 9112 section 9.5); False without one."""
         for connection in self._connections:
             if connection.stage != _ANSWERING:
                 self._drop(connection)
@@ -5289,12 +5263,12 @@ class Server:
     def _welcome(self, connection: _Connection) -> None:
         connection.socket.setblocking(False)
         if self._ssl_context is None:
-            # The request is often there already, and then a connection for one request is never registered.
+            # The request is often there already.
             self._read_head(connection)
             return
         with contextlib.suppress(OSError):
             connection.socket.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
-            # The handshake happens in the first reads, a step whenever the client has sent one.
+            # The handshake happens in the first reads.
             connection.socket = self._ssl_context.wrap_socket(
                 connection.socket, server_side=True, do_handshake_on_connect=False
             )
@@ -5305,14 +5279,14 @@ class Server:
     # A request that arrives.
 
     def _receive(self, connection: _Connection, size: int) -> bool:
-        """Receive some bytes, or take a step of the handshake; False if there are none to go on with."""
+        """Receive some bytes, or take a step of the handshake; False without bytes."""
         data: bytes | None
         try:
             data = connection.attempt(_READ, connection.socket.recv, size)
         except OSError as error:
             data = b""
             if connection.stage == _SHAKING and getattr(error, "reason", None) and not self.quiet:
-                # No certificate, a client that speaks plain HTTP or distrusts us: nothing else would tell.
+                # A client that speaks plain HTTP, or distrusts the certificate.
                 self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, str(error))
         if data:
             connection.buffer += data
@@ -5332,7 +5306,7 @@ class Server:
             self._parse(connection)
 
     def _parse(self, connection: _Connection) -> None:
-        """Understand the head of a request, if it is complete, and go on with its body."""
+        """Parse the head of a request if it is complete, and go on with its body."""
         try:
             data = connection.buffer
             empty = _EMPTY_LINES.match(data)
@@ -5340,14 +5314,14 @@ class Server:
                 connection.buffer = data = data[empty.end() :]
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                if data and data != b"\r":  # that is no more than an empty line, and begins nothing
+                if data and data != b"\r":  # which begins an empty line, and no request
                     begun = data.removesuffix(b"\r").removesuffix(b"\r\n")  # the empty line may have begun
                     _check_lines(begun, begun.count(b"\r\n"))
                     if connection.stage == _IDLE:
                         self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
                 return
-            # Clients repeat themselves, and polling or health checks even the whole head.
+            # Polling and health checks repeat the whole head.
             if data[:end] != self._last_head[0]:
                 self._last_head = data[:end], _parse_head(data[:end])
             connection.head = head = self._last_head[1]
@@ -5369,7 +5343,7 @@ class Server:
         self._hand_over(connection)
 
     def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
-        """Have a request answered that is none."""
+        """Answer a malformed request."""
         line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
         match = _REQUEST_LINE.fullmatch(line)
         method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
@@ -5379,7 +5353,7 @@ class Server:
         self._hand_over(connection)
 
     def _read_body(self, connection: _Connection) -> None:
-        """Collect some of a body; hand the request over when it is complete, or too much for memory."""
+        """Collect some of a body; hand the request over when the body is complete or too large for memory."""
         body = cast(_Body, connection.body)
         if not (body.paused or self._receive(connection, 4 * _RECEIVE)):
             return
@@ -5397,16 +5371,16 @@ class Server:
             self._select(connection, _READ)
 
     def _hand_over(self, connection: _Connection) -> None:
-        """Have a request answered, or have done what is to be done behind its answer."""
+        """Let a thread answer a request, or close the result of an answer."""
         if connection.body is not None and not connection.body.complete:
             self._select(connection, 0)  # its thread reads
         connection.stage, connection.deadline = _ANSWERING, _NEVER
         self.crew.waiting.append(connection)
 
-    # What the thread does that answers, be it the leader or not.
+    # For the thread that answers, the leader or another.
 
     def _answer(self, connection: _Connection) -> None:
-        """Answer a request, or do what is to be done when its answer was sent."""
+        """Answer a request, or close the result of an answer that was sent."""
         try:
             if connection.run is None:
                 connection.run = _Run(self, connection)
@@ -5421,7 +5395,7 @@ class Server:
     # An answer that leaves.
 
     def _send(self, connection: _Connection) -> None:
-        """Send some of an answer, and go on with its connection when all of it was sent."""
+        """Send some of an answer; behind the end of it, go on with the connection."""
         run, output, total = cast(_Run, connection.run), connection.output, 0
         try:
             if output.__class__ is bytes and not connection.lost:
@@ -5450,12 +5424,11 @@ class Server:
             self._hold(connection, b"")
         if run.result is not None:
             self._select(connection, 0)
-            self._hand_over(connection)  # to close what the application returned
+            self._hand_over(connection)  # to close the result
         else:
             self._finish(connection, run)
 
     def _wait_for_reader(self, connection: _Connection, run: _Run, moved: int) -> None:
-        """Wait until the client takes more of its answer."""
         begins = connection.stage == _ANSWERING
         if not begins:
             run.patience.left = connection.deadline - self._now
@@ -5467,7 +5440,7 @@ class Server:
         self._select(connection, connection.awaited)
 
     def _finish(self, connection: _Connection, run: _Run) -> None:
-        """Find out what follows the end of an answer."""
+        """Go on with a connection behind its answer."""
         run.note_access()
         body, refused = connection.body, connection.refusal is not None
         complete = not refused and (body is None or body.complete)
@@ -5486,7 +5459,7 @@ class Server:
                 self._select(connection, _READ)
             return
         elif not complete or connection.buffer or connection.has_input():
-            # What still comes is thrown away, without a thread and for a while: longer if it may be a slow upload.
+            # Throw away further bytes for a while, longer if they may be a slow upload.
             self._enter(connection, _LINGERING, self.body_timeout * (1 if refused else _LINGER))
             connection.end_output()
             self._select(connection, _READ)
@@ -5502,7 +5475,7 @@ class Server:
         self._drop(connection)
 
     def _drop(self, connection: _Connection) -> None:
-        """Close a connection; if the application has to close what it returned, a thread does that first."""
+        """Close a connection; first let a thread close the result of the application."""
         if connection.stage == _CLOSED:
             return
         self._select(connection, 0)
@@ -5516,7 +5489,7 @@ class Server:
         del self._connections[connection]
         self._close_for_good(connection)
 
-    # What follows from the stage of a connection, when its socket is ready and when its time is up.
+    # The table of stages: a socket is ready, or time is up.
 
     _steps: ClassVar[dict[str, Callable[[Server, _Connection], None]]] = {
         _SHAKING: _read_head,
@@ -5529,7 +5502,7 @@ class Server:
     }
 
     def _check_deadlines(self) -> None:
-        """Have done with connections whose time is up, and listen again if it was given up."""
+        """End connections after their deadline, and listen again if it was given up."""
         late = {each: None for each in self._connections if each.deadline <= self._now}
         self._take_steps(Server._time_out, late)
         if not late:  # or go on in the next round
@@ -5551,10 +5524,10 @@ class Server:
             connection.end_output()
             self._drop(connection)
 
-    # What the leader does at the end.
+    # The end of the server.
 
     def _may_end(self) -> bool:
-        """Stop accepting, and say whether what runs has ended or had its time."""
+        """Stop accepting; return whether all requests have ended or had their time."""
         if not self._stopped_at:
             self._stopped_at = time.monotonic()
             if self._listener in self._selector.get_map():
@@ -5578,7 +5551,7 @@ class Server:
         return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
 
     def _close(self) -> None:
-        """Let go of everything. A thread that still answers finds its connection shut down."""
+        """Close everything. A thread that still answers finds its connection shut down."""
         left = self.crew.end()
         for connection in self._connections:
             if connection.stage != _ANSWERING or connection in left:
@@ -5587,7 +5560,7 @@ class Server:
                 run = connection.run
                 connection.shut_down()
                 if run is not None and connection.place == _STREAMS:
-                    # Its thread waits for a block, perhaps for ever. A generator that is running cannot be closed.
+                    # Its thread may wait for a block for ever. A running generator cannot be closed.
                     with contextlib.suppress(BaseException):
                         run.result.close()
                     run.note_access()
@@ -5605,7 +5578,7 @@ class Server:
         connection.socket.close()
 
     def _forget(self) -> None:
-        """End in a child process, and let go of the sockets: as long as it had them, no client would see an end."""
+        """End in a child process: while it has the sockets, no client sees an end."""
         self.alive = False
         for connection in self._connections:
             connection.socket.close()
@@ -5617,7 +5590,7 @@ _servers: set[Server] = set()  # those of this process that run
 
 
 def _forget_servers() -> None:
-    """Have the servers end in a child process: their threads are not there, and their sockets are the parent's."""
+    """End the servers in a child process, which does not have their threads."""
     while _servers:
         _servers.pop()._forget()
 
@@ -5627,7 +5600,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _check_number(name: str, value: float, whole: bool = False) -> float:
-    """Return the value of an option; TypeError or ValueError if it is no number, as from an environment variable."""
+    """Return the value of an option; TypeError or ValueError if it is no number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} is a number, not {_value(value)}")
     if whole and not isinstance(value, int):
@@ -5638,7 +5611,7 @@ def _check_number(name: str, value: float, whole: bool = False) -> float:
 
 
 def _check_ssl_context(context: Any) -> tuple[type[OSError], ...]:
-    """Return what operations raise that would have to wait; TypeError or ValueError if it is no context of a server."""
+    """Return the exceptions of operations that have to wait; TypeError or ValueError if it is no server's context."""
     import ssl
 
     make = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
@@ -5651,7 +5624,7 @@ def _check_ssl_context(context: Any) -> tuple[type[OSError], ...]:
 
 
 def _check_listener(listener: Any) -> socket.socket:
-    """Return a listening socket; TypeError, or ValueError, if nobody can connect to it."""
+    """Return a listening socket; TypeError or ValueError for anything else."""
     if not isinstance(listener, socket.socket):
         raise TypeError(f"socket is a listening socket.socket, not {_value(listener)}")
     with contextlib.suppress(AttributeError, OSError):  # not every system tells
@@ -5661,7 +5634,6 @@ def _check_listener(listener: Any) -> socket.socket:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Bind a listening socket; no name is ever looked up backwards, as http.server does it at start."""
     if not host and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
     family, _, _, _, address = socket.getaddrinfo(
@@ -5671,7 +5643,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _most_connections() -> float:
-    """Return how many may be open at a time: so many that the application can still open files, and import modules."""
+    """Return how many may be open, so that the application can still open files and import modules."""
     if sys.platform == "win32":
         return _SELECTABLE
     limit = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
@@ -5679,8 +5651,8 @@ def _most_connections() -> float:
 
 
 def _own_address(host: str) -> str:
-    """Return the address of this machine that others in the network see, "" if that is not to be found out."""
-    # A datagram socket knows it once it is connected, which sends nothing: here to nobody (RFC 5737, RFC 3849).
+    """Return the address of this machine for others in the network, "" if it is unknown."""
+    # A connected datagram socket knows it, and sends nothing; the peer is nobody's (RFC 5737, RFC 3849).
     family, nobody = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((nobody, 9))
@@ -5689,19 +5661,19 @@ def _own_address(host: str) -> str:
 
 
 def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
-    """Answer OPTIONS *, which asks the server and no resource (RFC 9110 section 9.3.7)."""
+    """Answer OPTIONS * (RFC 9110 section 9.3.7)."""
     start_response("204 No Content", [])
     return []
 
 
 def _stop_signals() -> list[int]:
-    """Return the signals that ask a server to stop; Windows has one more, for Ctrl-Break."""
+    """Return the signals that stop a server; Windows has one more, for Ctrl-Break."""
     return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 
 
 @contextlib.contextmanager
 def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Handle Ctrl-C and SIGTERM for a while, if this is the main thread."""
+    """Handle these signals for a while, on the main thread only."""
     previous: list[Any] = []
     if threading.current_thread() is threading.main_thread():
         previous = [(number, signal.signal(number, handler)) for number in _stop_signals()]
