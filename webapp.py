@@ -161,7 +161,7 @@ def _place(thing: Any = None) -> str:
 
 
 def _outside(trace: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback that is outside this file, None if there is none."""
+    """Return the part of a traceback outside this file, or None."""
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     return trace
@@ -173,7 +173,7 @@ def _check_text(what: str, value: object, hint: str = "") -> None:
 
 
 def _explain(error: Exception, what: str, giver: object = None) -> None:
-    """Begin the message of Python's own exceptions with their subject; an application's exceptions stay as they are."""
+    """Begin the message of Python's own exceptions with their subject; leave an application's own alone."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         error.args = (f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",)
 
@@ -207,7 +207,7 @@ _NOT_OURS = frozenset(
 
 @functools.lru_cache(maxsize=256)
 def _check_header_name(name: str) -> str:
-    """Return `name` as a plain str; ValueError if a response must not have such a field."""
+    """Return `name` as a plain str; ValueError if no response may have such a field."""
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"a header's name is a token, not {name!r}")
     if name.lower() in _NOT_OURS:
@@ -216,7 +216,7 @@ def _check_header_name(name: str) -> str:
 
 
 def _check_header(name: str, value: str) -> tuple[str, str]:
-    """Return a header field with its value trimmed; ValueError if a response must not have it."""
+    """Return a header field, its value trimmed; ValueError if no response may have it."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
     name = _check_header_name(name)
@@ -237,8 +237,7 @@ def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str,
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
 _ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)  # of a list, between commas
-# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string, and over
-# a quoted weight (q="1"), which is none.
+# A parameter: its name, then a quoted string or plain text. The last branch skips stray strings, and a quoted weight.
 _PARAMETER = re.compile(rf';\s*(?![qQ]\s*=\s*")([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
@@ -270,13 +269,13 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
 
 @functools.lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
-    """Tell whether an Accept header names JSON with a weight above 0; a wildcard names nothing."""
+    """Tell whether an Accept header names JSON with a weight above 0; wildcards do not count."""
     names = ("application/json", "text/javascript")
     return any(weight > 0 and media_range in names for media_range, _, weight in _parse_accept(accept))
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
-    """Return the weight of the most specific range that matches the media type `offer`, 0 if none does."""
+    """Return the weight of the most specific range that matches the media type `offer`, 0 without one."""
     name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
@@ -296,7 +295,7 @@ def _http_date(seconds: float) -> str:
 
 
 def _parse_http_date(value: str) -> float | None:
-    """Return the time stamp of a date in one of the three forms of RFC 9110 section 5.6.7, else None."""
+    """Return the time stamp of a date in one of the three forms of RFC 9110 section 5.6.7, or None."""
     from email.utils import mktime_tz, parsedate_tz
 
     try:
@@ -385,8 +384,7 @@ def _time_stamp(moment: float | datetime) -> float:
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
 #
-# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA's registry. Old versions of Python lack four of
-# them. 418 is reserved without a meaning.
+# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA, except four in old Pythons. 418 has no meaning.
 
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}  # of codes that nobody registered
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
@@ -406,8 +404,7 @@ class HttpException(Exception):
     """Answer the request with a status: raised by applications and by this file, answered by the error path.
 
     `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body never shows it.
-    `headers` (name to value) go onto the response before the first error hook runs. ValueError for a status or header
-    that no response may have.
+    `headers` (name to value) go onto the response before the error hooks run. ValueError for a bad status or header.
     """
 
     # A subclass that forgets super().__init__() has an answer, too.
@@ -479,9 +476,8 @@ class CodeException(Exception):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies. The parsers need linear time, and raise only HttpException: 4xx, or 503 if
-# the disk is full. Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first reading
-# may skip charsets.
+# `Fields` also serves headers and cookies. The parsers take linear time and raise only HttpException, 4xx or 503 (disk
+# full). Read beside it: URL standard (section 5), RFC 7578, RFC 2046 (section 5.1). A first reading may skip charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -652,7 +648,7 @@ _CHARSETS = frozenset(
 
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
-    """Decode text of a client, as UTF-8 if the charset is not one of ours; HttpException 400 if it does not fit."""
+    """Decode a client's text, as UTF-8 if the charset is not one of ours; HttpException 400."""
     try:
         return data.decode(charset if charset.lower() in _CHARSETS else "utf-8")
     except UnicodeDecodeError:
@@ -753,7 +749,6 @@ class _PartReader:
         self.at_end = found[0] == b"--"
 
     def find(self, begin: bytes, rest: re.Pattern[bytes]) -> re.Match[bytes] | None:
-        """Return the rest of the next mark in the buffer, None if there is none."""
         # If a header has no content behind it, the second CR LF of its end is that of the delimiter.
         end = max(self.position - 2, 0)
         while (start := self.buffer.find(begin, end)) >= 0:
@@ -767,7 +762,7 @@ class _PartReader:
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
-    """Return a part's name, its file name or None, its media type and charset, `""` where none is given."""
+    """Return a part's name, its file name or None, its media type and charset or `""`."""
     lines: dict[str, str] = {}
     for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
         field = _PART_FIELD.fullmatch(line)
@@ -785,7 +780,6 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    """Return a parameter of Content-Disposition decoded, None if it is missing."""
     # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send nothing else. Other charsets would
     # hide a name from a filter in front of the application.
     extended = disposition.get(parameter + "*", "").split("'", 2)
@@ -881,7 +875,7 @@ def _deeper_than(limit: int, document: object) -> bool:
 
 
 def _parse_json(body: bytes, max_values: int) -> Any:
-    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON, or 413."""
+    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is not JSON, or 413."""
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
@@ -930,7 +924,7 @@ _json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_na
 
 
 def _encode_json(document: object, giver: object = None) -> bytes:
-    """Return `document` as JSON in UTF-8; if that is impossible, the error names the member, and `giver`."""
+    """Return `document` as JSON in UTF-8; an error names the member and `giver`."""
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
         return _json_text(document).encode("utf-8", "backslashreplace")
@@ -940,7 +934,7 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
-    """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
+    """Return the name of the innermost member that `write` fails for: `document["user"]["joined"]`."""
     with contextlib.suppress(Exception):
         plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
         for key, member in plain.items() if isinstance(plain, dict) else enumerate(plain):
@@ -961,8 +955,7 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
 # HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}". The escape is right
-# for text and for quoted attributes only. Read beside it: the manual of markupsafe. A first reading may skip the
-# methods of str and the template strings.
+# for text and quoted attributes only. Read beside it: markupsafe's manual. A first reading may skip template strings.
 
 
 class Markup(str):
@@ -1128,7 +1121,7 @@ _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|t
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page. ValueError for the name of a file, and for values of which the template uses none."""
+    """Return a page. ValueError for the name of a file, and for values if the template uses none."""
     if _FILE_NAME.fullmatch(template):
         raise ValueError(f"html() takes the text of a page, not the name of a file: Path({template!r}).read_text()")
     if not values:
@@ -1149,9 +1142,8 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 #     request     .method "POST"   .path "/items"   .query["page"] "2"   .json {"title": "Tea"}
 #
 # An attribute of `Request` is computed when it is first read, and kept. One that cannot be read raises HttpException
-# with a 4xx, the same one each time. `_BodyInput` reads the body. Header fields of a proxy count only if the
-# application said how many proxies there are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5.
-# A first reading may skip `_raw_path`.
+# with a 4xx, the same one each time. Header fields of a proxy count only if the application said how many proxies there
+# are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5. A first reading may skip `_raw_path`.
 
 _PIECE = 65536  # bytes that are read or sent at a time
 # Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC 3986, 2 and 3.3).
@@ -1178,8 +1170,7 @@ def _path_segments(environ: _Environ) -> list[str]:
 def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
     """Return the path of the raw target, and the segments of PATH_INFO, in which a %2F of the target is no separator.
 
-    The path is "" if it has no %2F, if the server does not tell it, and if it belongs to another request. Empty
-    segments need not agree, because some servers drop them.
+    The path is "" without a %2F, without a raw target, or if both differ in more than empty segments.
     """
     path, above = _named_segments(environ.get("PATH_INFO", "")), _named_segments(environ.get("SCRIPT_NAME", ""))
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
@@ -1197,8 +1188,7 @@ def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
 class _once(Generic[_T]):
     """A property that keeps its first value, or the HttpException that it raised.
 
-    Python's cached_property keeps no failure. Before Python 3.12 it also holds a lock, and one slow upload would stop
-    all others.
+    Python's cached_property keeps no failure, and its lock before 3.12 would let one slow upload stop all others.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -1222,7 +1212,7 @@ class _once(Generic[_T]):
 
 
 class _RequestHeaders(Fields[str]):
-    """The header fields of a WSGI environment under their own names, in any case."""
+    """The header fields of an environ under their own names, in any case."""
 
     __slots__ = ("_environ",)
 
@@ -1400,8 +1390,7 @@ class Request:
     def cookies(self) -> Fields[str]:
         """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
 
-        A pair of quotes around a value is removed. Values are UTF-8, else latin-1. A missing cookie is a 400. The
-        response gets `Vary: Cookie`.
+        Quotes around a value are removed. Values are UTF-8, else latin-1. A missing one is a 400. Sets `Vary: Cookie`.
         """
         self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
@@ -1491,8 +1480,7 @@ class Request:
 
         A missing member of the outermost object is a 400, deeper inside a KeyError. JSON types are application/json,
         text/json and `+json`. NaN, Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything
-        but UTF-8 are a 400 too. 413: more than `max_form_memory` bytes, or more than 131,072 values (or an eighth of
-        `max_form_memory`, if that is more).
+        but UTF-8 are a 400 too. 413 past `max_form_memory`, or past 131,072 values (an eighth of it, if that is more).
         """
         if not self._is_json():
             raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
@@ -1547,7 +1535,7 @@ class Request:
         return self._all_input()
 
     def _all_input(self, *suppressed: type[Exception]) -> dict[str, Any]:
-        """Return what `body_all` does, without the parts that raise one of `suppressed`."""
+        """Return `body_all()` without the parts that raise one of `suppressed`."""
         found: dict[str, Any] = _Given()
         for part in ("query", "json" if self._is_json() else "form"):
             with contextlib.suppress(*suppressed):
@@ -1733,8 +1721,7 @@ _UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writ
 _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# No names of files on Windows: devices, which may block; characters with a meaning, as the colon of a stream; ends that
-# are cut off.
+# No file names on Windows: devices, which may block; characters with a meaning (a colon names a stream); cut-off ends.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
@@ -1773,7 +1760,7 @@ _ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 def _is_unchanged(request: Request, etag: str, info: os.stat_result) -> bool:
-    """Evaluate If-None-Match, or without it If-Modified-Since (RFC 9110 section 13.2.2)."""
+    """Evaluate If-None-Match, else If-Modified-Since (RFC 9110 section 13.2.2)."""
     known = request.environ.get("HTTP_IF_NONE_MATCH")
     if known is not None:
         return known.strip(" \t") == "*" or etag in _ENTITY_TAG.findall(known)
@@ -1810,13 +1797,12 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. A
-# session ends when its time is over; the server cannot take it back. Read beside it: RFC 2104. A first reading may skip
-# `_signing_keys`.
+# A session is JSON in a cookie. The client can read it, but not change it: the signature is an HMAC-SHA256. It ends
+# when its time is over; the server cannot end it. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
-    """Return the keys for the cookie of that name, the signing one first; ValueError for a key that is no secret."""
+    """Return the keys for a cookie of that name, the signing one first; ValueError if one is no secret."""
     if secret_key is None:
         return []
     secrets = secret_key if isinstance(secret_key, (list, tuple)) else [secret_key]
@@ -1864,8 +1850,6 @@ def _session_text(values: object) -> str:
 
 
 class _Session:
-    """The session of one request: its values and its cookie."""
-
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
         if not keys:
             raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
@@ -1886,7 +1870,7 @@ class _Session:
         return base64.urlsafe_b64decode(document + b"==").decode() if fresh else "{}"
 
     def cookie(self, giver: object) -> str | None:
-        """Return the value of the session's cookie, "" for an empty session, None if nothing has changed."""
+        """Return the value of the session's cookie, "" for an empty session, None without changes."""
         try:
             text = _session_text(self.values)
         except Exception as error:
@@ -1917,8 +1901,7 @@ _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 class Response:
     """The answer to the client. Every method that builds returns the response, so that calls can be chained.
 
-    A later body replaces an earlier one, except that `json(name, value)` adds a member. After `send`, a method that
-    would change status or body raises RuntimeError.
+    A later body replaces an earlier one. After `send`, a change of status or body is a RuntimeError.
     """
 
     __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
@@ -2067,9 +2050,8 @@ class Response:
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
 
-        Encoded when sent, always valid JSON: NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings,
-        dataclasses objects, sets and iterators arrays. An exception becomes its type, its message and its whole stack
-        trace, so pass one on purpose only.
+        Encoded when sent; NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings, dataclasses objects,
+        sets and iterators arrays. An exception becomes type, message and stack trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
@@ -2180,7 +2162,7 @@ class Response:
         self._state = _SENT
 
     def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
-        """Send the answer of a guard or executor that returned `value`; False if it did not answer (`Scope.before`)."""
+        """Send the answer of a guard or executor that returned `value`, if it answered (see `Scope.before`)."""
         if value is not None and value is not self:
             self._send(value, giver)
             return True
@@ -2236,7 +2218,7 @@ class Response:
         self._restore((_OPEN, headers, status, None, _TEXT, None, None))
 
     def _send_default(self) -> None:
-        """Send the default error body for the status that stands; it never holds anything of the failure."""
+        """Send the default error body for the status, with nothing of the failure."""
         status = self.status
         self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
         if self._request.accept_json():
@@ -2276,8 +2258,7 @@ class Response:
 #
 #     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
 #
-# A function that the dispatcher could not call is refused when it is declared. Nothing here catches an exception. A
-# first reading may skip `_handler_call`.
+# A function that the dispatcher cannot call is refused when it is declared. A first reading may skip `_handler_call`.
 
 _Call = Callable[..., object]
 # The route of a request, the values of its parameters, the hooks around it, and the calls that answer the request.
@@ -2340,8 +2321,7 @@ class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
     Any error cancels the executor and answers 422. No error hook runs, because nothing failed: override `on_cancel` to
-    change the body or the status. `secret_fields` are input that the 422 does not give back:
-    `secret_fields = ("password",)`.
+    change the body or the status. The 422 does not give back `secret_fields`, such as `("password",)`.
     """
 
     secret_fields: Collection[str] = ()
@@ -2396,8 +2376,7 @@ class ValidationExecutor(Executor):
     def on_cancel(self, context: WebContext) -> object:
         """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
 
-        Input that cannot be read is left out, and so are `secret_fields`. Does nothing if `validate` has sent a
-        response itself.
+        Unreadable input and `secret_fields` are left out. Does nothing if `validate` has sent a response itself.
         """
         if not context.response.sent:
             given = context.request._all_input(HttpException, RuntimeError)
@@ -2485,9 +2464,8 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
 
 # ---- the context -----------------------------------------------------------------------------------------------------
 #
-# What does application code get? Every handler, executor and hook gets the context of its request as its first
-# argument. The context decides nothing. Nothing in it refers back to it, except an open stream or file, so its memory
-# is free as soon as the request is over.
+# What does application code get? The context of its request, as the first argument of each handler, executor and hook.
+# Only an open stream or file refers back to the context, so its memory is free as soon as the request is over.
 
 
 class WebContext:
@@ -2535,8 +2513,7 @@ class WebContext:
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
         """Queue an executor behind the rest of the route's: an instance, or anything that a route takes.
 
-        An executor that answers or is canceled drops the queue. RuntimeError once the route's executors have run, or
-        something failed.
+        One that answers or is canceled drops the queue. RuntimeError once the executors have run, or something failed.
         """
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
@@ -2548,8 +2525,8 @@ class WebContext:
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when the response has been sent or given up, the last registered first.
 
-        An exception of a callback is logged, and the rest still run. KeyboardInterrupt and SystemExit pass after that.
-        TypeError for a callback that cannot be called.
+        Its exception is logged, and the rest still run; KeyboardInterrupt and SystemExit pass then. TypeError for a
+        `callback` that cannot be called.
         """
         if not callable(callback):
             raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
@@ -2584,9 +2561,9 @@ class Route:
         "pattern": "The whole pattern, with the prefixes of the blocks around it.",
         "scope": "The `Scope` it was written in.",
         "handlers": "Its executors as they were given, the decorated handler last.",
-        "_gives_way": "To another route of the same method and shape, instead of being an error beside it.",
-        "_hooks": "Those of the scope and the scopes around it; set when the application is sealed.",
-        "_calls": "The calls that the dispatcher makes for each of the handlers.",
+        "_gives_way": "To another route of the same method and shape, which is no error then.",
+        "_hooks": "Those of the scope and the scopes around it; set at the first request.",
+        "_calls": "The dispatcher's call for each of the handlers.",
         "_names": "The pattern's parameters, in order.",
         "_place": "File and line that wrote it.",
     }
@@ -2620,8 +2597,7 @@ class _Hooks:
         while innermost is not None:
             scopes.append(innermost)
             innermost = innermost._parent
-        # Before hooks go in, from the outermost block to the innermost; after and error hooks come back out. Within a
-        # block each kind keeps the order of writing.
+        # Before hooks run from the outermost block in, the others from the innermost out; in a block, as written.
         self.before = tuple(hook for scope in reversed(scopes) for hook in scope._before)
         self.after = tuple(hook for scope in scopes for hook in scope._after)
         self.error = tuple(hook for scope in scopes for hook in scope._error)
@@ -2723,12 +2699,11 @@ class _Router:
         return (None, ()) if child is None else (child.routes.get(method), (tail,))
 
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
-    # the path. If the better choice leads nowhere, or to patterns without the method, the walk comes back and tries the
-    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight. The walk
-    # visits each node at most once.
+    # the path. If the better choice leads nowhere, or to patterns without the method, the walk tries the next choice,
+    # so that OPTIONS /{rest:path} can serve every preflight. The walk visits each node at most once.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
-        """Return the best route and its parameters; without one None, () and the methods that the path has."""
+        """Return the best route and its values; without one None, () and the methods that the path has."""
         size = len(segments)
         methods: list[str] = []
         waiting: list[tuple[_Node, int, list[Any]]] = []  # choices not yet tried: node, depth, values
@@ -2787,16 +2762,14 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 # One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
 # than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
 # the real name of an opened file, must lead to the same route. Otherwise the answer is a 404, because another route's
-# hooks might have to run. `_Gateway` is the server's side of PEP 3333, for mounts, the test client and the server. A
-# first reading may skip `_fold` and `_mistaken`.
+# hooks might have to run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# A name that begins with a dot, holds a slash or a backslash, or looks like a short name of Windows (NAME~1.TXT); on
-# Windows also a name that no file can have.
+# Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); there also names of no file.
 _NOT_SERVED = re.compile(
     r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
     re.DOTALL | re.IGNORECASE,
@@ -2892,7 +2865,7 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
 
 
 def _mistaken(app: object) -> str:
-    """Return why `app` is no WSGI application, and a hint; "" if it may be one."""
+    """Return why `app` is no WSGI application, with a hint; "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
@@ -2936,7 +2909,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment, the first `depth` segments moved from PATH_INFO to SCRIPT_NAME."""
+    """Return a copy of the environment with `depth` segments moved from PATH_INFO to SCRIPT_NAME."""
     names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
     for _ in range(depth):
         name, slash, rest = path.lstrip("/").partition("/")
@@ -2959,7 +2932,6 @@ class _Gateway:
     def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Callable[[bytes], None]:
-        """Take the head; RuntimeError for a second head without exc_info."""
         try:
             if exc_info is not None and self.headers_sent:
                 raise exc_info[1].with_traceback(exc_info[2])
@@ -3016,19 +2988,17 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 class Scope:
     """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
 
-    Made by `path`, on an application or on another scope. Two calls make two scopes, even with one prefix: neither's
-    hooks reach the other's routes. Hooks apply to routes written above them too. After the first request every
-    declaration is a RuntimeError.
+    Made by `path`. Two calls make two scopes, even with one prefix: neither's hooks reach the other's routes. Hooks
+    apply to routes written above them too. After the first request every declaration is a RuntimeError.
 
     Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
     digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count, so
-    `/a`, `/a/` and `//a` are one. A method and a pattern of the same shape twice are a ValueError; so is a pattern
-    that means nothing.
+    `/a`, `/a/` and `//a` are one. ValueError for a pattern that means nothing, and a second route of its method and
+    shape.
 
-    A route is registered by `get` and its like, which return a decorator for its handler. `executors` are run in order,
-    then the handler: Executor subclasses, factories that need no argument, or handlers, which take `(context)`, or
-    `(context, ...)` with exactly the pattern's names; anything else is a TypeError. The first one that answers ends the
-    route (see `before`).
+    `get` and its like return a decorator for the handler. `executors` are run in order, then the handler: Executor
+    subclasses, factories that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly
+    the pattern's names; else TypeError. The first one that answers ends the route (see `before`).
     """
 
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
@@ -3172,9 +3142,8 @@ class Scope:
     def error(self, hook: _ErrorHook) -> _ErrorHook:
         """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
 
-        The status is already on the response. A hook that builds a body leaves outer hooks their turn, one that sends
-        does not. Its own exception is logged and changes nothing. When no route matched, the hooks of the application
-        itself run.
+        The status is already set. A hook that builds a body leaves outer hooks their turn, one that sends does not. Its
+        own exception is logged and changes nothing. When no route matched, the hooks of the application itself run.
         """
         return self._attach("error", hook, "context, cause, status_code")
 
@@ -3197,8 +3166,7 @@ class Scope:
         name like a short name of Windows (NAME~1.TXT), and each path that a file system could take for the path of
         another route: in another case, in another form of Unicode or by a link. A directory answers its index.html,
         after a redirect to its name with a slash behind it. ValueError if there is no such directory now; a relative
-        one is looked for in the working directory. On Linux a link that is exchanged during a request gives nothing
-        away. Elsewhere it could.
+        one is in the working directory. A link that is exchanged during a request could deceive it, but not on Linux.
         """
         _serve_files(self, prefix, directory)
 
@@ -3253,8 +3221,7 @@ def _report(
 def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
-    A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
-    make a line that looks like a frame, or like another record.
+    A message, a note, or the source line of a SyntaxError may come from a client, and must not forge a frame or record.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -3300,7 +3267,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
 
 
 def _why(cause: Exception) -> str:
-    """Return the message of an exception, or the place that raised it, on one line."""
+    """Return on one line the message of an exception, or the place that raised it."""
     text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
     if isinstance(cause, HttpException):
         text = text.partition(": ")[2]
@@ -3392,10 +3359,10 @@ class WebApp(Scope):
 
     `secret_key` signs sessions: str or bytes, or a list of them, of which the first signs and all verify, so that
     keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits the body of a request,
-    `max_form_memory` (bytes) a JSON document, a urlencoded form, and all fields of a multipart form that are no files,
+    `max_form_memory` (bytes) a JSON document, a urlencoded form, and the fields of a multipart form without its files,
     `max_fields` the fields of a form or query. `trusted_proxies` is the number of proxies in front of the server that
     set X-Forwarded-For, -Proto and -Host. ValueError for a limit that is no whole number from 0 up, a key of less than
-    6 bytes, or a `session_cookie` that is no token. One application may serve any number of threads.
+    6 bytes, or a `session_cookie` that is no token. Any number of threads may call it.
     """
 
     def __init__(
@@ -3477,7 +3444,7 @@ class WebApp(Scope):
         return sorted(self._routes, key=lambda route: (route.pattern, route.method))
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
-        """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
+        """Return path and query of the route that `handler` answers; see `WebContext.url`."""
         named = {route: route._names for route in self._routes if handler in route.handlers}
         routes = [route for route, names in named.items() if set(names) <= set(params)]
         if not named:
@@ -3494,8 +3461,7 @@ class WebApp(Scope):
     ) -> None:
         """Serve until Ctrl-C or SIGTERM. `options` are those of `Server`.
 
-        With `reload`, restart when a module or template file changes. SystemExit with status 1 when `host` and `port`
-        cannot be bound.
+        With `reload`, restart when a module or template changes. SystemExit(1) if `host` and `port` cannot be bound.
         """
         _run(self, host, port, quiet=quiet, reload=reload, **options)
 
@@ -3542,7 +3508,6 @@ class WebApp(Scope):
                 self._complete(context)
 
     def _match(self, environ: _Environ) -> _Match:
-        """Find the route of a request, its hooks and its calls; without a route the exception that answers."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
         # A %2F in the raw target may make another path of PATH_INFO.
         encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
@@ -3584,7 +3549,7 @@ class WebApp(Scope):
         response._send(None, call)
 
     def _run_after(self, context: WebContext, hooks: Sequence[Callable[..., object]]) -> None:
-        """Run the after hooks. They can only add header fields; a hook that raises adds none."""
+        """Run the after hooks. They can only add header fields; one that raises adds none."""
         response = context.response
         for hook in hooks:
             headers = response._headers
@@ -3597,8 +3562,7 @@ class WebApp(Scope):
                 self._report_hook(context, "after", error, hook)
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
-    # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
-    # run until one sends.
+    # failed step is undone, so that no cookie or header of a handler that failed reaches the client.
 
     def _answer_failure(self, context: WebContext, cause: Exception) -> None:
         response, context._chain = context.response, None
@@ -3630,7 +3594,7 @@ class WebApp(Scope):
             return 500
 
     def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
-        """Run an error hook. A hook that raises is undone, unless it has sent the response."""
+        """Run an error hook. One that raises is undone, unless it has sent the response."""
         response = context.response
         saved = response._save()
         try:
@@ -3805,8 +3769,6 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
 
 
 class _TestObserver(_Observer):
-    """Keeps the exceptions that no error hook has answered."""
-
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
 
@@ -3818,8 +3780,6 @@ class _TestObserver(_Observer):
 
 
 class _TestResponse:
-    """A response of `TestClient`, which describes it."""
-
     def __init__(self, gateway: _Gateway, body: bytes) -> None:
         status, headers = gateway.head or ("", [])
         self.status, self.reason = int(status[:3]), status[4:]
