@@ -26,8 +26,6 @@ import functools
 import gc
 import hashlib
 import hmac
-import html
-import html.parser
 import importlib.util
 import inspect
 import io
@@ -40,7 +38,6 @@ import math
 import operator
 import os
 import pathlib
-import pickle
 import posixpath
 import re
 import secrets
@@ -63,8 +60,6 @@ import weakref
 import wsgiref.simple_server
 import wsgiref.util
 import zipfile
-from email.message import Message
-from email.policy import compat32
 from http import HTTPStatus
 from unittest import mock
 from wsgiref.util import setup_testing_defaults
@@ -342,7 +337,6 @@ def load_copy(name):
 
 
 WINDOWS = sys.platform == "win32"
-RESET = struct.pack("hh" if WINDOWS else "ii", 1, 0)  # for SO_LINGER
 CAN_LINK = not WINDOWS  # which lets few people make symbolic links
 NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
 NEEDS_FIFOS = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes in the file system here")
@@ -1101,6 +1095,7 @@ ACCEPTED = [
     ('application/json;q="0"', [JSON], JSON, True),  # a weight is no quoted string, so this one counts as absent
     ("application/json;q=0, text/javascript;q=0.001", [JSON], None, True),
     ("application/*, */*", [JSON], JSON, False),
+    ("text/*;q=0.3, */*;q=0.5", ["text/plain", "image/png"], "image/png", False),
 ]
 
 
@@ -1242,15 +1237,8 @@ def test_missing_or_unreadable_value_is_a_400_that_names_it(of, noun):
     assert fields.parse("a", int) == 1 and fields.parse("it's", int, 7) == 7
 
 
-def checked_size(text):
-    number = int(text)
-    if number > 100:
-        raise ValueError("size is 1 to 100")
-    return number
-
-
 CONVERTERS = [
-    str, int, float, checked_size, uuid.UUID, datetime.date.fromisoformat, Colour, Colour.__getitem__, Markup.escape,
+    str, int, float, uuid.UUID, datetime.date.fromisoformat, Colour, Colour.__getitem__, Markup.escape,
     decimal.Decimal, fractions.Fraction, lambda text: int(float(text)),  # raise three kinds of ArithmeticError
     {"a": 1}.__getitem__, lambda text: text.split(",")[1],
 ]  # fmt: skip
@@ -1275,8 +1263,6 @@ def test_parse_converts_a_field_or_is_a_400_that_names_it(text, convert):
             found = error.status_code
             assert isinstance(error, ValueError) and not isinstance(error, KeyError) and error.field == "it's"
             assert error.message.startswith('Field "it\'s": ') and len(error.message) < 400
-            for same in (copy.copy(error), pickle.loads(pickle.dumps(error))):
-                assert (same.field, str(same), same.status_code) == ("it's", str(error), 400)
             assert error.message.endswith(words) or len(words) > 80
         assert found == ("'default'" if default and text == "" and wanted == 400 else wanted)
 
@@ -1355,18 +1341,14 @@ def parse(body, sizes=None, boundary="frontier", **limits):
     """
 
     def look(request):
-        files = pairs_of(request.files)
-        return pairs_of(request.form), [
-            (name, file.filename, file.content_type, file.file.read(), file.size) for name, file in files
-        ]
+        files = [(name, f.filename, f.content_type, f.file.read(), f.size) for name, f in pairs_of(request.files)]
+        return pairs_of(request.form), files
 
     escaped = re.sub(r'(["\\])', r"\\\1", boundary)
     request = {"headers": {"Content-Type": f'multipart/form-data; boundary="{escaped}"'}, "body": body}
     if sizes is not None:
-        ends = itertools.takewhile(lambda end: end < len(body), itertools.accumulate(itertools.cycle(sizes)))
-        places = [0, *ends, len(body)]
-        pieces = [body[start:end] for start, end in zip(places, places[1:])]
-        request["environ"] = arriving(*pieces, length=len(body))
+        pieces = map(io.BytesIO(body).read, itertools.islice(itertools.cycle(sizes), len(body)))
+        request["environ"] = arriving(*filter(None, pieces), length=len(body))
     return read(look, options={**FORM_LIMITS, **limits}, **request)
 
 
@@ -1383,32 +1365,31 @@ def field(parameters, content="x", more=""):
 # Parameters of Content-Disposition > the name that they give.
 NAMES = r"""
 name="" >
-name=; x=y >
 name="\ >
  ; name = a b.c ; > a b.c
 name="a%22b%20%3B" > a"b%20%3B
 name="a\"b\\c;d=e"; f=g > a"b\c;d=e
 name="C:\b\x\"y" > C:\b\x"y
 name="a; c=d > a; c=d
-name="a"rubbish; d=e > a
-=x; ";"; b; ;; name=a > a
 name=a; NAME=b > a
 name=bad; name*=utf-8'de'n%C3%A4me > näme
 name=good; name*=what > good
+name=bad; name*=UTF-8''it's > it's
 """.strip().splitlines()
 
+ALMOST = "\r\n--\r\n--fr\r\n--frontiers\r\n--frontier-\r\n--frontier \tx\r\n\r\n\r"  # a delimiter
 # Parts, and name and value of the field.
 FIELDS_OF_PARTS = [
     ('Content-Disposition: form-data; name="a"\r\n', "a", ""), (field('name="a%0D%0Ab"'), "a\r\nb", "x"),
     (field('name="a"', "\r\nb\n\r\r\n"), "a", "\r\nb\n\r\r\n"), (field('\r\n\tname="a"'), "a", "x"),
-    ('CONTENT-disposition:form-data;NAME="a"\r\n\r\nx', "a", "x"),
-    ('Content-Disposition: attachment; name="a"\r\n\r\nx', "a", "x"),
+    ('CONTENT-disposition:attachment;NAME="a"\r\n\r\nx', "a", "x"),
     (field("name=a", more="Content-Disposition: form-data; name=b\r\n"), "a", "x"),
     (field("name=a", more="Content-Length: 7\r\n!#$%&'*+-.^_`|~1: ü\r\n"), "a", "x"),
     (field("name=a", "eA==", "Content-Transfer-Encoding: base64\r\n"), "a", "eA=="),
-    (field("name=a", "ü", "Content-Type: text/plain; charset=hex\r\n"), "a", "ü"),
-    (field("name=a", "-\r\n-frontier--"), "a", "-\r\n-frontier--"),
-    (field("name=a", "b\n--frontier--\n"), "a", "b\n--frontier--\n"),
+    # A charset of the web is that of the text. It never is that of a name, which a filter would read otherwise.
+    (field("name=ü", "ü", "Content-Type: text/plain; charset=ISO-8859-1\r\n"), "ü", "Ã¼"),
+    (field("name=+AGE-", "+AGE-", "Content-Type: text/plain; charset=utf-7\r\n"), "+AGE-", "+AGE-"),
+    (field("name=a", ALMOST), "a", ALMOST), (field("name=a", "b\n--frontier--\n"), "a", "b\n--frontier--\n"),
 ]  # fmt: skip
 FIELDS_OF_PARTS += [(field(row.split(" >")[0]), row.split(" >")[1].strip(), "x") for row in NAMES]
 
@@ -1425,8 +1406,7 @@ FILENAMES = [
     ('name="f"; filename="../../etc/passwd"', "passwd"), ('name="f"; filename="a\\/b/"', ""),
     ('name="f"; filename=".."', ".."), ('name="f"; filename="100%a %41.txt"', "100%a %41.txt"),
     ('name="f"; filename="a%22%0D%0Ab"', 'a"b'), ('name="f"; filename="C:\\dir\\a\0b\t\x1f\x7f\x85c.txt"', "abc.txt"),
-    ('name="f"; filename="\u2028ü\u202e.txt"', "\u2028ü\u202e.txt"),
-    ("name=f; filename*=UTF-8''%E2%82%AC%20x%2Fy", "y"),
+    ('name="f"; filename="\u2028ü\u202e.txt"', "\u2028ü\u202e.txt"), ("name=f; filename*=UTF-8''%E2%82%AC%2Fy", "y"),
     ("name=f; filename*=iso-8859-1'en'%A3; filename=pound", "£"), ("name=f; filename=x; filename*=rubbish", "x"),
 ]  # fmt: skip
 HIDING = [f"name*={charset}''a%00b%00" for charset in ("utf-16", "UTF-16LE", "utf-7", "iso-2022-jp", "hex", "", "x")]
@@ -1444,21 +1424,6 @@ def test_file_has_the_type_of_its_part_and_fields_keep_their_order():
     found = parse(form(field("name=f", "1"), typed, field("name=b", "2"), empty, field("name=f", "3")))
     assert found[0] == [("f", "1"), ("f", "3"), ("b", "2")]
     assert found[1] == [("f", "x", "text/plain", b"text", 4), ("g", "", OCTETS, b"", 0)]
-
-
-# A charset, and the codec by which a text that claims it is read. Others than those of the web are not looked up.
-CODECS = {"ISO-8859-1": "latin-1", "utf-16": "utf-16", "gb18030": "gb18030", "iso-2022-jp": "iso-2022-jp"}
-CODECS.update(dict.fromkeys(["utf-7", "hex", "x", ""], "utf-8"))
-
-
-@pytest.mark.parametrize("charset, codec", CODECS.items())
-def test_charset_of_a_part_decides_on_its_text_and_on_no_name(charset, codec):
-    """Else a filter in front of the application would read other names of fields and files than we do."""
-    for name in ("имя", "+AGE-", "\x1b$B!!", "~{<:Ky~}", "a\0b"):
-        typed = f"Content-Type: a/b; charset={charset}\r\n"
-        body = form(field(f'name="{name}"', "text", typed), field(f'name="{name}"; filename="{name}"', "", typed))
-        fields, files = parse(body.replace(b"text", "×".encode(codec)))
-        assert (fields, files[0][:2]) == ([(name, "×")], (name, re.sub("[\0\x1b]", "", name)))
 
 
 FORM = form(field("name=a", "1"), field("name=f; filename=x", "23"))
@@ -1509,34 +1474,23 @@ def test_boundary_is_anything_printable_of_70_characters_else_a_400():
 def test_limits_of_a_form_are_a_413_that_names_them():
     body = form(field("name=ab", "x" * 8), field("name=f; filename=x", "y" * 99), field("name=cd", "z" * 8))
     assert len(parse(body, max_fields=3, max_form_memory=20)[0]) == 2  # files need none of the memory
-    assert parse(b"--frontier\r\n" + b"x" * 50_000) == 413  # a header without an end
     headers = {"Content-Type": "multipart/form-data; boundary=frontier"}
-    for limit, words in (
-        ({"max_fields": 2}, "More than 2 parts in the form (max_fields)"),
-        ({"max_form_memory": 19}, "Field 'cd' is too long for the 19 bytes of all fields (max_form_memory)"),
-    ):
+    parts, memory = "More than 2 parts in the form", "Field 'cd' is too long for the 19 bytes of all fields"
+    for limit, most, words in (("max_fields", 2, parts), ("max_form_memory", 19, memory)):
         with Log() as log:
-            assert answer(does("request.form"), "POST", options=limit, headers=headers, body=body).status == 413
-        assert words in log.records[0].getMessage()
+            answered = answer(does("request.form"), "POST", options={limit: most}, headers=headers, body=body)
+        assert answered.status == 413 and f"{words} ({limit})" in log.records[0].getMessage()
 
 
 def with_upload(look, content):
     return read(lambda request: look(request.files["f"]), files={"f": content})
 
 
-class Small(io.FileIO):
-    """A file on a disk that has room for 600,000 bytes."""
-
-    def write(self, data):
-        if self.tell() >= 600_000:
-            raise OSError(errno.ENOSPC, "no room")
-        return super().write(bytes(data)[:100_000])  # a piece at a time
-
-
-@pytest.mark.parametrize("size", [600_000, 1_200_000])
-def test_upload_for_which_the_disk_has_no_room_is_a_503(monkeypatch, tmp_path, size):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(Small(tmp_path / "kept", "w+")))
-    assert with_upload(lambda upload: upload.size, bytes(size)) == (size if size == 600_000 else 503)
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no file that is always full here")
+def test_upload_for_which_the_disk_has_no_room_is_a_503(monkeypatch):
+    monkeypatch.setattr(tempfile, "TemporaryFile", functools.partial(open, "/dev/full", "r+b"))
+    assert with_upload(lambda upload: upload.size, bytes(256 * 1024)) == 256 * 1024
+    assert with_upload(lambda upload: upload.size, bytes(256 * 1024 + 1)) == 503
 
 
 @pytest.mark.parametrize("size", [0, 30, 256 * 1024, 256 * 1024 + 1, 600_000])
@@ -1549,9 +1503,8 @@ def test_uploaded_file_arrives_whole_and_is_saved_from_any_position(tmp_path, si
         for place in (target, str(target)):
             upload.save(place)
             assert target.read_bytes() == content and upload.file.tell() == min(size, 4)
-        for missing, error in ((tmp_path, OSError), (tmp_path / "missing" / "file", FileNotFoundError)):
-            with pytest.raises(error):
-                upload.save(missing)
+        with pytest.raises(FileNotFoundError):
+            upload.save(tmp_path / "missing" / "file")
         return upload.file.read()
 
     assert with_upload(look, content) == content[4:]
@@ -1563,41 +1516,6 @@ def test_body_that_breaks_off_leaves_no_temporary_file_open():
     with mock.patch.object(tempfile, "TemporaryFile", lambda: opened.append(open_one()) or opened[-1]):
         assert parse(body) == 400
     assert len(opened) == 3 and all(file.closed for file in opened)
-
-
-# The email package cannot write controls, and HTML's percent escapes are decoded.
-PART_NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1).filter(
-    lambda name: not re.search("%(22|0D|0A)", name)
-)
-LIKE_BOUNDARIES = [b"\r", b"\n", b"\r\n", b"-", b"--", b"frontier", b"\r\n--frontie", b"--frontier-", b"x"]
-CONTENTS = st.binary() | st.lists(st.sampled_from(LIKE_BOUNDARIES)).map(b"".join)
-PARTS = st.lists(st.tuples(PART_NAMES, st.none() | PART_NAMES, CONTENTS), max_size=4)
-
-
-def encode(parts):
-    """Return parts as a body whose headers the email package wrote."""
-    body = b""
-    for name, filename, content in parts:
-        message = Message(compat32.clone(max_line_length=0))
-        parameters = {"name": name} if filename is None else {"name": name, "filename": filename}
-        message.add_header("Content-Disposition", "form-data", **parameters)
-        header = message.as_bytes().strip().replace(b"\n", b"\r\n")
-        body += b"--frontier\r\n" + header + b"\r\n\r\n" + content + b"\r\n"
-    return body + b"--frontier--\r\n"
-
-
-@given(PARTS)
-def test_forms_whose_headers_the_email_package_wrote_come_back(parts):
-    delimiter = rb"\r\n--frontier(--|[ \t]*\r\n)"  # no sender would choose this boundary for such a content
-    parts = [part for part in parts if not re.search(delimiter, b"\r\n" + part[2] + b"\r\n")]
-    fields = Fields([(name, content) for name, filename, content in parts if filename is None])
-    files = Fields([(name, (filename, content)) for name, filename, content in parts if filename is not None])
-    uploads = [(n, re.split(r"[/\\]", name)[-1], "", content, len(content)) for n, (name, content) in pairs_of(files)]
-    try:
-        expected = [(name, content.decode("utf-8")) for name, content in pairs_of(fields)], uploads
-    except UnicodeDecodeError:
-        expected = 400
-    assert parse(encode(parts), max_form_memory=10**6) == expected
 
 
 SHREDS = st.sampled_from(
@@ -1612,19 +1530,12 @@ MUTATED = st.tuples(st.integers(0, len(FORM)), st.integers(0, 10), BODIES).map(
 
 
 @given(BODIES | MUTATED, st.lists(st.integers(1, 40), min_size=1, max_size=5))
+@example(form(field("name=a", ALMOST), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r")), [1])
+@example(form(field("name=a"), "Content-Disposition: form-data; name=b\r\n").replace(b"r\r\n", b"r \t \r\n"), [1])
 def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes):
     whole = parse(body)
     assert whole in (400, 413) or isinstance(whole, tuple)
     assert parse(body, sizes) == whole
-
-
-def test_form_split_at_any_place_is_the_same_form():
-    almost = "\r\n--\r\n--fr\r\n--frontiers\r\n--frontier-\r\n--frontier \tx\r\n\r\n\r"
-    parts = field("name=a", almost), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r"), field("name=d")
-    body = form(*parts, "Content-Disposition: form-data; name=e\r\n")
-    whole = ([("a", almost), ("b", ""), ("d", "x"), ("e", "")], [("c", "x", "", b"\r", 1)])
-    for place in range(1, len(body)):
-        assert parse(body, [place, len(body)]) == whole, place
 
 
 # ---- JSON: what is read ----------------------------------------------------------------------------------------------
@@ -1645,50 +1556,39 @@ def test_json_of_another_content_type_is_a_415(content_type):
 DOCUMENTS = [
     b"{}", b" \t\r\n[1, 2.5, -0, true, false, null] \n", b"null", b'"x"', '{"ü": "日本"}'.encode(),
     b'\xef\xbb\xbf{"a": 1}', b'"\\u00fc\\ud83d\\ude00"', b'{"a": 1, "a": 2}', b"1" * 4300, b"-" + b"1" * 4300,
-    b"1e308", b"1e-999", b"1.5E+2", b"9" * 309, b"9" * 308 + b".0", b"9" * 209 + b"e99",
-    b"0." + b"0" * 400 + b"1e402", b'["1e999", "0e999", "NaN"]',
+    b"1e308", b"1e-999", b"9" * 309, b"9" * 308 + b".0", b"0." + b"0" * 400 + b"1e402", b'["1e999", "0e999", "NaN"]',
+    b"[" * 200 + b"]" * 200, b'{"a":' * 199 + b"[1]" + b"}" * 199, b'[{"a":1},' * 199 + b"[1]" + b"]" * 199,
 ]  # fmt: skip
-
 NO_DOCUMENTS = [
     b"", b" ", b"{", b"[1,]", b'{"a": 1,}', b"{'a': 1}", b"{a: 1}", b"[1] x", b"{}{}", b"nul", b"True", b"NaN",
-    b"[NaN]", b"Infinity", b'{"a": -Infinity}', b"[1e5, NaN]", b"[-Infinity, " + b"1" * 400 + b"]", b"1e999", b"1e309",
-    b"[-1e999]", b"-1E+309", b'["e", 1.0E0400]', b"1.8e308", b"-1" + b"0" * 308 + b"e1", b"1" + b"0" * 309 + b".5",
-    b"9" * 210 + b"e+99", b"9" * 210 + b".9e99", b"9" * 309 + b".0", b"1e9999999999", b"9" * 400 + b".0", b"9" * 4301,
-    b"[-" + b"9" * 4301 + b"]", b"9" * 10_000, b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000,
-    b'{"a":' * 100_000 + b"1" + b"}" * 100_000, b"01", b"+1", b".5", b"1.", b"0x1", b"1_000", "٣".encode(), b'"\t"',
-    b'"\n"', b'"\\x41"', b'"\\u12"', b'"\\u 123"', b'"\\u+123"', b'"\\u1_23"', b"'a'", b'"a', b"/* */1", b'"\xff"',
-    b'"\xc3"', b'"\xed\xa0\x80"', b'"\xc0\x80"', b"\xef\xbb\xbf\xef\xbb\xbf1", b"\xef\xbb\xbf", "\u00a01".encode(),
-    "{}".encode("utf-16"), "[1]".encode("utf-16-le"), "[1]".encode("utf-32"), b"\0", b"1\0",
+    b'{"a": -Infinity}', b"[-Infinity, " + b"1" * 400 + b"]", b"1e999", b"[-1E+309]", b'["e", 1.0E0400]',
+    b"1" + b"0" * 309 + b".5", b"9" * 210 + b"e+99", b"1e9999999999", b"9" * 4301, b"[-" + b"9" * 4301 + b"]",
+    b"[" * 201 + b"]" * 201, b'{"a":' * 200 + b"[1]" + b"}" * 200, b'[{"a":1},' * 900 + b"1" + b"]" * 900,
+    b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    b"01", b"+1", b".5", b"1.", b"0x1", b"1_000", "٣".encode(), b'"\t"', b'"\n"', b'"\\x41"', b'"\\u12"', b'"\\u 123"',
+    b'"\\u+123"', b'"\\u1_23"', b"'a'", b'"a', b"/* */1", b'"\xff"', b'"\xc3"', b'"\xed\xa0\x80"', b'"\xc0\x80"',
+    b"\xef\xbb\xbf\xef\xbb\xbf1", b"\xef\xbb\xbf", "\u00a01".encode(), "{}".encode("utf-16"), b"\0", b"1\0",
 ]  # fmt: skip
 PYPY = sys.implementation.name == "pypy"  # its own parser leaves it to int() what a digit is
 
 
-def test_json_is_parsed_as_the_standard_library_does_or_is_a_400():
+def test_json_is_parsed_as_the_standard_library_does_and_can_be_sent_back_or_is_a_400():
     for body in DOCUMENTS:
-        assert read_json(body) == (json.loads(body.decode("utf-8-sig")),), body[:40]
+        sent_back = answer(does("response.json(request.json)"), "POST", headers={"Content-Type": JSON}, body=body)
+        assert sent_back.json == json.loads(body.decode("utf-8-sig")), body[:40]
     for body in NO_DOCUMENTS:
         assert read_json(body) == 400 or PYPY and re.search(rb"\\u|[^ -~]", body), body[:40]
-
-
-@pytest.mark.parametrize("left, right", [("[", "]"), ('{"a":', "}"), ('[{"a":1},', "]")])
-def test_json_nests_200_deep_and_can_be_sent_back(left, right):
-    for depth, status in ((1, 200), (200, 200), (201, 400), (900, 400), (20_000, 400)):
-        request = {"headers": {"Content-Type": JSON}, "body": left * (depth - 1) + "[1]" + right * (depth - 1)}
-        assert answer(lambda context: context.request.json, "POST", raise_errors=True, **request).status == status
 
 
 def test_json_object_is_a_dict_whose_missing_members_are_a_400():
     document = read(lambda request: request.json, json={"a": 1, "b": {}})
     assert isinstance(document, dict) and document == {"a": 1, "b": {}} and repr(document) == "{'a': 1, 'b': {}}"
-    for same in (copy.copy(document), copy.deepcopy(document), pickle.loads(pickle.dumps(document))):
-        assert same == document
     with pytest.raises(KeyError) as outer:
         document["x"]
     with pytest.raises(KeyError) as inner:
         document["b"]["x"]
     assert (outer.value.status_code, outer.value.field, type(inner.value)) == (400, "x", KeyError)
     assert document.get("x", 7) == 7 and "x" not in document and document.setdefault("x", 8) == 8
-    assert answer(lambda context: context.request.json, method="POST", json=document).json == document
 
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -1717,10 +1617,11 @@ def test_json_values_are_counted_before_parsing_and_text_is_not(document, indent
 
 def test_json_beyond_a_limit_is_a_413_and_can_be_read_as_bytes():
     """README's rows say it of a known length."""
-    text, values, few = b'"' + b"x" * 98 + b'"', b"[" + b"0," * (2**18 - 2) + b"0]", {"max_form_memory": 100}
+    text, few, much = b'"' + b"x" * 98 + b'"', {"max_form_memory": 100}, {"max_form_memory": 2**21}
     assert (read_json([text], options=few), read_json([text + b" "], options=few)) == (("x" * 98,), 413)
-    assert read_json([values], options={"max_form_memory": 2**21}) == ([0] * (2**18 - 1),)
-    assert read_json([b"[" + values + b"]"], options={"max_form_memory": 2**21}) == 413
+    values = b"[" + b"0," * (2**18 - 2) + b"0]"
+    assert read_json([values], options=much) == ([0] * (2**18 - 1),)
+    assert read_json([b"[" + values + b"]"], options=much) == 413
 
     def look(request):
         with pytest.raises(HttpException):
@@ -1739,13 +1640,10 @@ json("a", 1).json("a", 2)                           > {"a": 2}
 json({"given": 1}).json("b", 2)                     > {"given": 1, "b": 2}
 json("a", 1).json({"given": 1})                     > {"given": 1}
 json([1]).json("a", 1)                              > {"a": 1}
-text("x").json("a", 1)                              > {"a": 1}
 json("a", 1).text("x").json("b", 2)                 > {"b": 2}
 json("a")                                           > "a"
-json(None)                                          > null
 json("a", None)                                     > {"a": null}
 json("a", (n * n for n in range(3)))                > {"a": [0, 1, 4]}
-put_form({})                                        > {}
 put_form({"a": 1, "b": [2]}).put_form({"a": 2})     > {"a": 2, "b": [2]}
 json({"a": 1}).put_form({"c": 3})                   > {"a": 1, "c": 3}
 put_form({"a": "typed"}).json("a", {})              > {"a": {}}
@@ -1760,10 +1658,7 @@ def test_2_4_members_join_one_object_which_a_document_replaces(row):
     assert answer(does("response." + calls)).json == json.loads(document)
 
 
-def test_json_takes_a_document_or_name_and_value_unchanged():
-    for arguments in ("", "1, 2", "'a', 1, 2", "None, 1"):
-        with pytest.raises(TypeError):
-            answer(does(f"response.json({arguments})"), raise_errors=True)
+def test_json_and_put_form_leave_what_they_are_given_unchanged():
     form, document = {"a": 1}, {"b": 2}
     answer(does("response.put_form(form).json(document).put_form({'c': 3}).json('d', 4)", form=form, document=document))
     assert (form, document) == ({"a": 1}, {"b": 2})
@@ -1781,8 +1676,8 @@ def test_rows_of_sqlite3_are_written_as_objects():
     database = pytest.importorskip("sqlite3")
     with contextlib.closing(database.connect(":memory:")) as connection:
         connection.row_factory = database.Row
-        rows = connection.execute("SELECT 1 AS id, 'Ada' AS name UNION SELECT 2, NULL ORDER BY id").fetchall()
-    assert answer(lambda context: {"a": rows}).json == {"a": [{"id": 1, "name": "Ada"}, {"id": 2, "name": None}]}
+        rows = connection.execute("SELECT 1 AS id, 'Ada' AS name").fetchall()
+    assert answer(lambda context: {"a": rows}).json == {"a": [{"id": 1, "name": "Ada"}]}
 
 
 def json_model(value):
@@ -1825,24 +1720,16 @@ def test_every_json_document_is_valid_json_and_utf_8(document):
 
 # ---- HTML: Markup ----------------------------------------------------------------------------------------------------
 
-
 # HTML by itself, as many libraries have it; and a str that stays no plain one, whatever is asked of it.
 Image = type("Image", (), {"__html__": lambda self: "<img>", "__str__": lambda self: "an image"})
 Shout = type("Shout", (str,), {"__str__": lambda self: self})
 
 
 class User(collections.namedtuple("User", "number name")):
-    """The example of formats in markupsafe's manual."""
+    """Has formats of its own, as in markupsafe's manual."""
 
-    def __html_format__(self, format_spec):
-        if format_spec == "link":
-            return Markup('<a href="/user/{}">{}</a>').format(self.number, self.__html__())
-        if format_spec:
-            raise ValueError("Invalid format spec")
-        return self.__html__()
-
-    def __html__(self):
-        return Markup('<span class="user">{0}</span>').format(self.name)
+    def __html_format__(self, spec):
+        return Markup('<a href="/user/{}">{}</a>' if spec else "{1}").format(*self)
 
 
 M = Markup
@@ -1861,18 +1748,11 @@ BUILT = {
     'M("{}").format(0)': "0", 'M("{0[1][bar]}").format([0, {"bar": "<bar/>"}])': "&lt;bar/&gt;",
     'M("<em>{value}</em>").format_map({"value": "<value>"})': "<em>&lt;value&gt;</em>",
     'M("{:{fill}>3}").format("a", fill="<")': "&lt;&lt;a",  # markupsafe raises ValueError
-    'M("<p>{0:link}").format(User(3, "<"))': '<p><a href="/user/3"><span class="user">&lt;</span></a>',
-    'M("{} {}").format(User(3, "<"), Image())': '<span class="user">&lt;</span> <img>', 'M("{{}}").format(1)': "{}",
+    'M("<p>{0:link}").format(User(3, "<"))': '<p><a href="/user/3">&lt;</a>',
+    'M("{} {}").format(User(3, "<"), Image())': '&lt; <img>', 'M("{{}}").format(1)': "{}",
     'M(", ").join(["<", M("<br>"), 1, Image()])': "&lt;, <br>, 1, <img>", 'M("<br>").join("ab")': "a<br>b",
     'M("<b>").replace("b", "<i>")': "<&lt;i&gt;>", 'M("<b>").replace("b", M("<i>"), 1)': "<<i>>",
-    'M("&lt;b")[4:]': "b", 'M("abc")[1]': "b", 'M("abc").translate({97: "<b>"})': "<b>bc",
-    'M("<b>").ljust(5) + M("<b>").rjust(5, "-") + M("<b>").center(5)': "<b>  --<b> <b> ",
-    'M(" <B> ").strip().lower().upper().title().swapcase().casefold().capitalize()': "<b>",
-    'M(" <b>").lstrip() + M("<b> ").rstrip()': "<b><b>", 'M("a\\tb").expandtabs(2) + M("7").zfill(3)': "a b007",
-    'M("<i><b>").removeprefix("<i>") + M("<i><b>").removesuffix("<b>")': "<b><i>",
-    'M("<b> <i>").split()': ["<b>", "<i>"], 'M("a,b,c").rsplit(",", 1)': ["a,b", "c"],
-    'M("<b>\\n<i>").splitlines(keepends=True)': ["<b>\n", "<i>"], 'M("a.b.c").partition(".")': ["a", ".", "b.c"],
-    'M("a.b.c").rpartition(".")': ["a.b", ".", "c"],
+    'M("<b>").rjust(5, "-")': "--<b>", 'M("abc").translate({97: "<b>"})': "<b>bc",
 }  # fmt: skip
 
 # Plain text, so that it is escaped later: an f-string cannot be caught; its text is safe, if not the intended one.
@@ -1886,7 +1766,7 @@ REFUSED = {
     'M("%c") % 60': TypeError,  # it would be a <
     'M("%x") % 255': TypeError, 'M("a") + 5': TypeError, '5 + M("a")': TypeError, 'M("a").ljust(3, "<")': TypeError,
     'M("{:>9}").format(M("<b>"))': ValueError, 'M("{:{fill}>9}").format(M("script"), fill="<")': ValueError,
-    'M("{:x}").format(Image())': ValueError, 'M("{:x}").format(User(1, ""))': ValueError,
+    'M("{:x}").format(Image())': ValueError,
     'M("{}").format()': IndexError, 'M("{x}").format(y=1)': KeyError,
 }  # fmt: skip
 
@@ -1903,12 +1783,26 @@ def test_markup_does_as_that_of_markupsafe(source):
     assert {type(piece) for piece in pieces} == {kind}
 
 
+# Methods of str whose results are made of the text alone.
+METHODS = """
+[0] [4:] *2 .capitalize() .casefold() .center(9) .expandtabs(2) .ljust(9) .lower() .lstrip() .partition("<") .rjust(9)
+.removeprefix("<b>") .removesuffix("9") .rpartition("<") .rsplit("<",1) .rstrip() .split() .splitlines(keepends=True)
+.strip() .swapcase() .title() .upper() .zfill(9)
+""".split()
+
+
+@pytest.mark.parametrize("call", METHODS)
+def test_method_of_str_gives_markup(call):
+    for text in ("<b>\ta\n<b>", " <B> ", "9"):
+        plain, made = (eval(f"kind(text){call}", {"kind": kind, "text": text}) for kind in (str, Markup))
+        assert made == plain
+        assert {type(piece) for piece in (made if isinstance(made, (list, tuple)) else [made])} == {Markup}
+
+
 def test_markup_is_a_str_without_attributes_and_a_subclass_stays_one():
     markup = Markup("<em>'")
     assert markup == "<em>'" and hash(markup) == hash("<em>'") and markup.__html__() is markup
-    for same in (copy.copy(markup), copy.deepcopy(markup), pickle.loads(pickle.dumps(markup))):
-        assert (same, type(same)) == (markup, Markup)
-    assert not hasattr(markup, "__dict__")
+    assert type(copy.deepcopy(markup)) is Markup and not hasattr(markup, "__dict__")
     html = type("Html", (Markup,), {})
     for built in (html("%s") % "<", html("{}").format("<"), html("<") + "<", html.escape("<"), html("<").upper()):
         assert type(built) is html
@@ -1919,19 +1813,12 @@ def test_markup_holds_any_text_escaped_once_however_it_is_put_in(text):
     escaped = "".join({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}.get(c, c) for c in text)
     joined = (Markup.escape(text), Markup() + text, text + Markup(), Markup().join([text]))
     formatted = (Markup("{}").format(text), Markup("%s") % text, Markup("%(a)s") % {"a": text})
+    assert Markup("{!r:>9}{!s:.3}").format([text], text) == Markup.escape(f"{[text]!r:>9}{text!s:.3}")
     for built in (*joined, *formatted):
         assert (str(built), type(built), Markup.escape(built)) == (escaped, Markup, built)
 
 
-def test_markup_may_stand_where_text_may():
-    """The server gets plain str: wsgiref.validate asks for it."""
-    headers = 'response.header(M("X-Mine"), M(" a ")).add_header("X-Mine", M("a ")).redirect(M("/a b"))'
-    bodies = '.cookie(M("a"), M(" b")).body(b"a", M("text/css ")).json(M("a"), M("b"))'
-    assert answer(does(headers + bodies), raise_errors=True).status == 303
-
-
 # ---- HTML: templates -------------------------------------------------------------------------------------------------
-
 
 # Formats as markup, which escaping must not trust.
 Price = type("Price", (float,), {"__format__": lambda self, spec: "<i>" + float.__format__(self, spec)})
@@ -1961,66 +1848,31 @@ def test_every_formatted_field_of_a_template_is_escaped_but_markup(row):
     assert Markup(template).format_map(PAGE) == expected
 
 
-BRACES = "a brace that is to stay is written twice, {{ or }}"
-UNFILLED = [
-    # template, the error, and the words that its author reads
-    ("<style>body { color-scheme: light dark }</style>{x}", KeyError, "no value for { color-scheme}, only for x"),
-    (":root{--gap:1rem}", KeyError, "no value for {--gap}, only for x"),
-    ("{0}", IndexError, "no value for {0}, only for x"), ("{}", IndexError, "no value for {0}, only for x"),
-    ("{x:{width}}", KeyError, "no value for {width}, only for x"),
-    ("@media print { a { color: red } }", ValueError, BRACES), ("{x} {", ValueError, BRACES),
-    ("{x:d}", ValueError, "the value for {x}: Unknown format code 'd'"),
-    ("{x.nothing}", AttributeError, "the value for {x.nothing}: 'str' object has no attribute 'nothing'"),
-    ("{x[nothing]}", TypeError, "the value for {x[nothing]}: "),
-]  # fmt: skip
+# Calls of html() that cannot be right: the error, and the words that its author reads.
+UNFILLED = r"""
+"<style>body { color-scheme: light dark }</style>{x}", x=1 > KeyError: no value for { color-scheme}, only for x: in a
+":root{--gap:1rem}", x=1            > KeyError: no value for {--gap}, only for x: in a template a brace that is to stay
+"{}", x=1                           > IndexError: no value for {0}, only for x: in a template a brace that is to stay
+"{x:{width}}", x=1                  > KeyError: no value for {width}, only for x: in a template a brace that is to stay
+"@media { a { color: red } }", x=1  > ValueError: a brace that is to stay is written twice, {{ or }}
+"{x} {", x=1                        > ValueError: a brace that is to stay is written twice, {{ or }}
+"{x:d}", x="<"                      > ValueError: the value for {x}: Unknown format code 'd'
+"{x.nothing}", x="<"                > AttributeError: the value for {x.nothing}: 'str' object has no attribute 'nothing'
+"{x[nothing]}", x="<"               > TypeError: the value for {x[nothing]}
+"{{ title }}", title="x"            > ValueError: ignore its values (title): the template has no field such as {title}
+"<h1>title</h1>", title="x", n=1    > ValueError: html() would ignore its values (title, n)
+"", title="x"                       > ValueError: html() would ignore its values (title)
+"index.html", title="x"             > ValueError: html() takes the text of a page, not the name of a file
+"templates/my page.jinja2"          > ValueError: html() takes the text of a page, not the name of a file
+"C:\\site\\index.htm"               > ValueError: html() takes the text of a page, not the name of a file
+""".strip().splitlines()
 
 
-@pytest.mark.parametrize("template, error, words", UNFILLED)
-def test_template_that_cannot_be_filled_says_which_field_and_why(template, error, words):
-    for fill in (
-        lambda: Markup(template).format(x="<"),
-        lambda: Markup(template).format_map({"x": "<"}),
-        lambda: answer(lambda context: context.response.html(template, x="<"), raise_errors=True),
-    ):
-        with pytest.raises(error) as caught:
-            fill()
-        assert words in str(caught.value)
-        assert not words.startswith("no value") or BRACES in str(caught.value)
-
-
-WORDS = "html() takes the text of a page, not the name of a file"
-IGNORED = [
-    # template, values, and the words that its author reads
-    ("{{ title }}", {"title": "x"}, "ignore its values (title): the template has no field such as {title}"),
-    ("<h1>title</h1>", {"title": "x", "n": 1}, "html() would ignore its values (title, n)"),
-    ("", {"title": "x"}, "html() would ignore its values (title)"),
-    ("index.html", {"title": "x"}, WORDS), ("templates/my page.jinja2", {}, WORDS), ("C:\\site\\index.htm", {}, WORDS),
-    ("{{ title }}", {}, None), ("<p>see index.html", {}, None),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("template, values, words", IGNORED)
-def test_template_that_ignores_values_or_names_a_file_is_refused(template, values, words):
-    with pytest.raises(ValueError, match=re.escape(words)) if words else contextlib.nullcontext():
-        response = answer(lambda context: context.response.html(template, **values), raise_errors=True)
-        assert response.text == template
-
-
-def test_exception_of_a_value_of_a_template_passes():
-    for expression in ('Markup("<p>{name}").format_map(request.form)', 'Markup("<p>%(name)s") % request.form'):
-        assert answer(does(expression), "POST", form={"name": "<b>"}).text == "<p>&lt;b&gt;"
-        assert answer(does(expression), "POST").status == 400
-    failing = type("Failing", (), {"__format__": raiser(NotFoundException("nothing to format"))})
-    assert answer(lambda context: context.response.html("{x}", x=failing())).status == 404
-
-
-@given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text() | st.lists(st.text()) | st.floats(), min_size=1))
-def test_html_lets_no_markup_of_a_value_through(values):
-    template = "".join(f"[{{{name}}}|{{{name}!r}}|{{{name}!s:>7}}]" for name in values)
-    text = answer(lambda context: context.response.html(template, **values), raise_errors=True).text
-    assert not set("<>\"'") & set(text)
-    assert re.fullmatch(r"(?:[^&]|&(?:amp|lt|gt|#34|#39);)*", text, re.DOTALL)
-    assert html.unescape(text) == template.format(**values)
+@pytest.mark.parametrize("row", UNFILLED)
+def test_template_that_cannot_be_filled_says_which_field_and_why(row):
+    call, error, words = re.fullmatch(r"(.*?) +> (\w+): (.*)", row).groups()
+    with pytest.raises(getattr(builtins, error), match=re.escape(words)):
+        answer(does(f"response.html({call})"), raise_errors=True)
 
 
 # Source of a template string, and its text on a page. `name` is <b>"'&
@@ -2029,12 +1881,10 @@ t"<li>{name}</li>"                              | <li>&lt;b&gt;&#34;&#39;&amp;</
 t"{name!s} {name!r}"                            | &lt;b&gt;&#34;&#39;&amp; &#39;&lt;b&gt;&#34;\&#39;&amp;&#39;
 t"{'<é'!a}"                                     | &#39;&lt;\xe9&#39;
 t"{1 / 8:.2f} {7:{fill}>{width}} {name:.3}"     | 0.12 ***7 &lt;b&gt;
-t"<a>" t"" t"{1}"                               | <a>1
 t"{M('<br>')}{Image()}{M('<i>')!s}"             | <br><img>&lt;i&gt;
-t"{User(3, name[0]):link}"                      | <a href="/user/3"><span class="user">&lt;</span></a>
+t"{User(3, name[0]):link}"                      | <a href="/user/3">&lt;</a>
 t"<ul>{[t'<li>{x}' for x in (1, name[0])]}</ul>" | <ul><li>1<li>&lt;</ul>
 t"{(t'<i>{x}' for x in name[:2])}"              | <i>&lt;<i>b
-t"{ {'a': t'<p>{name[0]}'}.values() }"          | <p>&lt;
 t"{ {'a': 1} } {None} {b'<'}"                   | {&#39;a&#39;: 1} None b&#39;&lt;&#39;
 t"{network}"                                    | 10.0.0.0/8
 """.strip().splitlines()
@@ -2050,33 +1900,24 @@ def template_string(source):
 @pytest.mark.parametrize("row", TEMPLATE_STRINGS)
 def test_interpolations_of_a_template_string_are_escaped_but_html(row):
     source, expected = re.split(r" +\| ", row)
-    for give in ("template_string(source)", "response.html(template_string(source))"):
+    ways = "response.html({0}) | {0} | M({0}) | M.escape({0}) | M() + {0} | {0} + M() | M('{{}}').format({0})"
+    for give in ways.format("template_string(source)").split(" | "):
         response = answer(does(give, source=source), raise_errors=True)
         assert (response.status, response.headers["Content-Type"], response.text) == (200, HTML, expected)
-
-
-@needs_template_strings
-def test_markup_takes_template_strings():
-    row = template_string('t"<td>{name[0]}"')
-    assert Markup(row) == Markup.escape(row) == "<td>&lt;" and type(Markup(row)) is Markup
-    assert Markup("<tr>").join([row, row]) == "<td>&lt;<tr><td>&lt;" and Markup(template_string('t""')) == ""
-    assert Markup("<tr>{}").format(row) == Markup("<tr>%s") % row == Markup("<tr>") + row == "<tr><td>&lt;"
-    assert row + Markup("<tr>") == "<td>&lt;<tr>"
-    assert answer(lambda context: context.response.html("<tr>{row}", row=row)).text == "<tr><td>&lt;"
     with pytest.raises(TypeError, match="without values"):
-        answer(lambda context: context.response.html(row, x=1), raise_errors=True)
+        answer(lambda context: context.response.html(template_string(source), x=1), raise_errors=True)
 
 
 UNWRITABLE = {
     't"{name:d}"': "the value for {name}: Unknown format code", "t\"{t'a':>5}\"": "takes no format '>5'",
-    't"{None:.2f}"': "the value for {None}: unsupported format string", 't"{Image():>5}"': "Image takes no format '>5'",
+    't"{Image():>5}"': "Image takes no format '>5'",
 }  # fmt: skip
 
 
 @needs_template_strings
 @pytest.mark.parametrize("source, words", UNWRITABLE.items())
 def test_template_string_that_cannot_be_written_says_why(source, words):
-    with pytest.raises(TypeError if "None" in source else ValueError, match=re.escape(words)):
+    with pytest.raises(ValueError, match=re.escape(words)):
         Markup(template_string(source))
 
 
@@ -2127,7 +1968,6 @@ PROXIES = """
 0 | 6.6.6.6, 1.1.1.1,\t2.2.2.2 | http, https | a, b > 127.0.0.1 http localhost
 1 | 6.6.6.6, 1.1.1.1,\t2.2.2.2 | http, https | a, b > 2.2.2.2 https b
 2 | 6.6.6.6, 1.1.1.1,\t2.2.2.2 | http, https | a, b > 1.1.1.1 http a
-1 |  |  |                                           > 127.0.0.1 http localhost
 1 |  | HTTPS |                                      > 127.0.0.1 https localhost
 1 |  | javascript |                                 > 127.0.0.1 http localhost
 1 | [2001:db8::7]:80 |  |                           > [2001:db8::7]:80 http localhost
@@ -2148,7 +1988,7 @@ def test_forwarded_headers_are_believed_only_from_trusted_proxies(row):
 
 # A text that can be no host, address or scheme counts as not sent, by a client, a proxy or a server.
 NO_HOSTS = ['a"><script>', "a/b", "a b", "a@b", "\xe4", "%4", "[:1", "[::1]x", ":80", "a:123456", "a:b", "http://a"]
-HOSTS = ["a", "a:", "a:65535", "A.b-c_d~", "%C3%A4", "!$&'()*+,;=", "[::1]", "[2001:db8::7]:81"]
+HOSTS = ["a", "a:", "a:65535", "A.b-c_d~", "%C3%A4", "!$&'()*+;=", "[::1]", "[2001:db8::7]:81"]
 
 
 @pytest.mark.parametrize("sent", HOSTS + NO_HOSTS)
@@ -2160,19 +2000,15 @@ def test_host_url_and_address_hold_only_valid_text_of_anybody(sent):
         environ.update(HTTP_X_FORWARDED_FOR=f"<{sent}", HTTP_X_FORWARDED_PROTO=sent)
         host, url, address = read(look, environ=environ, options={"trusted_proxies": 1}, unchecked=odd)
         if sender != "SERVER_NAME":
-            last = sent.split(",")[-1] if sender != "HTTP_HOST" else sent  # a proxy joins hosts with commas
-            assert host == (last if sent in HOSTS else "own")
+            assert host == (sent if sent in HOSTS else "own")
         assert (url, address) == (f"http://{host}/", "192.0.2.1") and not set(host) & set('"<>/@ \t\xe4')
 
 
-def test_headers_are_a_case_insensitive_read_only_mapping():
+def test_headers_are_a_case_insensitive_mapping():
     sent = {"X-Token": "secret", "Content-Type": "text/plain"}
     headers = read(lambda request: request.headers, body=b"ab", headers=sent)
-    with pytest.raises(TypeError, match="response.header"):
-        headers["X-New"] = "1"
     assert headers["x-token"] == headers["X-TOKEN"] == headers.get("X-Token") == "secret" and "x-token" in headers
-    assert ("X-No" in headers, headers.get("X-No", "no"), headers.getall("X-No")) == (False, "no", [])
-    assert headers.getall("content-LENGTH") == ["2"]
+    assert ("X-No" in headers, headers.get("X-No", "no"), headers.getall("content-LENGTH")) == (False, "no", ["2"])
     assert (dict(headers), len(headers)) == ({**sent, "Content-Length": "2", "Host": "localhost"}, 4)
 
 
@@ -2191,7 +2027,6 @@ ATTRIBUTES["cookies"] = [({"environ": {"HTTP_COOKIE": sent} if sent else {}}, fo
 
 # ---- the request: the body -------------------------------------------------------------------------------------------
 
-
 READERS = {
     "body": lambda request: request.body,
     "stream": lambda request: request.stream.read(),
@@ -2202,10 +2037,10 @@ BYTES = "ü\n\nlast".encode()
 FAILURES = {OSError("reset"): 400, ConnectionResetError(): 400, TimeoutError(): 408, ValueError("bad chunk"): 400}
 ARRIVALS = {
     "of a known length": (lambda: arriving(b"first\nsecond", b"third", length=8), b"first\nse"),
-    "of no length": (lambda: arriving(b"first", length=0), b""),
+    "of no length, and not asked": (lambda: arriving(OSError(), length=0), b""),
     "that the server ends": (lambda: arriving(b"fir", b"st\nsec", b"ond"), b"first\nsecond"),
     "byte by byte": (lambda: arriving(*map(bytes, zip(BYTES)), length=len(BYTES)), BYTES),
-    "that nobody ends": (lambda: {**arriving(b"first"), "wsgi.input_terminated": False}, b""),
+    "that nobody ends, and not asked": (lambda: {**arriving(OSError()), "wsgi.input_terminated": False}, b""),
     "that ends early": (lambda: arriving(b"first", length=6), 400),
     "that never begins": (lambda: arriving(length=1), 400),
     **{f"{e!r} in a length": (lambda e=e: arriving(b"first", e, length=9), status) for e, status in FAILURES.items()},
@@ -2241,19 +2076,18 @@ def test_body_past_max_body_size_is_a_413_but_not_as_a_stream():
 
 
 @pytest.mark.parametrize("first", ["body", "form", "files"])
-@pytest.mark.parametrize("status, piece", [(400, b"a"), (408, TimeoutError()), (400, b"no delimiter")])
+@pytest.mark.parametrize("status, piece", [(400, b"a"), (408, TimeoutError())])
 def test_failure_of_the_body_is_kept_however_it_is_read_again(first, status, piece):
-    unread = Input(piece)
+    unread, found = Input(piece), []
 
     def look(request):
         for name in (first, "body", "text", "form", "files", "stream"):
             with pytest.raises(HttpException) as caught:
                 getattr(request, name)
-            found.add((caught.value.status_code, unread.asked))
+            found.append((caught.value.status_code, unread.asked))
 
-    found, length = set(), 12 if piece != b"no delimiter" or first != "body" else 13
-    read(look, environ={"wsgi.input": unread, "CONTENT_LENGTH": str(length)}, headers={"Content-Type": MULTIPART})
-    assert len(found) == 1 and found.pop()[0] == status
+    read(look, environ={"wsgi.input": unread, "CONTENT_LENGTH": "9"}, headers={"Content-Type": MULTIPART})
+    assert found == [(status, unread.asked)] * 6
 
 
 # First reader > second reader, or ! if the second comes too late.
@@ -2279,36 +2113,22 @@ def test_body_is_read_again_unless_a_stream_or_multipart_took_it(sent, pair):
     assert read(both, headers={"Content-Type": content_type}, body=body) == expected
 
 
-def test_input_that_nobody_needs_is_left_alone():
-    for method, length, name in (("POST", "9", "method"), ("GET", "", "body"), ("GET", "", "json")):
-        environ = {"wsgi.input": Input(OSError()), "CONTENT_LENGTH": length}
-        assert read(operator.attrgetter(name), method=method, environ=environ) in ("POST", b"", 415)
-        assert environ["wsgi.input"].asked == 0
-
-
 NO_TEXT = "klingon hex rot13 zlib unicode_escape raw_unicode_escape idna punycode undefined".split()
 TEXTS = [
     *((f"text/plain; charset={name}", b"61", 415) for name in NO_TEXT),
-    *((f"text/plain; charset={name}", "é".encode(name), "é") for name in "latin-1 ISO-8859-1 utf-16 utf8".split()),
+    *((f"text/plain; charset={name}", "é".encode(name), "é") for name in "ISO-8859-1 utf-16 utf8 Windows-1252".split()),
     ("text/plain", "ü".encode(), "ü"), ("", "ü".encode(), "ü"), ('text/plain; Charset="UTF-8"', "ü".encode(), "ü"),
-    ("text/plain;charset=Windows-1252;x=y", b"\x80", "€"), ("text/plain; charset=us-ascii", b"\xfc", 400),
-    ("text/plain; charset=shift_jis", "日本".encode("shift_jis"), "日本"), ("text/plain; charset=ascii", b"a", "a"),
-    ("text/plain", b"\xfc", 400), ("text/plain; charset=utf-8", b"\xed\xa0\x80", 400),
+    ("text/plain", b"\xfc", 400), ("text/plain; charset=us-ascii;x=y", b"\xfc", 400), ("a/b", b"\xed\xa0\x80", 400),
 ]  # fmt: skip
 ATTRIBUTES["text"] = [({"headers": {"Content-Type": kind}, "body": body}, text) for kind, body, text in TEXTS]
-# Query, then form, then JSON; the later wins.
-ALL_INPUT = [
-    ({}, {}), ({"path": "/?a=1&a=2&b="}, {"a": ["1", "2"], "b": ""}),
+# Query, then form, then JSON; the later wins. For input that cannot be read see "contract 2.4".
+ATTRIBUTES["body_all"] = [
     ({"path": "/?a=1&a=2&b=2", "form": {"b": "3", "c": ["4", "5"]}}, {"a": ["1", "2"], "b": "3", "c": ["4", "5"]}),
-    ({"path": "/?a=1&a=2", "form": {"a": "3"}}, {"a": "3"}),
+    ({"path": "/?a=1&a=2&b=", "form": {"a": "3"}}, {"a": "3", "b": ""}),
     ({"path": "/?a=1&b=2", "json": {"b": None, "c": [1, {}]}}, {"a": "1", "b": None, "c": [1, {}]}),
     ({"path": "/?a=1", "json": [1]}, {"a": "1"}), ({"path": "/?a=1", "body": b'{"b": 1}'}, {"a": "1"}),
-    ({"path": "/?a=1", "form": {"b": "2"}, "files": {"c": ("n", b"3")}}, {"a": "1", "b": "2"}),
     ({"headers": {"Content-Type": JSON}, "body": b"{"}, 400), ({"path": "/?a=%FF"}, 400),
-    ({"headers": {"Content-Type": MULTIPART}, "body": b"--x"}, 400),
-    ({"environ": arriving(b"a=1", length=4), "headers": {"Content-Type": URLENCODED}}, 400),
 ]  # fmt: skip
-ATTRIBUTES["body_all"] = ALL_INPUT
 
 
 @pytest.mark.parametrize("attribute, sent, expected", [(name, *row) for name in ATTRIBUTES for row in ATTRIBUTES[name]])
@@ -2369,7 +2189,6 @@ def test_attributes_raise_nothing_but_a_4xx_and_no_request_is_a_500(environ, met
 
 MEBIBYTE, MOST_VALUES, HEAD = 2**20, 2**17, 2**16  # the limits of README.rst
 PART, FILE = b"--x\r\nContent-Disposition: a;name=a", b"\r\n--x\r\nContent-Disposition: a;name=a;filename=b\r\n\r\n"
-JAPANESE = PART + b"\r\nContent-Type: a/b; charset=iso-2022-jp\r\n\r\n"
 
 
 def filled(piece, left=b"", right=b"", size=MEBIBYTE):
@@ -2400,8 +2219,6 @@ WORST = r"""
 400 JSON: one long integer              | b"9" * MEBIBYTE
 200 JSON: escaped surrogates            | filled(b"\\ud83d\\ude00", b'"', b'"')
 200 JSON: a text that widens            | filled(b"x", b'"', b'\xf0\x9f\x98\x80"')
-400 JSON: brackets                      | b"[" * (MOST_VALUES - 1)
-200 URLENCODED: a text that widens      | filled(b"x", right=b"\xf0\x9f\x98\x80")
 200 URLENCODED: escapes                 | filled(b"%26%41\xc3\xa9")
 413 URLENCODED: too many fields         | filled(b"a=&b=&")
 200 MULTIPART: parts                    | (PART + b"\r\n\r\n\r\n") * 1000 + b"--x--"
@@ -2410,35 +2227,27 @@ WORST = r"""
 200 MULTIPART: parameters               | parts(b";a=b")
 200 MULTIPART: backslashes              | parts(b"\\\\", b'; filename="')
 200 MULTIPART: escapes                  | parts(b"%41", b"; filename*=utf-8''")
-200 MULTIPART: control characters       | parts(b"\1", b"; filename=")
 400 MULTIPART: lines like a boundary    | file_of(b"\r\n--xy")
-400 MULTIPART: a preamble of them       | filled(b"\r\n--xy", size=16 * MEBIBYTE)
 200 MULTIPART: beginnings of a boundary | file_of(b"\r\n--")
-200 MULTIPART: ISO-2022-JP              | filled(b"\x1b$B!!\x1b(B", JAPANESE, b"\r\n--x--")
 200 TRICKLED: tiny pieces of a field    | filled(b"x", PART + b"\r\n\r\n", b"\r\n--x--", MEBIBYTE // 2)
 200 HTTP_ACCEPT: types                  | filled(b"a/b;q=0.1,", size=HEAD)
 200 HTTP_ACCEPT: parameters             | filled(b";c=d", b"a/b", size=HEAD)
 200 HTTP_ACCEPT: backslashes            | filled(b"\\a", b'a/b;c="', size=HEAD)
 200 HTTP_COOKIE: cookies                | b";".join(b"%x=\xc3\xa9" % n for n in range(12_000))[:HEAD]
-200 HTTP_COOKIE: a session              | filled(b"a.", b"session=", size=HEAD)
 415 CONTENT_TYPE: backslashes           | filled(b"\\\\", b'text/plain;charset="', size=HEAD)
 200 CONTENT_TYPE: spaces                | filled(b" ", b"text/plain;a", size=HEAD)
 200 HTTP_HOST: a name                   | filled(b"%41", size=HEAD)
 200 HTTP_IF_NONE_MATCH: tags            | filled(b'"",', size=HEAD)
 200 HTTP_IF_MODIFIED_SINCE: digits      | filled(b"9", b"Sun, 06 Nov ", size=HEAD)
 200 HTTP_RANGE: digits                  | filled(b"9", b"bytes=", size=HEAD)
-200 QUERY_STRING: escapes               | filled(b"%41", size=HEAD)
-400 QUERY_STRING: fields                | b"a&" * 1001
 """.strip().splitlines()
 
 
 class Trickle(io.BytesIO):
     """A body that arrives in tiny pieces."""
 
-    def read(self, size=-1):
-        return super().read(min(size, 16))
-
-    read1 = read
+    def read1(self, size=-1):
+        return super().read1(min(size, 16))
 
 
 def read_everything(context):
@@ -2460,19 +2269,24 @@ def slowness():
 def test_worst_request_takes_at_most_250_ms_and_64_mib(row):
     app = WebApp(secret_key=KEY)
     app.any("/", read_everything)
+    browser = client(app, unchecked="that would be measured, too")
     status, parser, source = int(row[:3]), row[4 : row.index(":")], row.partition(" | ")[2]
     types = {"JSON": JSON, "URLENCODED": URLENCODED, "MULTIPART": MULTIPART, "TRICKLED": MULTIPART}
-    body, content_type = eval(source), types.get(parser)
-    environ = {"CONTENT_TYPE": content_type} if content_type else {parser: body.decode("latin-1")}
-    sent = {"environ": environ, "body": body if content_type else b""}
     method = "GET" if parser in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_RANGE") else "POST"
-    browser = client(app, unchecked="that would be measured, too")
+    attack = eval(source)
+    sent = {"environ": {parser: attack.decode("latin-1")}}
+    if parser in types:
+        sent = {"body": attack, "headers": {"Content-Type": types[parser]}}
+
+    def ask():
+        if parser == "TRICKLED":
+            sent["environ"] = {"wsgi.input": Trickle(attack)}
+        assert browser.request(method, "/", **sent).status == status
+
     gc.collect()  # the garbage of other tests must not count
     for _ in range(5):  # nor the work of other programs
-        if parser == "TRICKLED":
-            environ["wsgi.input"] = Trickle(body)
         begun = time.thread_time()
-        assert browser.request(method, "/", **sent).status == status
+        ask()
         seconds = time.thread_time() - begun
         if seconds <= 0.25 or (seconds := seconds / slowness()) <= 0.25:
             break
@@ -2480,15 +2294,12 @@ def test_worst_request_takes_at_most_250_ms_and_64_mib(row):
     if "parts(" in source:
         return  # a header has 8 KiB at most
     tracemalloc = pytest.importorskip("tracemalloc")
-    if parser == "TRICKLED":
-        environ["wsgi.input"].seek(0)
     tracemalloc.start()
     try:
-        browser.request(method, "/", **sent)
-        memory = tracemalloc.get_traced_memory()[1] / MEBIBYTE
+        ask()
+        assert tracemalloc.get_traced_memory()[1] <= 64 * MEBIBYTE
     finally:
         tracemalloc.stop()
-    assert memory <= 64
 
 
 # ---- the response: values, statuses, headers, redirects --------------------------------------------------------------
@@ -2498,11 +2309,9 @@ VALUES = """
 "héllo"                            > text/plain; charset=UTF-8 > héllo
 ""                                 > text/plain; charset=UTF-8 >
 b"abc"                             > application/octet-stream  > abc
-b""                                > application/octet-stream  >
 {"a": 1}                           > application/json          > {"a": 1}
 {}                                 > application/json          > {}
 [1, None]                          > application/json          > [1, null]
-[]                                 > application/json          > []
 Markup("<b>")                      > text/html; charset=UTF-8  > <b>
 iter(["a", b"b", "", "é"])         > text/plain; charset=UTF-8 > abé
 iter(())                           > text/plain; charset=UTF-8 >
@@ -2539,80 +2348,27 @@ RESPONSE_BODIES = [
     'text("body")', 'html("<p>{a}</p>", a="&")', 'json({"a": 1})', 'json("a", 1)', 'put_form({"a": "1"})',
     'body(b"body", "image/png")', 'redirect("/x")', "file(path)", 'stream(iter(["body"]))', 'events(iter(["body"]))',
 ]  # fmt: skip
-each_body = pytest.mark.parametrize("build", RESPONSE_BODIES)
-
-
-@each_body
-def test_response_has_type_and_length_unless_it_has_no_body(a_file, build):
-    for status in (200, 201, 204, 205, 304, 404, 503):
-        handler = does(f"response.has_body or response.{build}.has_body and response.code({status})", path=a_file)
-        response, head = answer(handler), answer(handler, "HEAD")
-        length = response.headers.get("Content-Length")
-        assert (response.status, head.body, list(head.headers.items())) == (status, b"", [*response.headers.items()])
-        assert bool(response.headers.get("Content-Type")) == (status not in (204, 304))
-        if status in (204, 205, 304):
-            assert (response.body, length) == (b"", "0" if status == 205 else None)
-        else:
-            assert response.body
-            assert length == (None if build.startswith(("stream", "events")) else str(len(response.body)))
 
 
 def test_range_is_not_left_to_a_file_wrapper(a_file):
     """Some send the whole file."""
-    app = WebApp()
-    app.get("/", does("response.file(path)", path=a_file))
-    _, _, body = begin_request(app, HTTP_RANGE="bytes=0-1", **{"wsgi.file_wrapper": lambda file, size: [CONTENT]})
-    assert b"".join(body) == CONTENT[:2]
-    body.close()
+    environ = {"HTTP_RANGE": "bytes=0-1", "wsgi.file_wrapper": lambda file, size: [CONTENT]}
+    assert answer(does("response.file(path)", path=a_file), environ=environ).body == CONTENT[:2]
 
 
-STATUSES = [200, 201, 299, 308, 404, 422, 499, 599, HTTPStatus.OK, HTTPStatus.IM_A_TEAPOT, type("Int", (int,), {})(599)]
-NO_STATUSES = [True, False, 0, -200, 100, 101, 199, 600, 999, "200", 200.0, None, b"200", [200]]
-
-
-def test_code_takes_any_int_from_200_to_599_else_it_is_a_value_error():
-    for status in STATUSES:
-        response = answer(does("str(response.code(status).status)", status=status), raise_errors=True)
-        assert (response.status, response.text) == (status, str(int(status)))
-    for status in NO_STATUSES:
-        with pytest.raises(ValueError):
-            answer(does("response.code(status)", status=status), raise_errors=True)
-
-
-def test_headers_are_replaced_appended_and_read_in_any_case():
-    calls = 'header("X-One", "1").add_header("x-one", "2").add_header("X-Two", "3").header("x-two", "4")'
-    response = answer(does(f'[(h := response.{calls}.headers)["X-ONE"], h["X-two"], "X" in h]'), raise_errors=True)
-    found = [response.json, *(response.headers.getall(name) for name in ("X-One", "X-Two"))]
-    assert found == [["1", "4", False], ["1", "2"], ["4"]]
-
-
-HOP_BY_HOP = ["Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Status"]
-NO_HEADERS = [
-    *((name, "x") for name in (*HOP_BY_HOP, *map(str.lower, HOP_BY_HOP))),
-    *((name, "x") for name in ["", " ", "a b", "a:", "a\n", "a\r\nb", "é", "a(b)", "\0", b"a", None]),
-    *(("X-A", value) for value in ["a\nb", "a\r\nX: y", "\r", "\0", "\x1b", "\x7f", "ł", "\ud800", b"a", 5, None]),
-    ("Content-Length", "ten"),
-]
-
-
-@pytest.mark.parametrize("name, value", NO_HEADERS)
-def test_header_that_no_response_may_have_is_a_value_error(name, value):
-    for method in ("header", "add_header"):
-        with pytest.raises(ValueError):
-            answer(does(f"response.{method}(name, value)", name=name, value=value), raise_errors=True)
-
-
-@given(LATIN)
+@given(LATIN | ANY_TEXT)
+@example("a\r\nSet-Cookie: b")
 @example("\xa0à\xa0")
-@example("\x85")
+@example("ł")
 def test_header_value_keeps_everything_but_spaces_around_it(value):
-    valid = not any(ord(c) < 32 or ord(c) == 127 for c in value)
-    with contextlib.nullcontext() if valid else pytest.raises(ValueError):
+    """Or it is refused: control characters, and what is not latin-1."""
+    is_valid = re.fullmatch("[ -~\x80-\xff]*", value)
+    with contextlib.nullcontext() if is_valid else pytest.raises(ValueError):
         response = answer(does('response.header("X-A", value)', value=value), raise_errors=True)
         assert response.headers["X-A"] == value.strip(" ")
 
 
-@each_body
+@pytest.mark.parametrize("build", RESPONSE_BODIES)
 def test_later_body_replaces_an_earlier_one(a_file, build):
     alone = answer(does("response." + build, path=a_file))
     ranges = [{"Range": "bytes=0-1"}, {"Range": "bytes=9999-"}, {"If-None-Match": "*"}]  # for the file
@@ -2633,15 +2389,10 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_change_of_a_sent_response_is_refused_and_changes_nothing(a_file, change):
-    def handler(context):
-        response = context.response
-        assert not response.sent
-        before = [*response.code(202).json({"first": 1}).send().headers.items()]
-        with pytest.raises(RuntimeError):
-            does("response." + change, path=a_file)(context)
-        assert (response.sent, response.status, [*response.headers.items()]) == (True, 202, before)
-
-    assert answer(handler, raise_errors=True).body == b'{"first": 1}'
+    changing = does(f"response.code(202).json([1]).send() and response.{change}", path=a_file)
+    seen = see("/route", outer_handler=changing)
+    assert (seen.answer, seen.response.headers["Content-Type"]) == ("202 [1]", JSON)
+    assert [record.exc_info[0] for record in seen.records] == [RuntimeError]
 
 
 # A handler's expression > status, body, and header fields of the answer. "none": without the field.
@@ -2651,17 +2402,15 @@ response.send()                                                 > 204  Content-L
 response.code(200)                                              > 200  Content-Length: 0
 response.code(304)                                              > 304  Content-Length: none, Content-Type: none
 response.header("Content-Type", "a/b").code(304)                > 304  Content-Type: none
-response.header("Content-Length", "4").code(204)                > 204  Content-Length: none
 response.header("Content-Length", "4") and "longer"             > 200 longer Content-Length: 6
 response.header("Content-Length", "4") and iter(["four"])       > 200 four Content-Length: 4
 response.stream(iter("ab"), "text/csv")                         > 200 ab Content-Type: text/csv, Content-Length: none
 response.header("content-type", "a/x+json").json([])            > 200 [] Content-Type: a/x+json
 str(response.code(201).header("X-A", "1").has_body)             > 201 False
+str(response.status)                                            > 200 200 Vary: none
 str(response.text("").has_body)                                 > 200 True
 str(response.body(b"", "image/png").has_body)                   > 200 True
-str(response.json(None).has_body)                               > 200 True
 "a\ud800b"                                                      > 200 a?b
-"x"                                                             > 200 x Vary: none
 str(request.accept_json())                                      > 200 False Vary: Accept
 str(dict(request.cookies))                                      > 200 {} Vary: Cookie
 str((dict(context.session), request.accept_json()))             > 200 ({},False) Vary: Accept+Cookie
@@ -2671,11 +2420,21 @@ response.headers["X-Mine"]                                      > 500 None
 response.header("X-A", "1").stream(1 / 0 for _ in "a")          > 500 None X-A: none
 response.header("X-A", "1").stream(map(request.form.get, "x"))  > 500 None X-A: none
 response.header("X-A", "1").events(map(request.form.__getitem__, "x")) > 400 None X-A: none
-request.cookies.get("a") or 1 / 0                               > 500 None Vary: Accept+Cookie
 context.session["user"]                                         > 500 None Vary: Accept+Cookie
 request.accepts("a") and response.header("Vary", "Origin")      > 204  Vary: Accept+Origin
 request.accepts("a") and response.header("Vary", "accept")      > 204  Vary: Accept
 request.accepts("a") and response.header("Vary", "*")           > 204  Vary: *+Accept
+response.code(HTTPStatus.GONE) and None                         > 410  Content-Length: 0
+response.code(599) and str(response.status)                     > 599 599
+response.code(205).text("a")                                    > 205  Content-Length: 0
+M("<p>{name}").format_map(request.query)                        > 400 None
+M("<p>%(name)s") % request.query                                > 400 None
+response.html("{{a}}<p>index.html")                             > 200 {{a}}<p>index.html
+response.redirect("/a", 301)                                    > 301 301MovedPermanently Location: /a
+response.redirect(M("/a"), 302).header(M("X-A"), M(" a "))      > 302 302Found Location: /a, X-A: a
+response.cookie(M("a"), M(" b")).body(b"a", M("text/css "))     > 200 a Content-Type: text/css
+response.header("X-A", "0").header("x-a", "1").add_header("X-a", "2") and None > 204  X-A: 1+2
+response.header("X-A", "1").headers["x-a"] + str("X" in response.headers) > 200 1False
 """.strip().splitlines()
 
 
@@ -2691,23 +2450,33 @@ def test_answer_to_one_request(row):
         assert ("+".join(sorted(found)) or "none") == value
 
 
-NO_EVENTS = [
-    *(5, None, b"bytes", {}, {"date": "typo"}, {"data": "x", "id": "a\nb"}, {"data": "x", "event": "a\rb"}),
-    *({"data": "x", "retry": retry} for retry in ("soon", -1, "1\ndata: forged")), {"data": object()}, {"id": "\0"},
-]  # fmt: skip
+# Calls of a response that are refused, two spaces apart, behind the error.
+REFUSED_CALLS = r"""
+ValueError: code(True)  code(0)  code(199)  code(600)  code("200")  code(200.0)  code(None)
+ValueError: redirect("/", 200)  redirect("/", 299)  redirect("/", 304)  redirect("/", 400)  redirect("/", "303")
+ValueError: header("Content-Length", "ten")  header(b"X-A", "1")  header("X-A", None)  header("", "1")  header("é", "1")
+ValueError: header("a b", "1")  header("a:", "1")  header("a\n", "1")  header("a\r\nb", "1")  add_header("a(b)", "1")
+ValueError: header("Connection", "1")  header("keep-alive", "1")  header("Proxy-Connection", "1")  header("TE", "1")
+ValueError: header("Trailer", "1")  add_header("transfer-encoding", "1")  header("Upgrade", "1")  header("Status", "1")
+TypeError: json()  json(1, 2)  json("a", 1, 2)  json(None, 1)  body("x", PLAIN)  body(None, PLAIN)  body(["a"], PLAIN)
+TypeError: events([5])  events([b"bytes"])  events([{}])  events([{"date": "typo"}])  events([{"data": object()}])
+ValueError: events([{"id": "a\nb"}])  events([{"id": "\0"}])  events([{"data": "x", "event": "a\rb"}])
+ValueError: events([{"retry": "soon"}])  events([{"retry": -1}])  events([{"retry": "1\ndata: forged"}])
+""".strip().splitlines()
 
 
-def test_body_takes_bytes_only_and_events_only_events():
-    for call, wrong in (("body(it, PLAIN)", ["x", None, 5, ["a"]]), ("events([it])", NO_EVENTS)):
-        for it in wrong:
-            assert answer(does(f"response.{call}", it=it)).status == 500, it
+@pytest.mark.parametrize("row", REFUSED_CALLS)
+def test_call_of_a_response_that_makes_no_sense_is_an_error(row):
+    error, calls = row.split(": ", 1)
+    for call in calls.split("  "):
+        with pytest.raises(getattr(builtins, error)):
+            answer(does("response." + call), raise_errors=True)
 
 
 @given(ANY_TEXT)
 @example("https://user@example.com:8080/a;b=c/%20?q=%C3%A9&r=[]#d")
 @example("/a\r\nSet-Cookie: x=y\0")
 @example('/"<>\\^`{|}é%zz%%2f%2F' + "%" * 3 + "41\ud83d\ude00")
-@example("")
 def test_redirect_percent_encodes_only_what_a_uri_may_not_hold(location):
     pieces = re.findall(r"(?s)(%[0-9A-Fa-f]{2}|[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-])|(.)", location)
     response = answer(lambda context: context.response.redirect(location), raise_errors=True)
@@ -2716,48 +2485,37 @@ def test_redirect_percent_encodes_only_what_a_uri_may_not_hold(location):
     assert (response.status, response.headers["Location"]) == (303, expected)
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308, 200, 204, 299, 304, 400, 500, True, "303", None])
-def test_redirect_takes_the_statuses_of_redirects_and_no_others(status):
-    with contextlib.nullcontext() if status in (301, 302, 307, 308) else pytest.raises(ValueError):
-        assert answer(lambda context: context.response.redirect("/a", status), raise_errors=True).status == status
-
-
 # ---- the response: cookies -------------------------------------------------------------------------------------------
 
-# Options > attributes of the cookie. Secure follows the scheme unless it is given.
+# Arguments of cookie() > attributes of the cookie. Secure follows the scheme unless it is given.
 ATTRIBUTES_OF_COOKIES = """
-                                           > Path=/; HttpOnly; SameSite=Lax
-samesite=None                              > Path=/; HttpOnly
-max_age=60                                 > Max-Age=60; Path=/; HttpOnly; SameSite=Lax
-max_age=0                                  > Max-Age=0; Path=/; HttpOnly; SameSite=Lax
-expires=NEW_YEAR                           > Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly; SameSite=Lax
-expires=datetime.datetime.min              > Expires=Mon, 01 Jan 0001 00:00:00 GMT; Path=/; HttpOnly; SameSite=Lax
-samesite="None", secure=True               > Path=/; Secure; HttpOnly; SameSite=None
-partitioned=True, secure=True              > Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned
-path="/p", domain="a.example", httponly=0  > Path=/p; Domain=a.example; SameSite=Lax
-secure=False                               > Path=/; HttpOnly; SameSite=Lax
-""".strip("\n").splitlines()
+"a", "b"                                             > Path=/; HttpOnly; SameSite=Lax
+"a", "b", max_age=60                                 > Max-Age=60; Path=/; HttpOnly; SameSite=Lax
+"a", "b", max_age=0                                  > Max-Age=0; Path=/; HttpOnly; SameSite=Lax
+"a", "b", samesite=None, expires=NEW_YEAR            > Expires=Tue, 31 Dec 2030 23:59:58 GMT; Path=/; HttpOnly
+"a", "b", samesite=None, expires=datetime.datetime.min > Expires=Mon, 01 Jan 0001 00:00:00 GMT; Path=/; HttpOnly
+"a", "b", samesite="None", secure=True               > Path=/; Secure; HttpOnly; SameSite=None
+"a", "b", partitioned=True, secure=True              > Path=/; Secure; HttpOnly; SameSite=Lax; Partitioned
+"a", "b", path="/p", domain="a.example", httponly=0  > Path=/p; Domain=a.example; SameSite=Lax
+"a", "b", path="", domain="my_host-1", secure=False  > Domain=my_host-1; HttpOnly; SameSite=Lax
+"a", "x" * 4095, path="/" * 1024                     > Path=//; HttpOnly; SameSite=Lax
+"__HOST-a", "b", secure=True                         > Path=/; Secure; HttpOnly; SameSite=Lax
+"__http-a", "b", secure=True, domain=".e.com"        > Path=/; Domain=.e.com; Secure; HttpOnly; SameSite=Lax
+""".strip().splitlines()
 
 
 @pytest.mark.parametrize("row", ATTRIBUTES_OF_COOKIES)
 def test_cookie_has_every_attribute_on_every_python_version(row):
-    options, attributes = re.split(" +> ", row)
+    arguments, attributes = re.split(" +> ", row)
     for scheme in ("http", "https"):
-        response = answer(does(f'response.cookie("name", "value", {options})'), path=f"{scheme}://a/")
-        expected = f"name=value; {attributes}" + "; Secure" * ("secure" not in options and scheme == "https")
-        assert sorted(response.headers["Set-Cookie"].split("; ")) == sorted(expected.split("; "))
+        response = answer(does(f"response.cookie({arguments})"), path=f"{scheme}://a/")
+        _, *found = re.sub("//+", "//", response.headers["Set-Cookie"]).split("; ")
+        expected = attributes.split("; ") + ["Secure"] * ("secure" not in row and scheme == "https")
+        assert sorted(found) == sorted(expected)
 
 
-COOKIES_THAT_BROWSERS_KEEP = [
-    ("a", "x" * 4095, {}), ("a", "\u00fc" * 2047, {}), ("__Hos-a", "b", {}), ("x__Host-a", "b", {}),
-    ("__Secure-a", "b", {"secure": True, "path": "/p", "domain": ".example.com"}),
-    ("__HOST-a", "b", {"secure": True}), ("__http-a", "b", {"secure": True, "domain": "e.com"}),
-    ("__Host-Http-a", "b", {"secure": True}), ("a", "b", {"domain": "my_host-1"}), ("a", "b", {"path": "/" * 1024}),
-    ("a", "b", {"domain": "", "path": ""}),
-]  # fmt: skip
 NO_COOKIES = [
     *(("a", "b", options) for options in [{"samesite": "None"}, {"partitioned": True}, {"samesite": "Sometimes"}]),
-    *(("a", "b", {**options, "secure": False}) for options in [{"samesite": "None"}, {"partitioned": True}]),
     *(("a", value, {}) for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800", "x" * 4096]),
     *((name, "b", {}) for name in ["a b", "a=b", "a;", "", "é", "__Secure-a", "__Host-a", "__http-a", "__HOST-Http-a"]),
     *(("__Host-a", "b", {"secure": True, **options}) for options in [{"path": "/p"}, {"domain": "e.com"}]),
@@ -2767,31 +2525,20 @@ NO_COOKIES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "name, value, options, kept",
-    [(*row, True) for row in COOKIES_THAT_BROWSERS_KEEP] + [(*row, False) for row in NO_COOKIES],
-    ids=lambda value: repr(value)[:40],
-)
-def test_cookie_that_browsers_refuse_or_misread_is_a_value_error(name, value, options, kept):
+@pytest.mark.parametrize("name, value, options", NO_COOKIES, ids=lambda value: repr(value)[:40])
+def test_cookie_that_browsers_refuse_or_misread_is_a_value_error(name, value, options):
     """RFC 6265bis sections 5.6 and 5.7."""
-    with contextlib.nullcontext() if kept else pytest.raises(ValueError):
-        answered = answer(lambda context: context.response.cookie(name, value, **options), raise_errors=True)
-        assert "Set-Cookie" in answered.headers
+    with pytest.raises(ValueError):
+        answer(lambda context: context.response.cookie(name, value, **options), raise_errors=True)
 
 
 @pytest.mark.parametrize("name", ["a", "__Host-a", "__secure-a", "__Http-a"])
-def test_deleted_cookie_is_forgotten_by_every_browser(name):
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_deleted_cookie_is_forgotten_by_every_browser(name, scheme):
     """A name that promises https is deleted behind any proxy."""
-    app = WebApp()
-    app.get("/set", lambda context: context.response.cookie(name, "1", samesite="None", partitioned=True))
-    app.get("/delete", lambda context: context.response.delete_cookie(name))
-    browser = client(app, raise_errors=True)
-    for url in ("https://localhost/delete", "/delete"):
-        line = browser.get("https://localhost/set").headers["Set-Cookie"]
-        assert {"Secure", "SameSite=None", "Partitioned"} <= set(line.split("; ")) and browser.cookies == {name: "1"}
-        found = set(browser.get(url).headers["Set-Cookie"].split("; "))
-        assert {"HttpOnly", "Path=/", "Max-Age=0", "Expires=Thu, 01 Jan 1970 00:00:00 GMT"} <= found
-        assert ("Secure" in found) == (name != "a" or url != "/delete") and browser.cookies == {}
+    line = answer(does(f"response.delete_cookie('{name}')"), path=f"{scheme}://a/").headers["Set-Cookie"]
+    expected = [f"{name}=", "HttpOnly", "Path=/", "Max-Age=0", "SameSite=Lax", "Expires=Thu, 01 Jan 1970 00:00:00 GMT"]
+    assert sorted(line.split("; ")) == sorted(expected + ["Secure"] * (name != "a" or scheme == "https"))
 
 
 def test_later_cookie_replaces_the_one_of_that_name_path_and_domain():
@@ -2861,19 +2608,19 @@ def test_stream_is_drawn_chunk_by_chunk_and_completes_once(send, form, taken):
     assert app.seen == ["a", "after", *"bé"[: max(0, taken - 1)], "finally", "on_complete"]
 
 
-@pytest.mark.parametrize("failure", [ValueError("late"), 5, KeyboardInterrupt()], ids=repr)
-def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure):
+def test_stream_that_sets_a_header_behind_its_first_chunk_breaks_off():
+    with Log(), pytest.raises(RuntimeError, match="handed over to the server"):
+        answer(lambda context: (context.response.header("X-A", chunk) and chunk for chunk in "ab"))
+
+
+@pytest.mark.parametrize("failure, levels", [(ValueError("late"), ["ERROR"]), (KeyboardInterrupt(), [])], ids=repr)
+def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure, levels):
     app = Completing()
     app.get("/", lambda context: app.chunks("a", failure))
     app.error(lambda context, cause, status: app.seen.append("error hook"))
-    _, _, body = begin_request(app)
-    assert next(body) == b"a"
-    with Log() as log, pytest.raises(TypeError if failure == 5 else type(failure)):
-        next(body)
-    body.close()
-    logged = [] if isinstance(failure, KeyboardInterrupt) else [("ERROR", True)]
-    assert [(record.levelname, bool(record.exc_info)) for record in log.records] == logged
-    assert app.seen in (["a", "finally", "on_complete"], ["a", 5, "finally", "on_complete"])
+    with Log() as log, pytest.raises(type(failure)):
+        client(app).get("/")
+    assert (app.seen, log.levels()) == (["a", "finally", "on_complete"], levels)
 
 
 WAYS_TO_STREAM = ["feed", "response.send(feed)", 'response.stream(feed, "text/csv")', "response.events(feed)"]
@@ -2890,26 +2637,22 @@ def feeding_app(way, feed):
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("chunks", ENDS, ids=str)
 def test_iterator_that_ended_or_failed_is_closed_and_left_alone(way, method, chunks):
-    feed, started = Feed(*chunks), []
-    environ = {"REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": "/"}
-    setup_testing_defaults(environ)
+    feed = Feed(*chunks)
     with Log(), contextlib.suppress(KeyboardInterrupt):
-        body = feeding_app(way, feed)(environ, lambda *arguments: started.append(arguments))
-        iterator = iter(body)
+        _, _, body = begin_request(feeding_app(way, feed), REQUEST_METHOD=method)
         for _ in range(4):
             with contextlib.suppress(ValueError, TypeError):
-                collections.deque(iterator)
-        if hasattr(body, "close"):
-            body.close()
-        assert next(iterator, None) is None and len(started) == 1
+                collections.deque(body)
+        body.close()
     assert (feed.asked_again, feed.closed) == (0, 1)
 
 
 # Stages, and expressions after which a stream is not sent.
 NOT_TAKEN = [
-    ("outer_handler", f"response.stream(feed{more}")
-    for more in (', "no\\ntype")', ", 5)", ').stream(iter("b"))', ').text("instead")', ").code(204)", ").code(205)")
-] + [("outer_handler", "response.stream(feed).code(304)")]
+    ("outer_handler", 'response.stream(feed, "no\\ntype")'), ("outer_handler", "response.stream(feed, 5)"),
+    ("outer_handler", 'response.stream(feed).stream(iter("b"))'),
+    *(("outer_handler", f"response.stream(feed).code({status})") for status in (204, 205, 304)),
+]  # fmt: skip
 TOO_LATE = [
     (stage, f'(response.sent or response.send("sent")) and {way}')
     for stage in ("outer_before", "outer_handler", "outer_error", "outer_after", "on_complete")
@@ -2926,19 +2669,19 @@ def test_stream_that_is_not_taken_or_comes_too_late_is_closed(stage, expression)
         assert seen.response.text == "sent" and type(seen.records[-1].exc_info[1]) is RuntimeError
 
 
-@pytest.mark.parametrize("chunks", [("", ValueError("chunk")), ("first", "second")], ids=["stream", "session"])
+@pytest.mark.parametrize("chunks", [("", ValueError()), ("first", "second")], ids=["stream", "session"])
 def test_stream_whose_send_failed_cannot_be_sent_again_as_a_whole(chunks):
-    feed, causes = Feed(*chunks), []
+    feed = Feed(*chunks)
 
     def send_twice(context):
-        context.response.stream(feed)
-        context.session.update({"odd": object()} if "first" in chunks else {})
+        context.session["odd"] = object()
         with contextlib.suppress(ValueError, TypeError):
-            context.response.send()
+            context.response.stream(feed).send()
         context.session.clear()
 
-    seen = see("/route", outer_handler=send_twice, outer_error=lambda context, cause, _: causes.append(type(cause)))
-    assert (causes, feed.asked_again, feed.closed) == ([RuntimeError], 0, 1) and seen.response.status == 500
+    seen = see("/route", outer_handler=send_twice)
+    assert (seen.answer, seen.records[0].exc_info[0]) == (DEFAULT, RuntimeError)
+    assert (feed.asked_again, feed.closed) == (0, 1)
 
 
 def test_iterable_and_its_iterator_are_both_closed():
@@ -2947,25 +2690,21 @@ def test_iterable_and_its_iterator_are_both_closed():
     assert (inner.closed, outer.closed, inner.over) == (1, 1, False)
 
 
-A_FILE = MULTIPART_BODY.replace(b'"a"', b'"a"; filename="a"')
-
-
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
-@pytest.mark.parametrize("body", ["text", "stream"])
-def test_interrupt_in_an_on_close_callback_passes_behind_the_others(interrupt, body):
+@pytest.mark.parametrize("give", ["'text'", "iter(['text'])"])
+def test_interrupt_in_an_on_close_callback_passes_behind_the_others(give):
     """A temporary file must not stay open for it."""
     app, files = Completing(), []
 
+    @app.post("/")
     def upload(context):
         files.append(context.request.files["a"].file)
         context.on_close(lambda: app.seen.append("first"))
         for number in (2, 1):
-            context.on_close(functools.partial(raiser(interrupt(number)), None))
-        return iter(["text"]) if body == "stream" else "text"
+            context.on_close(functools.partial(raiser(KeyboardInterrupt(number)), None))
+        return does(give)(context)
 
-    app.post("/", upload)
-    with Log() as log, pytest.raises(interrupt):
-        client(app).post("/", body=A_FILE, headers={"Content-Type": MULTIPART})
+    with Log() as log, pytest.raises(KeyboardInterrupt):
+        client(app).post("/", files={"a": b"x"})
     assert (app.seen, files[0].closed, log.records) == (["first", "on_complete"], True, [])
 
 
@@ -2973,9 +2712,8 @@ def test_on_close_takes_functions_and_on_complete_may_use_it():
     closed = []
     see("/nothing", on_complete=lambda context: context.on_close(lambda: closed.append(True)))
     assert closed == [True]
-    for callback in (None, 5, "close"):
-        seen = see("/route", outer_handler=does("context.on_close(callback)", callback=callback))
-        assert repr(callback) in str(seen.records[0].exc_info[1])
+    seen = see("/route", outer_handler='context.on_close("close")')
+    assert "'close'" in str(seen.records[0].exc_info[1])
 
 
 EVENTS = [
@@ -3244,9 +2982,9 @@ def test_routes_are_listed_by_pattern_then_method():
 def test_files_and_mounted_applications_are_named_in_the_list_of_routes():
     app = WebApp()
     app.mount("/m", wsgiref.simple_server.demo_app)
-    app.static("/s", ROOT)
+    app.static("/s", str(ROOT))
     names = {route.handlers[0].__qualname__ for route in app.routes()}
-    assert names == {"mount(demo_app)", f"static({os.path.realpath(ROOT)!r})"}
+    assert names == {"mount(demo_app)", f"static({str(ROOT)!r})"}
 
 
 # ---- routes and scopes: matching -------------------------------------------------------------------------------------
@@ -3673,10 +3411,12 @@ def test_on_close_callbacks_run_before_on_complete_the_last_first():
     assert (closed, log.lines()) == (["last", "first", "on_complete"], ["ERROR on_close plain"])
 
 
-def test_trace_of_a_hook_that_fails_for_a_missing_route_has_no_frame_of_webapp():
-    _, record = see("/nowhere", outer_error="1 / 0").records
-    assert webapp.__file__ not in record.exc_text
-    assert re.search("NotFoundException: no such route\n\nDuring handling .*\n\nTraceback", record.exc_text)
+def test_stream_that_a_server_closes_twice_completes_once():
+    app = Traced(outer_handler="iter(['a', 'b'])")
+    *_, body = begin_request(app, "/route")
+    body.close()
+    body.close()
+    assert app.calls.count("on_complete") == 1
 
 
 @pytest.mark.parametrize("stage", ["on_request", "inner_handler", "outer_error", "outer_after", "on_complete"])
@@ -4762,42 +4502,30 @@ def test_session_expires_by_the_clock_of_the_server(monkeypatch):
         assert read_with(browser, cookie) == expected
 
 
-LOST = [
-    # what is put into the session, and the member that the message names
-    ({"day": datetime.date(2030, 1, 1)}, 'session["day"]'),
-    ({"cart": {5: 1}}, 'session["cart"]'),
-    ({"a": [{"b": {None: 1}}]}, 'session["a"][0]["b"]'),
-    ({7: "seven"}, "session"),
-    ({"a": float("nan")}, 'session["a"]'),
-    ({"a": {1, 2}}, 'session["a"]'),
-]
+# What is put into the session, and the member that the message names. cart[5] += 1 would never get past 1, because JSON
+# turns 5 into "5".
+LOST = [({"cart": {5: 1}}, 'session["cart"]'), ({7: "seven"}, "session"), ({"a": [math.nan]}, 'session["a"][0]')]
 
 
 @pytest.mark.parametrize("values, member", LOST, ids=str)
 def test_session_value_or_key_that_would_come_back_as_something_else_is_named(values, member):
-    def save(context):  # cart[item_id] += 1 would never get past 1, because JSON turns 5 into "5"
-        context.session.update(values)
-
-    with pytest.raises((TypeError, ValueError), match=rf"^{re.escape(member)} of .*save \(.*{HERE}\): "):
-        answer(save, options={"secret_key": KEY}, raise_errors=True)
+    with pytest.raises((TypeError, ValueError), match=rf"^{re.escape(member)} of .*do \(.*{HERE}\): "):
+        answer(does("context.session.update(values)", values=values), options={"secret_key": KEY}, raise_errors=True)
 
 
-def test_session_without_a_key_or_too_large_for_a_cookie_is_an_error():
-    for options, message in (({}, "secret_key"), ({"secret_key": KEY}, "'session'.*4,096 bytes")):
-        with pytest.raises((RuntimeError, ValueError), match=message):
-            answer(lambda context: context.session.update(x="x" * 3100), options=options, raise_errors=True)
+def test_session_without_a_key_is_an_error_that_names_it():
+    with pytest.raises(RuntimeError, match="secret_key"):
+        answer(does("context.session"), raise_errors=True)
 
 
-NO_SECRETS = ["", b"", [""], [KEY, ""], "k", b"\xff", "short", [KEY, b"short"], " " * 32, "é\n"]
-NO_KEYS = [[], [5], [KEY, None]]
+NO_SECRETS = ["", [""], [KEY, ""], "short", [KEY, b"short"], " " * 32, "é\n", [], [KEY, None]]
 WEAK_SECRETS = ["sesame", b"15 bytes of key", "k" * 32]
 GOOD_SECRETS = [KEY, "16 bytes of key.", secrets.token_hex(), secrets.token_bytes(), secrets.token_urlsafe(16)]
 
 
-def test_key_that_is_no_secret_is_refused_and_one_that_may_be_guessed_gets_a_warning_that_does_not_show_it():
-    rows = [(r"secret_key.*token_hex\(\)", key) for key in NO_SECRETS] + [("secret_key", key) for key in NO_KEYS]
-    for words, key in rows:
-        with pytest.raises(ValueError, match=words):
+def test_key_that_is_no_secret_is_refused_and_a_weak_one_gets_a_warning_that_does_not_show_it():
+    for key in NO_SECRETS:
+        with pytest.raises(ValueError, match=r"secret_key.*(token_hex\(\)|a list of them)"):
             WebApp(secret_key=key)
     for key in WEAK_SECRETS + GOOD_SECRETS:
         with Log() as log:
@@ -4807,16 +4535,13 @@ def test_key_that_is_no_secret_is_refused_and_one_that_may_be_guessed_gets_a_war
             assert "token_hex()" in line and re.search(HERE, line) and str(key) not in line
 
 
-SESSION_KEYS = st.sampled_from([KEY, KEY[1:], KEY + "\0", "k" * 64, "k" * 65])
-
-
-@given(st.lists(st.text("abAB-_", min_size=1), min_size=2, max_size=2, unique=True), st.tuples(*[SESSION_KEYS] * 2))
-def test_session_of_one_cookie_is_empty_under_another_name_or_key(names, keys):
-    browser = counter(session_cookie=names[0], secret_key=keys[0])
+@pytest.mark.parametrize("name, key", [("Session", KEY), ("s", KEY), ("session", KEY[1:]), ("session", KEY + "\0")])
+def test_session_of_one_cookie_is_empty_under_another_name_or_key(name, key):
+    """HMAC itself takes a short key and the same one with a zero behind it as equal."""
+    browser = counter()
     browser.get("/count")
-    for name, key in itertools.product(names, keys):
-        found = read_with(counter(session_cookie=name, secret_key=[key, key[::-1]]), browser.cookies[names[0]], name)
-        assert found == ({"n": 1} if (name, key) == (names[0], keys[0]) else {})
+    assert read_with(browser, browser.cookies["session"]) == {"n": 1}
+    assert read_with(counter(session_cookie=name, secret_key=key), browser.cookies["session"], name) == {}
 
 
 def test_session_cannot_be_forged_with_what_the_same_secret_signs_elsewhere():
@@ -4833,14 +4558,13 @@ def test_session_cannot_be_forged_with_what_the_same_secret_signs_elsewhere():
 @example({"a": types.MappingProxyType({"b": Fields([("c", "1")])})})
 @example({"colour": enum.IntEnum("Number", "ONE").ONE, "markup": Markup("<b>")})
 def test_session_comes_back_as_it_was(session):
-    app = WebApp(secret_key=KEY)
+    app, found = WebApp(secret_key=KEY), []
     app.post("/", lambda context: context.session.update(session))
-    app.get("/", lambda context: read.append(dict(context.session)))
-    read = []
+    app.get("/", lambda context: found.append(dict(context.session)))
     browser = client(app, raise_errors=True)
     browser.post("/")
     browser.get("/")
-    assert read == [json_model(json.loads(json.dumps(session, default=dict)))]
+    assert found == [json_model(json.loads(json.dumps(session, default=dict)))]
 
 
 # ---- test client: requests -------------------------------------------------------------------------------------------
@@ -5005,6 +4729,10 @@ def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close(
     assert app.closed == 1
     assert [browser.get("/").text for _ in range(2)] == ["no error", "answered"]  # each request starts anew
     assert client(app).get("/").text == "sorry"  # as in production
+    unsent = failing_app(KeyError())
+    unsent.error(does("response.json(object()) and None"))  # no answer either
+    with Log(), pytest.raises(KeyError):
+        client(unsent, raise_errors=True).get("/")
 
 
 PAST, FUTURE = "Expires=Thu, 01 Jan 1970 00:00:00 GMT", "Expires=Fri, 01 Jan 2100 00:00:00 GMT"
@@ -5206,7 +4934,7 @@ TEN_THOUSAND = ("Content-Length", "10000")
 
 hello = gives(lambda environ: [b"Hello World"], TEXT)
 stream = gives(lambda environ: iter([b"one", b"", b"two"]))
-events = gives(lambda environ: Blocks(b"data: 1\n\n", silence), ("Content-Type", "text/event-stream"))
+events = gives(lambda environ: Blocks(b"data: 1\n\n", silence), ("Content-Type", "text/event-stream;charset=UTF-8"))
 SERVED = {
     "": hello,
     "echo": gives(lambda environ: [environ["wsgi.input"].read()]),
@@ -6466,10 +6194,11 @@ def test_handshake_that_fails_has_an_access_line_with_the_reason(secured, server
 
 
 def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(tls):
+    reset = struct.pack("hh" if WINDOWS else "ii", 1, 0)
     with Log() as log:
         for data in [b"", b"\x16\x03"] * 20:
             with Connection(tls, data) as connection:
-                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
     assert set(log.levels()) <= {"INFO"}
 
 
@@ -7136,6 +6865,7 @@ ASKED = [
     (lambda c: c.request.cookies.__setitem__("a", "b"), TypeError, "response.cookie('a', ...) sets one"),
     (lambda c: c.response.cookie("a", "b", max_age=math.inf), OverflowError, "max_age is a number of seconds, not inf"),
     (lambda c: c.response.file(__file__, filename=True), TypeError, "the filename of a download is a str, not True"),
+    (lambda c: c.response.file(__file__, content_type="a\n"), ValueError, "the value of header Content-Type is latin-"),
     (lambda c: c.request.query.parse(int, "page"), TypeError, "parse(int, 'page'): a name, then a function that con"),
     (lambda c: c.request.query.parse("page", "int"), TypeError, "parse('page', 'int'): a name, then a function"),
     (lambda c: c.add_executor(type("Check", (Executor,), {"run": lost})), NotImplementedError, "Check has no execute("),
@@ -7339,7 +7069,7 @@ BUDGETS = [
 
 # The second edition is not finished: a row goes as soon as its budget is met.
 NOT_YET = pytest.mark.xfail(strict=True, reason="the second edition is not finished")
-OVER = "lines, bytes, lines of the framework, lines of the server, lines of the tests, WebApp.__call__".split(", ")
+OVER = "lines, bytes, lines of the server, lines of the tests".split(", ")
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@
         app.run(port=8000)
 
 Its speciality is how failures become HTTP responses. Every request takes one path through one dispatcher
-(`WebApp.__call__`); hooks belong to the block they are written in; whatever an application does, the client gets a
-complete response, and nothing internal is in it unless the application puts it there.
+(`WebApp.__call__`). Hooks belong to the block they are written in. The client always gets a complete response, with
+nothing internal in it unless the application puts it there.
 
 Read it from top to bottom: each section is made of the sections above it, and opens with the question that it answers.
 
@@ -115,21 +115,20 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
 #
-# `_printable` escapes what a client may have sent, so that no client can forge a line of the log.
+# `_printable` escapes text of a client, so that no client can forge a line of the log.
 
-_LOG = logging.getLogger("webapp")  # gets no handler from this file and propagates, as a library's logger should
+_LOG = logging.getLogger("webapp")  # without a handler, as a library's logger should be
 _FUNCTION = type(lambda: None)
 _FILE = sys._getframe().f_code.co_filename
 
 
 def _printable(text: str) -> str:
     """Return `text` on one line: characters that are not printable become escapes."""
-    # repr() would escape backslashes and quotes too, but it is given neither.
+    # repr() escapes backslashes and quotes too, but the pattern finds neither.
     return text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
 
 
 def _name(thing: object) -> str:
-    """Return a name for a function, a class or an object that its author recognises."""
     if isinstance(thing, functools.partial):
         return f"a partial of {_name(thing.func)}"
     name = getattr(thing, "__qualname__", None)
@@ -145,7 +144,6 @@ def _value(value: object, longest: int = 80) -> str:
 
 
 def _place(thing: Any = None) -> str:
-    """Return name, file and line of a function; without an argument file and line of the caller outside this file."""
     if thing is None:
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals is globals():
@@ -163,7 +161,7 @@ def _place(thing: Any = None) -> str:
 
 
 def _outside(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from where it has left this file, None if it never did."""
+    """Return the part of a traceback outside this file, or None."""
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     return trace
@@ -175,7 +173,7 @@ def _check_text(what: str, value: object, hint: str = "") -> None:
 
 
 def _explain(error: Exception, what: str, giver: object = None) -> None:
-    """Let Python's own exception begin with the thing it is about, and who gave it; an application's stays as it is."""
+    """Begin the message of Python's own exceptions with their subject; leave an application's own alone."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         error.args = (f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",)
 
@@ -195,12 +193,12 @@ _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 sect
 _TOKEN = re.compile(f"{_TCHAR}+")
 _NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")  # PEP 3333: latin-1 without controls, so no tab either
 _HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
-# A Host field: the name or address of a host, and perhaps a port (RFC 3986 section 3.2).
+# A Host field (RFC 3986 section 3.2).
 _is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
-_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For: an address, perhaps a port; or a made-up name
-# They belong to the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333); Status is CGI's.
+_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For; it may have a port, or be a made-up name
+# Fields of the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333), and CGI's Status.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
     "te trailer trailers transfer-encoding upgrade status".split()
@@ -209,16 +207,16 @@ _NOT_OURS = frozenset(
 
 @functools.lru_cache(maxsize=256)
 def _check_header_name(name: str) -> str:
-    """Return the name of a header field as a plain str; raise ValueError if a response must not have such a field."""
+    """Return `name` as a plain str; ValueError if no response may have such a field."""
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"a header's name is a token, not {name!r}")
     if name.lower() in _NOT_OURS:
         raise ValueError(f"the header {name} is the server's to set")
-    return str.__str__(name)  # a Markup is a str too, but wsgiref.validate wants a plain one
+    return str.__str__(name)  # wsgiref.validate refuses a Markup
 
 
 def _check_header(name: str, value: str) -> tuple[str, str]:
-    """Return a header field as it may stand in a response, its value trimmed; else raise ValueError."""
+    """Return a header field, its value trimmed; ValueError if no response may have it."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
     name = _check_header_name(name)
@@ -239,15 +237,13 @@ def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str,
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
 _ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)  # of a list, between commas
-# A parameter: its name, then a quoted string or plain text. The last branch steps over a stray quoted string, and over
-# a quoted weight (q="1"), which is none.
+# A parameter: its name, then a quoted string or plain text. The last branch skips stray strings, and a quoted weight.
 _PARAMETER = re.compile(rf';\s*(?![qQ]\s*=\s*")([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
 
 
 def _media_type(value: str) -> str:
-    """Return a header value without its parameters, in small letters."""
     return value.partition(";")[0].strip().lower()
 
 
@@ -257,14 +253,14 @@ def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, s
     A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
     because browsers do not escape the backslashes of a path (`C:\dir\file`).
     """
-    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslash and gives what stood behind it
+    escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslashes
     found = reversed(_PARAMETER.findall(value))
     options = {name.lower(): "".join(escape.split(quoted)) or plain.strip() for name, quoted, plain in found if name}
     return _media_type(value), options
 
 
 def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield range, parameters and weight of each readable element of an Accept header (RFC 9110 section 12.5.1)."""
+    """Yield range, parameters and weight of each readable element of an Accept header."""
     for media_range, parameters in map(_parse_options, _ELEMENT.findall(value)):
         if _MEDIA_RANGE.fullmatch(media_range):
             weight = parameters.pop("q", "")
@@ -273,13 +269,13 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
 
 @functools.lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
-    """Tell whether an Accept header names JSON with a weight above 0; a wildcard names nothing."""
+    """Tell whether an Accept header names JSON with a weight above 0; wildcards do not count."""
     names = ("application/json", "text/javascript")
     return any(weight > 0 and media_range in names for media_range, _, weight in _parse_accept(accept))
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
-    """Return the weight that the most specific matching range gives to the media type `offer`, 0 if none matches."""
+    """Return the weight of the most specific range that matches the media type `offer`, 0 without one."""
     name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
@@ -291,7 +287,7 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
 
 @functools.lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
-    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7), at the most the ends of the years 1 and 9999."""
+    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7) of the years 1 to 9999."""
     whole = int(min(max(seconds, -62_135_596_800), 253_402_300_799) // 1)
     then = datetime(1970, 1, 1) + timedelta(seconds=whole)  # time.gmtime ends in 2038 on some systems
     weekday, month, day, clock, year = then.ctime().split()  # English in every locale, unlike strftime's names
@@ -299,7 +295,7 @@ def _http_date(seconds: float) -> str:
 
 
 def _parse_http_date(value: str) -> float | None:
-    """Read a date in any of the three forms of RFC 9110 section 5.6.7, as seconds; None if it is none of them."""
+    """Return the time stamp of a date in one of the three forms of RFC 9110 section 5.6.7, or None."""
     from email.utils import mktime_tz, parsedate_tz
 
     try:
@@ -310,7 +306,7 @@ def _parse_http_date(value: str) -> float | None:
 
 
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
-_SECURE_NAMES = ("__secure-", "__host-", "__http-")  # a cookie with such a name is kept only if it is Secure
+_SECURE_NAMES = ("__secure-", "__host-", "__http-")  # browsers keep these only if they are Secure
 _DOMAIN = re.compile(r"(?:\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*)?")
 
 
@@ -326,9 +322,9 @@ def _write_cookie(
     samesite: str | None = "Lax",
     partitioned: bool = False,
 ) -> str:
-    """Return the value of a Set-Cookie field. ValueError for a cookie that browsers do not keep as it is meant."""
+    """Return the value of a Set-Cookie field; ValueError if browsers would not keep the cookie unchanged."""
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # a reader removes one pair of quotes, and the spaces around it
+        value = f'"{value}"'  # readers remove one pair of quotes, and spaces around it
     pair = f"{name}={value}".encode().decode("latin-1")  # the bytes of UTF-8, each as a character (PEP 3333)
     path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
     behind_proxy = "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
@@ -377,7 +373,7 @@ def _time_stamp(moment: float | datetime) -> float:
     try:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
-        # The system knows no local time that far away: before 1970 on Windows. There hours do not matter.
+        # The system knows no local time that far away (Windows: before 1970). There hours do not matter.
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
@@ -388,8 +384,7 @@ def _time_stamp(moment: float | datetime) -> float:
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
 #
-# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA's registry, except for four that RFC 9110 changed
-# and Python changed later. 418 is reserved without a meaning.
+# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA, except four in old Pythons. 418 has no meaning.
 
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}  # of codes that nobody registered
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
@@ -400,9 +395,8 @@ _STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.ite
 
 
 def _check_status(status: object) -> int:
-    """Return `status` as a plain int if a response may have it, else raise ValueError."""
     if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
-        return int(status)  # of an HTTPStatus
+        return int(status)  # it may be an HTTPStatus
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
 
@@ -410,8 +404,7 @@ class HttpException(Exception):
     """Answer the request with a status: raised by applications and by this file, answered by the error path.
 
     `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body never shows it.
-    `headers` (name to value) go onto the response before the first error hook runs. ValueError for a status or header
-    that no response may have.
+    `headers` (name to value) go onto the response before the error hooks run. ValueError for a bad status or header.
     """
 
     # A subclass that forgets super().__init__() has an answer, too.
@@ -420,7 +413,7 @@ class HttpException(Exception):
     headers: Mapping[str, str] = {}
 
     def __init__(self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None) -> None:
-        # BaseException.__new__ has set args to what this very class was called with, as copy and pickle need it.
+        # BaseException.__new__ has set args, which copy and pickle need, to the arguments of the subclass.
         self.status_code = _check_status(status_code)
         self.message = message
         if headers:
@@ -483,9 +476,8 @@ class CodeException(Exception):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies: a missing value is a 400. The parsers take text or a function that reads.
-# For any input they raise nothing but HttpException with a 4xx (503 if the disk is full), and they need linear time.
-# Read beside it: the URL standard (section 5), RFC 7578 and RFC 2046 (section 5.1). A first reading may skip charsets.
+# `Fields` also serves headers and cookies. The parsers take linear time and raise only HttpException, 4xx or 503 (disk
+# full). Read beside it: URL standard (section 5), RFC 7578, RFC 2046 (section 5.1). A first reading may skip charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -508,7 +500,7 @@ class Fields(Mapping[str, _T]):
 
     A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
     each name once, in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
-    HttpException of status 400. Messages call a value by its `noun`, and may end with a `reason` why it is missing.
+    HttpException of status 400. Its message calls a value `noun`, and gives the `reason`, if any, why it is missing.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
@@ -521,7 +513,7 @@ class Fields(Mapping[str, _T]):
             self._values.setdefault(name, []).append(value)
 
     def _find(self, name: str) -> Sequence[_T]:
-        """Return all values of `name`. All other methods but iteration ask this one."""
+        """Return all values of `name`; every other method but iteration uses this one."""
         return self._values.get(name, ())
 
     def __getitem__(self, name: str) -> _T:
@@ -536,7 +528,7 @@ class Fields(Mapping[str, _T]):
         return values[0] if values else default
 
     def getall(self, name: str) -> list[_T]:
-        """Return all values of `name` in order, `[]` if there is none."""
+        """Return all values of `name` in order."""
         return list(self._find(name))
 
     def parse(
@@ -544,10 +536,10 @@ class Fields(Mapping[str, _T]):
     ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        `convert` raises ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) for a
-        value that it does not take. This becomes a 400 that is a ValueError too, has the name in `field`, and ends with
-        the words of `convert`. A missing field is `default`, or without one a 400 that is a KeyError too. So is an
-        empty field, which browsers send for each input, unless `convert` takes "". TypeError for `bool`.
+        ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) of `convert` becomes a
+        400 that is a ValueError too, with the name in `field` and the words of `convert`. A missing field is `default`,
+        or without one a 400 that is a KeyError too. An empty field, which browsers send for each input, is `default`
+        unless `convert` takes "". TypeError for `bool`.
         """
         if convert is bool:
             raise TypeError("bool('false') is True; give {'true': True, 'false': False}.__getitem__")
@@ -583,7 +575,7 @@ class Fields(Mapping[str, _T]):
 class _Headers(Fields[str]):
     """The header fields of a response, by name in any case. A missing one is an ordinary KeyError."""
 
-    __slots__ = ("_spelling",)  # the first one of each name, by the name in small letters
+    __slots__ = ("_spelling",)  # a name in small letters to its first spelling
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._spelling: dict[str, str] = {}
@@ -600,7 +592,7 @@ class _Headers(Fields[str]):
 
 
 class _Given(dict[str, Any]):
-    """A dict of what a client sent: `given[name]` of a missing member is a 400, as it is for `Fields`."""
+    """A JSON object of a client: a missing member is a 400, as in `Fields`."""
 
     __slots__ = ()
 
@@ -612,7 +604,7 @@ _NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multi
 
 
 def _wsgi_text(text: str, errors: str = "strict") -> str:
-    """Return the UTF-8 text whose bytes WSGI gives as characters; raise UnicodeError if they are none."""
+    """Decode UTF-8 whose bytes WSGI gives as characters; UnicodeError if it is not UTF-8."""
     return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
 
@@ -623,7 +615,7 @@ _CHARACTERS = {f"%{a}{b}": chr(int(a + b, 16)) for a in string.hexdigits for b i
 
 def _unescape_percent(text: str) -> str:
     """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
-    # urllib.parse.unquote_to_bytes takes too much memory and time for a form of nothing but percent signs.
+    # urllib.parse.unquote_to_bytes takes too much memory and time for a form of percent signs.
     return _PERCENT_ESCAPE.sub(lambda escape: _CHARACTERS[escape[0]], text) if "%" in text else text
 
 
@@ -647,8 +639,7 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     return fields
 
 
-# Charsets of the web, for a body or a field of a form. An open look-up would let clients import modules and reach
-# codecs of quadratic time.
+# Charsets that a client may name. Other names would import modules, or reach codecs of quadratic time.
 _CHARSETS = frozenset(
     "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
     "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r "
@@ -657,7 +648,7 @@ _CHARSETS = frozenset(
 
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
-    """Decode text of a client, as UTF-8 if the charset is not one of ours; HttpException 400 if that is impossible."""
+    """Decode a client's text, as UTF-8 if the charset is not one of ours; HttpException 400."""
     try:
         return data.decode(charset if charset.lower() in _CHARSETS else "utf-8")
     except UnicodeDecodeError:
@@ -689,13 +680,13 @@ class UploadedFile(NamedTuple):
 
 _SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
 _MAX_PART_HEADER = 8 * 2**10  # real ones take 200 bytes
-_MEAN_PART_HEADER = 2**10  # for each part that may come, because a thousand headers of 8 KiB would take seconds
-_MAX_LOOKALIKES = 2**16  # each one costs time, and nobody chooses a boundary that a file repeats so often
+_MEAN_PART_HEADER = 2**10  # a thousand headers of 8 KiB would take seconds
+_MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
 _READ_SIZE = 2**20
 
 
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
-    """Return a file of all pieces, at its start, and its size; raise OSError if the disk is full."""
+    """Return a file of all pieces, at its start, and its size."""
     # Not a tempfile.SpooledTemporaryFile: before Python 3.11 neither zipfile nor io can read one.
     file: Any = io.BytesIO()
     for piece in pieces:
@@ -711,7 +702,6 @@ def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tu
 
 
 def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
-    """Return all pieces as one; HttpException 413 if they have more than `limit` bytes."""
     joined = io.BytesIO()  # a list of tiny pieces would take many times their size
     for piece in pieces:
         joined.write(piece)
@@ -739,9 +729,9 @@ class _PartReader:
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
         self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END  # behind the preamble and each content
-        self.buffer = b"\r\n"  # what was read last; the first delimiter may lack its own line end
-        self.position = 0  # where in the buffer the next header or content begins
-        self.lookalikes = _MAX_LOOKALIKES  # further delimiters that may turn out to be part of a content
+        self.buffer = b"\r\n"  # the bytes read last; the first delimiter may lack its own line end
+        self.position = 0  # of the next header or content in the buffer
+        self.lookalikes = _MAX_LOOKALIKES  # more delimiters that may turn out to be content
         self.at_end = False  # whether the last delimiter was passed
 
     def before(self, mark: _Mark) -> Iterator[bytes]:
@@ -759,7 +749,6 @@ class _PartReader:
         self.at_end = found[0] == b"--"
 
     def find(self, begin: bytes, rest: re.Pattern[bytes]) -> re.Match[bytes] | None:
-        """Return the rest of the next mark in the buffer, None if there is none."""
         # If a header has no content behind it, the second CR LF of its end is that of the delimiter.
         end = max(self.position - 2, 0)
         while (start := self.buffer.find(begin, end)) >= 0:
@@ -773,7 +762,7 @@ class _PartReader:
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
-    """Return a part's name, its file name or None, its media type and charset, `""` where none is given."""
+    """Return a part's name, its file name or None, its media type and charset or `""`."""
     lines: dict[str, str] = {}
     for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
         field = _PART_FIELD.fullmatch(line)
@@ -791,7 +780,6 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    """Return a parameter of Content-Disposition as its client meant it, None if it is not there."""
     # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send nothing else. Other charsets would
     # hide a name from a filter in front of the application.
     extended = disposition.get(parameter + "*", "").split("'", 2)
@@ -834,8 +822,8 @@ def _parse_multipart(
                 form_memory -= len(name) + len(data)
                 fields.append((name, _decode(data, charset)))
             while read(_READ_SIZE):
-                pass  # the epilogue means nothing, but it counts for the limits that `read` watches
-            temporary_files.pop_all()  # closed only if the body turned out to be broken
+                pass  # the epilogue counts for the limits of `read`
+            temporary_files.pop_all()  # they are closed only if the body is broken
     except OSError as error:
         raise HttpException(503, f"an upload cannot be kept: {error}") from error
     return fields, files
@@ -843,14 +831,14 @@ def _parse_multipart(
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 #
-# How is JSON read, if it must be exactly what RFC 8259 calls JSON? And how is it written, if it must always be valid?
+# How is JSON read and written, if it must be exactly what RFC 8259 calls JSON?
 #
 #     _parse_json(b'{"a": [1]}', 1000)      {"a": [1]}
 #     _parse_json(b"[NaN]", 1000)           HttpException 400; also for 1e999, for 201 brackets within each other ...
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
-# Limits of our own keep a body from costing much: a document that fits them can always be encoded again. A failure to
-# write names the member: document["user"]["joined"]. A first reading may skip how values are counted.
+# Our own limits keep a body cheap, and a document within them can be encoded again. A failure to write names the
+# member: document["user"]["joined"]. A first reading may skip how values are counted.
 
 _MAX_JSON_VALUES = 2**17  # numbers, strings, arrays..., because each takes up to 230 bytes of memory
 _BYTES_PER_VALUE = 8  # a program that takes larger bodies (max_form_memory) takes more values
@@ -859,7 +847,7 @@ _MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, becaus
 
 
 def _parse_float(text: str) -> float:
-    """Read a number with a point or an exponent; ValueError for NaN, Infinity, and a number that is too large."""
+    """Read a number with a point or an exponent; ValueError if it is not finite."""
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text[:40]} is no number, or too large")
     return value
@@ -869,7 +857,7 @@ def _parse_int(digits: str) -> float:
     return int(digits) if len(digits.lstrip("-")) <= _MAX_JSON_DIGITS else _parse_float(digits)
 
 
-# A document of up to 4,300 characters has no longer integer, so nothing is called for each integer in it.
+# A document of up to 4,300 characters has no longer integer, so `int` can read all of them.
 _DECODER, _LONG_DECODER = (
     json.JSONDecoder(parse_constant=_parse_float, parse_int=convert, parse_float=_parse_float)
     for convert in (int, _parse_int)
@@ -879,8 +867,7 @@ _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
 def _deeper_than(limit: int, document: object) -> bool:
-    """Tell whether arrays and objects stand in one another more than `limit` deep."""
-    level: list[Any] = [[document]]  # the arrays and objects of one depth; this one stands around the document
+    level: list[Any] = [[document]]  # arrays and objects of one depth
     for _ in range(limit + 1):
         members = (member for item in level for member in (item.values() if type(item) is dict else item))
         level = [member for member in members if type(member) in (dict, list)]
@@ -888,7 +875,7 @@ def _deeper_than(limit: int, document: object) -> bool:
 
 
 def _parse_json(body: bytes, max_values: int) -> Any:
-    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is no JSON, or 413."""
+    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is not JSON, or 413."""
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
@@ -905,7 +892,7 @@ def _parse_json(body: bytes, max_values: int) -> Any:
 
 
 def _as_json_value(value: Any) -> Any:
-    """Return what JSON can hold in place of a value that it cannot; the encoder asks for each such value it meets."""
+    """Return a substitute for a value that the encoder does not know."""
     from dataclasses import fields, is_dataclass
     from decimal import Decimal
     from enum import Enum
@@ -937,7 +924,7 @@ _json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_na
 
 
 def _encode_json(document: object, giver: object = None) -> bytes:
-    """Return `document` as JSON in UTF-8; if that is impossible, the error names the member, and `giver`."""
+    """Return `document` as JSON in UTF-8; an error names the member and `giver`."""
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
         return _json_text(document).encode("utf-8", "backslashreplace")
@@ -947,7 +934,7 @@ def _encode_json(document: object, giver: object = None) -> bytes:
 
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
-    """Return the name of the innermost member of `document` that `write` fails for: `document["user"]["joined"]`."""
+    """Return the name of the innermost member that `write` fails for: `document["user"]["joined"]`."""
     with contextlib.suppress(Exception):
         plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
         for key, member in plain.items() if isinstance(plain, dict) else enumerate(plain):
@@ -967,23 +954,21 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
-# HTML are a `Markup`, an object with `__html__`, and on Python 3.14 a template string, t"<p>{price}". The escape is
-# right for text and for quoted attributes: nothing here knows where in a page a value stands. Read beside it: the
-# manual of markupsafe. A first reading may skip the methods of str and the template strings.
+# HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}". The escape is right
+# for text and quoted attributes only. Read beside it: markupsafe's manual. A first reading may skip template strings.
 
 
 class Markup(str):
     """Text that is HTML already: `Response.html` does not escape it, and a handler that returns it answers HTML.
 
-    It works as markupsafe's: `+` (on either side), `%`, `format`, `join` and the other methods of str escape what they
-    put into it, unless that is HTML itself, and give Markup. `str(markup)` is plain text again. An f-string and
-    `"...".join` give a plain str, which is escaped later.
+    It works as markupsafe's: `+` (on either side), `%`, `format`, `join` and the other methods of str give Markup and
+    escape the values that are not HTML. `str(markup)`, f-strings and `"...".join` give plain text, escaped later.
     """
 
     __slots__ = ()
 
     def __new__(cls, text: Any = "") -> Markup:
-        """Mark `text` as HTML without escaping it; what is HTML itself becomes what it stands for."""
+        """Mark `text` as HTML without escaping it."""
         return super().__new__(cls, _as_html(text) if _is_html(text) else text)
 
     @classmethod
@@ -1025,7 +1010,7 @@ class Markup(str):
 
 
 def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a method of str whose result is made of the text: the text that it puts in is escaped, its result Markup."""
+    """Call a method of str; escape the text that it puts in, and return Markup."""
     if method.__name__ in ("center", "ljust", "replace", "rjust") and len(args) > 1:
         args = (args[0], self.escape(args[1]), *args[2:])
     made = method(self, *args, **kwargs)
@@ -1068,7 +1053,6 @@ def _is_html(value: object) -> bool:
 
 
 def _as_html(value: Any) -> str:
-    """Return a value as HTML: HTML as it is, the text of anything else escaped."""
     if hasattr(value, "__html__"):
         return cast(str, value.__html__())
     if _is_html(value):
@@ -1081,7 +1065,7 @@ _BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
 class _HtmlFormatter(string.Formatter):
-    """Formats one template as str.format does, and makes HTML of each field. A failure says which field it was."""
+    """Formats one template as str.format does, each field as HTML. A failure names its field."""
 
     field = ""  # that was looked up last; "" before the first one
 
@@ -1116,7 +1100,6 @@ class _HtmlFormatter(string.Formatter):
 
 
 def _interpolated(part: Any) -> str:
-    """Return an interpolation of a template string as HTML."""
     formatter = _HtmlFormatter()
     value = formatter.convert_field(part.value, part.conversion)
     try:
@@ -1138,7 +1121,7 @@ _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|t
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page. ValueError for the name of a file, and for values of which the template uses none."""
+    """Return a page. ValueError for the name of a file, and for values if the template uses none."""
     if _FILE_NAME.fullmatch(template):
         raise ValueError(f"html() takes the text of a page, not the name of a file: Path({template!r}).read_text()")
     if not values:
@@ -1159,9 +1142,8 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 #     request     .method "POST"   .path "/items"   .query["page"] "2"   .json {"title": "Tea"}
 #
 # An attribute of `Request` is computed when it is first read, and kept. One that cannot be read raises HttpException
-# with a 4xx, the same one each time. `_BodyInput` reads the body. Header fields of a proxy count only if the
-# application said how many proxies there are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5.
-# A first reading may skip `_raw_path`.
+# with a 4xx, the same one each time. Header fields of a proxy count only if the application said how many proxies there
+# are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5. A first reading may skip `_raw_path`.
 
 _PIECE = 65536  # bytes that are read or sent at a time
 # Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC 3986, 2 and 3.3).
@@ -1181,15 +1163,14 @@ def _as_path(segments: Iterable[str]) -> str:
 
 
 def _path_segments(environ: _Environ) -> list[str]:
-    """Return the decoded segments of PATH_INFO without empty ones; raise UnicodeError if they are not UTF-8."""
+    """Return the decoded segments of PATH_INFO without empty ones; UnicodeError if they are not UTF-8."""
     return list(map(_wsgi_text, _raw_path(environ)[1]))
 
 
 def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
     """Return the path of the raw target, and the segments of PATH_INFO, in which a %2F of the target is no separator.
 
-    The path is "" if it has no %2F, if the server does not tell it, and if it belongs to another request. Empty
-    segments need not agree, because some servers drop them.
+    The path is "" without a %2F, without a raw target, or if both differ in more than empty segments.
     """
     path, above = _named_segments(environ.get("PATH_INFO", "")), _named_segments(environ.get("SCRIPT_NAME", ""))
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
@@ -1205,10 +1186,9 @@ def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
 
 
 class _once(Generic[_T]):
-    """A property that is computed when it is first read. It keeps its value, or the HttpException that it raised.
+    """A property that keeps its first value, or the HttpException that it raised.
 
-    A second look at a broken body must get the same failure, and Python's cached_property keeps no failure. Before
-    Python 3.12 it also holds a lock while it computes: one slow upload would stop all others.
+    Python's cached_property keeps no failure, and its lock before 3.12 would let one slow upload stop all others.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -1232,7 +1212,7 @@ class _once(Generic[_T]):
 
 
 class _RequestHeaders(Fields[str]):
-    """The header fields of a WSGI environment under their own names, in any case."""
+    """The header fields of an environ under their own names, in any case."""
 
     __slots__ = ("_environ",)
 
@@ -1256,7 +1236,7 @@ class _BodyInput:
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
     def __init__(self, source: Any, length: int | None, limit: int) -> None:
-        # A server's read1 gives a piece as soon as it has arrived; its read waits until there are `size` bytes.
+        # read1 gives a piece as soon as it arrives; read waits for `size` bytes.
         self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
         self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
         self._left = limit if length is None else length  # bytes that may still come
@@ -1271,7 +1251,7 @@ class _BodyInput:
             data = self._read(size)
         except HttpException:  # raised by our own server
             raise
-        except Exception as error:  # another server has its own classes for a broken chunk or a closed connection
+        except Exception as error:  # each server has its own classes for a broken connection
             stalls = isinstance(error, (TimeoutError, socket.timeout))  # two classes before Python 3.10
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
         if self._sized and not data:
@@ -1329,7 +1309,7 @@ class Request:
     """
 
     _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
-    _reader = ""  # the attribute that has taken the input: body, form or stream; others would find it empty
+    _reader = ""  # the attribute that has taken the input: body, form or stream
     _varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
@@ -1381,7 +1361,7 @@ class Request:
         return forwarded if _ADDRESS.fullmatch(forwarded) else str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
-        """Return the entry of the outermost trusted proxy in X-Forwarded-`what`; those before it may be forged."""
+        """Return the entry of the outermost trusted proxy; earlier ones may be forged."""
         trusted = self._app._trusted_proxies
         sent = self.environ.get("HTTP_X_FORWARDED_" + what, "") if trusted else ""
         return sent.split(",")[-trusted:][0].strip(" \t") if sent else ""
@@ -1410,8 +1390,7 @@ class Request:
     def cookies(self) -> Fields[str]:
         """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
 
-        A pair of quotes around a value is removed. Values are UTF-8, else latin-1. A missing cookie is a 400. The
-        response gets `Vary: Cookie`.
+        Quotes around a value are removed. Values are UTF-8, else latin-1. A missing one is a 400. Sets `Vary: Cookie`.
         """
         self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
@@ -1438,7 +1417,7 @@ class Request:
     def accepts(self, *media_types: str) -> str | None:
         """Return which of `media_types` the client likes best, None if it takes none of them (RFC 9110 section 12.5.1).
 
-        Among equals the first offered wins; no Accept header takes anything. The response gets `Vary: Accept`.
+        Among equals the first offered wins, as it does without an Accept header. The response gets `Vary: Accept`.
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
@@ -1473,7 +1452,7 @@ class Request:
         return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
 
     def _input(self, reader: str, limit: int) -> Any:
-        """Return the body for the attribute `reader`, with a `read`; RuntimeError if another attribute took it."""
+        """Return the body with a `read` for the attribute `reader`; RuntimeError if another one took it."""
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
         if self._reader not in ("", reader):
@@ -1499,10 +1478,9 @@ class Request:
     def json(self) -> Any:
         """JSON document in the body (RFC 8259). HttpException 415 if the type is not JSON, 400 if the body is not.
 
-        A missing member of a document that is an object is a 400, as it is for a form; further inside it is Python's
-        KeyError. JSON types are application/json, text/json and `+json`. NaN and Infinity, nesting deeper than 200,
-        integers of more than 4,300 digits and anything but UTF-8 are a 400, too. 413: more than `max_form_memory`, or
-        more values than there are in any ordinary document of that size.
+        A missing member of the outermost object is a 400, deeper inside a KeyError. JSON types are application/json,
+        text/json and `+json`. NaN, Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything
+        but UTF-8 are a 400 too. 413 past `max_form_memory`, or past 131,072 values (an eighth of it, if that is more).
         """
         if not self._is_json():
             raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
@@ -1512,7 +1490,7 @@ class Request:
         return self.content_type in ("application/json", "text/json") or self.content_type.endswith("+json")
 
     def _small_body(self) -> bytes:
-        """Return a body that is parsed into objects, which take many times its size."""
+        """Return a body whose objects take many times its size."""
         limit = self._app._max_form_memory
         if (self.content_length or 0) > limit or len(body := self.body) > limit:
             raise HttpException(413, f"a form or JSON document of more than {limit:,} bytes")
@@ -1557,7 +1535,7 @@ class Request:
         return self._all_input()
 
     def _all_input(self, *suppressed: type[Exception]) -> dict[str, Any]:
-        """Return what `body_all` does, without the parts that raise one of `suppressed`."""
+        """Return `body_all()` without the parts that raise one of `suppressed`."""
         found: dict[str, Any] = _Given()
         for part in ("query", "json" if self._is_json() else "form"):
             with contextlib.suppress(*suppressed):
@@ -1571,16 +1549,15 @@ class Request:
 
 # ---- contents --------------------------------------------------------------------------------------------------------
 #
-# What does a response send? A body is bytes, or an object with `begin`: a JSON document, a stream or a file.
+# What does a response send? A body is bytes, or an object with `begin`: a `_Document`, a `_Stream` or a `_FileBody`.
 #
 #     _Document({"a": 1}).begin(request, None, handler)     (b'{"a": 1}', {}, None)
 #     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
-# `begin` runs when the response is sent, and does everything that can fail: it encodes the document, draws the first
-# chunk of the stream, chooses the range of the file. So the error path still answers a failure. It gets the status that
-# the application has set, and the function that gave the body, for messages. It returns the body as the server gets it,
-# header fields, and a status or None. Names to remember: `_Document`, `_Stream`, `_FileBody`. Read beside it: RFC 9110
-# sections 8.8, 13 and 14. A first reading may skip the names of files.
+# `begin` runs when the response is sent. It does everything that can fail (encode the document, draw the first chunk of
+# the stream, choose the range of the file), so that the error path can still answer. `status` is that of the
+# application, and messages name `giver`, the function that gave the body. It returns the body for the server, header
+# fields, and a status or None. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip file names.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -1619,7 +1596,7 @@ class _Stream:
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
         chunks, self._chunks = self._chunks, None
-        if chunks is None:  # the chunks that were drawn are lost
+        if chunks is None:
             raise RuntimeError("the stream has begun already, and failed or was not sent: build another body")
         _observer(request.environ).begin_stream(self._content_type)
         try:
@@ -1645,7 +1622,7 @@ _EVENT_FIELDS = {"comment": "(?s).*", "id": "[^\0\r\n]*", "event": "[^\0\r\n]*",
 
 
 def _encode_event(event: Any) -> bytes:
-    """Write a server-sent event as the HTML standard has it (section 9.2): a str is data, a dict names its fields."""
+    """Write a server-sent event (HTML standard, section 9.2): a str is data, a dict names its fields."""
     fields = {"data": event} if isinstance(event, str) else event
     if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(_EVENT_FIELDS):
         raise TypeError(f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)}, not {event!r:.80}")
@@ -1679,13 +1656,12 @@ _CONTENT_TYPES = dict(
 
 
 def _content_type(path: str) -> str:
-    """Return the content type for a file's extension, application/octet-stream for an unknown one."""
     found = _CONTENT_TYPES.get(os.path.splitext(path)[1].lower(), "application/octet-stream")
     return found + "; charset=UTF-8" if found.startswith("text/") else found
 
 
 class _FileBody(io.FileIO):
-    """A file, or a range of it, on its way to the client: also the file-like object of wsgi.file_wrapper (PEP 3333)."""
+    """A file or a range of it as a body, and the file-like object of wsgi.file_wrapper (PEP 3333)."""
 
     filename: str | None = None  # of a download
     on_close: Callable[[], None] | None = None  # called once
@@ -1701,10 +1677,9 @@ class _FileBody(io.FileIO):
             super().close()
             raise
         self.path = path
-        self.size = self._unread = self.info.st_size  # bytes that are sent, and those of them that are still to be read
+        self.size = self._unread = self.info.st_size  # bytes to send, and to read
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        """Describe the file, and choose the part that is sent: nothing, a range or all of it."""
         info = self.info
         etag, modified = _validators(info)
         fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
@@ -1723,7 +1698,7 @@ class _FileBody(io.FileIO):
         return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return the next bytes; raise OSError if the file has become shorter than the response has promised."""
+        """Return the next bytes; OSError if the file has become shorter."""
         size = self._unread if size is None or size < 0 else min(size, self._unread)
         data = super().read(size) or b""
         if size and not data:
@@ -1746,8 +1721,7 @@ _UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writ
 _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# No names of files on Windows: those of devices, which may block; names with a character that stands for something
-# else, such as the colon of a stream; names that lose their end.
+# No file names on Windows: devices, which may block; characters with a meaning (a colon names a stream); cut-off ends.
 _NO_NAME_ON_WINDOWS = re.compile(
     r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
@@ -1755,7 +1729,7 @@ _NO_NAME_ON_WINDOWS = re.compile(
 
 
 def _open_file(path: str) -> _FileBody:
-    """Open a regular file; raise NotFoundException if there is none, HttpException 503 if the machine is busy."""
+    """Open a regular file; NotFoundException if there is none, HttpException 503 if the machine is busy."""
     try:
         if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
@@ -1768,13 +1742,13 @@ def _open_file(path: str) -> _FileBody:
 
 
 def _validators(info: os.stat_result) -> tuple[str, str]:
-    """Return a strong ETag and Last-Modified (RFC 9110 section 8.8)."""
+    """Return ETag and Last-Modified (RFC 9110 section 8.8)."""
     modified = min(info.st_mtime_ns // 10**9, int(time.time()))  # not in the future: section 8.8.2.1
     return f'"{info.st_mtime_ns:x}-{info.st_size:x}"', _http_date(modified)
 
 
 def _attachment(filename: str) -> str:
-    """Return Content-Disposition for a download (RFC 6266): an ASCII name, and the name itself if it is another."""
+    """Return Content-Disposition for a download (RFC 6266), with a second, ASCII name if `filename` needs one."""
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename)
     if plain == filename:
         return f'attachment; filename="{filename}"'
@@ -1786,7 +1760,7 @@ _ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 def _is_unchanged(request: Request, etag: str, info: os.stat_result) -> bool:
-    """Evaluate If-None-Match, or without it If-Modified-Since (RFC 9110 section 13.2.2)."""
+    """Evaluate If-None-Match, else If-Modified-Since (RFC 9110 section 13.2.2)."""
     known = request.environ.get("HTTP_IF_NONE_MATCH")
     if known is not None:
         return known.strip(" \t") == "*" or etag in _ENTITY_TAG.findall(known)
@@ -1799,7 +1773,7 @@ _RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18})
 
 
 def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | None:
-    """Return start and end of the range that a GET asks for, None to send all; raise HttpException 416.
+    """Return start and end of the range that a GET asks for, None to send all; HttpException 416.
 
     Several ranges and malformed ones are ignored, as RFC 9110 section 14.2 allows.
     """
@@ -1823,13 +1797,12 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie. The client can read it, and cannot change it: the signature is an HMAC-SHA256. A
-# session ends when its time is over; the server cannot take it back. Read beside it: RFC 2104. A first reading may skip
-# `_signing_keys`.
+# A session is JSON in a cookie. The client can read it, but not change it: the signature is an HMAC-SHA256. It ends
+# when its time is over; the server cannot end it. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
-    """Return the keys of the cookie of that name, the one that signs first; ValueError for a key that is no secret."""
+    """Return the keys for a cookie of that name, the signing one first; ValueError if one is no secret."""
     if secret_key is None:
         return []
     secrets = secret_key if isinstance(secret_key, (list, tuple)) else [secret_key]
@@ -1838,12 +1811,12 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         raise ValueError("secret_key is a str or bytes, or a list of them")
     advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
-        if len(key.strip()) <= 5:  # with one signed cookie, somebody can try all of them in minutes
+        if len(key.strip()) <= 5:  # in minutes, with one signed cookie
             raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
-        if len(key) < 16 or len(set(key)) <= 5:  # nobody can try all keys of 128 bits
+        if len(key) < 16 or len(set(key)) <= 5:
             _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
-    # The signature of one cookie is worth nothing in another. The secret is the message of this hash and not its key
-    # (RFC 5869 section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
+    # No cookie can use the signature of another. The secret is the message of this hash and not its key (RFC 5869
+    # section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
     return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -1858,7 +1831,7 @@ def _base64(data: bytes) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a deep copy of a session's value; raise TypeError if JSON would bring it back as something else."""
+    """Return a deep copy of a session's value; TypeError if JSON would bring it back as something else."""
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -1877,8 +1850,6 @@ def _session_text(values: object) -> str:
 
 
 class _Session:
-    """The session of one request: its values, and the cookie that they come from and go to."""
-
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
         if not keys:
             raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
@@ -1889,7 +1860,7 @@ class _Session:
         self.values: dict[str, Any] = json.loads(self._loaded)
 
     def _verified(self, cookie: bytes) -> str:
-        """Return the JSON in a cookie; "{}" if we did not sign the cookie, or too long ago."""
+        """Return the JSON in a cookie; "{}" if our signature is missing or too old."""
         from hmac import compare_digest
 
         signed, _, signature = cookie.rpartition(b".")
@@ -1899,7 +1870,7 @@ class _Session:
         return base64.urlsafe_b64decode(document + b"==").decode() if fresh else "{}"
 
     def cookie(self, giver: object) -> str | None:
-        """Return the value of the cookie that keeps the session, "" for an empty one, None if nothing has changed."""
+        """Return the value of the session's cookie, "" for an empty session, None without changes."""
         try:
             text = _session_text(self.values)
         except Exception as error:
@@ -1930,8 +1901,7 @@ _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 class Response:
     """The answer to the client. Every method that builds returns the response, so that calls can be chained.
 
-    A later body replaces an earlier one, except that `json(name, value)` adds a member. After `send`, a method that
-    would change status or body raises RuntimeError.
+    A later body replaces an earlier one. After `send`, a change of status or body is a RuntimeError.
     """
 
     __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
@@ -1940,8 +1910,8 @@ class Response:
         self._request = request
         self._status: int | None = None  # until it is set; else sending decides between 200 and 204
         self._headers = _NO_HEADERS
-        self._body: Any = None  # then bytes or an object with `begin`, and once sent the body as the server gets it
-        self._content_type = _TEXT  # of the body; a Content-Type that the application sets goes before it
+        self._body: Any = None  # then bytes or an object with `begin`, and once sent the body for the server
+        self._content_type = _TEXT  # of the body, unless the application sets the header field
         self._form: dict[str, Any] | None = None  # the members of put_form
         self._session: _Session | None = None  # until the application asks for it
         self._state = _OPEN
@@ -2034,7 +2004,7 @@ class Response:
         if secure is None:
             secure = self._request.scheme == "https"
         line = _write_cookie(name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned)
-        # A key for each cookie makes a later one replace it; the space keeps it apart from the names of header fields.
+        # A later cookie replaces the one of this key; no name of a header field has a space.
         return self._replace_header(f"set-cookie {name};{domain};{path}", ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
@@ -2052,7 +2022,7 @@ class Response:
         return self
 
     def text(self, text: str) -> Response:
-        """Build a plain text body, in UTF-8; what UTF-8 cannot hold (lone surrogates) becomes `?`."""
+        """Build a plain text body, in UTF-8; lone surrogates become `?`."""
         _check_text("what text() sends", text)
         return self._build(text.encode("utf-8", "replace"), _TEXT)
 
@@ -2060,8 +2030,8 @@ class Response:
         """Build an HTML body: with `values` as by str.format, each field escaped unless its value is a `Markup`.
 
         A literal brace is written twice. Without `values` the template goes out as it is. A template string of Python
-        3.14, t"<li>{name}", holds its values itself. Escaping is right for text and for quoted attributes. It is not
-        enough inside <script> or <style>, or for an href that may begin with "javascript:".
+        3.14, t"<li>{name}", holds its values itself. Escaping is right for text and quoted attributes, but not inside
+        <script> or <style>, nor for an href that may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -2080,27 +2050,26 @@ class Response:
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
 
-        Encoded when sent, always valid JSON: NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings,
-        dataclasses objects, sets and iterators arrays. An exception becomes its type, its message and its whole stack
-        trace, so pass one on purpose only.
+        Encoded when sent; NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings, dataclasses objects,
+        sets and iterators arrays. An exception becomes type, message and stack trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
                 raise TypeError(f"json(name, value) takes a str as the name, not {document!r:.80}")
             so_far = self._body.document if isinstance(self._body, _Document) else None
-            # A new object, because the old one may be the application's, or what a failed hook goes back to.
+            # A new object, because the old one may be the application's, or needed by `_restore`.
             document = {**(so_far if isinstance(so_far, dict) else {}), document: value}
         return self._build(_Document(document, self._form), _JSON)
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
-        """Put `members` into the response form. They join a JSON document that is an object; its own members win."""
+        """Put `members` into the response form: they join a JSON document that is an object; its own members win."""
         form = {**(self._form or {}), **members}
         self._build(_Document(self._body.document if isinstance(self._body, _Document) else {}, form), _JSON)
         self._form = form
         return self
 
     def redirect(self, location: str, status: int = 303) -> Response:
-        """Build a redirect. `location` may be relative; what a URI may not hold is percent-encoded, `%XX` stays."""
+        """Build a redirect. `location` may be relative; it is percent-encoded where needed, and `%XX` stays."""
         _check_text("where redirect() leads", location, ": context.url(handler) gives the path of a handler")
         if not 300 <= _check_status(status) <= 399 or status == 304:
             raise ValueError(f"a redirect has a status of 300 to 399 other than 304, not {status!r}")
@@ -2126,7 +2095,7 @@ class Response:
 
     def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
         self._close_later(iterable)  # before anything can fail, because the caller does not close it
-        # The members, numbers or letters of a single event or chunk would be taken for many.
+        # A single event or chunk would be taken for many.
         one = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
         if one or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
             call = ": call it" if callable(iterable) else ""
@@ -2172,7 +2141,7 @@ class Response:
         return self
 
     def _send(self, value: Any = None, giver: object = None) -> None:
-        """Send `value`, or what was built if it is None or the response; messages name `giver`, which gave it."""
+        """Send `value`, or the body built so far if it is None or the response; messages name `giver`."""
         if self._state != _OPEN:
             self._close_later(value)
             self._refuse_if_sent()
@@ -2193,7 +2162,7 @@ class Response:
         self._state = _SENT
 
     def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
-        """Send the answer of a guard or executor that returned `value`; False if it did not answer (`Scope.before`)."""
+        """Send the answer of a guard or executor that returned `value`, if it answered (see `Scope.before`)."""
         if value is not None and value is not self:
             self._send(value, giver)
             return True
@@ -2203,7 +2172,6 @@ class Response:
         return self._state != _OPEN
 
     def _put(self, value: Any, giver: object) -> None:
-        """Build the body that `value` stands for; `giver` is named if it stands for none."""
         if isinstance(value, (dict, list)):
             self._body, self._content_type = _Document(value, self._form), _JSON
         elif _is_html(value):
@@ -2234,7 +2202,6 @@ class Response:
     # hook is undone completely. Once the response is sent, only headers are undone.
 
     def _save(self) -> tuple[Any, ...]:
-        """Return all that is built, for `_restore`."""
         session = self._session
         if session is not None:
             with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
@@ -2242,16 +2209,16 @@ class Response:
         return self._state, self._headers, self._status, self._body, self._content_type, self._form, session
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
-        """Go back to the result of `_save`, unless the response was sent after that."""
+        """Go back to the result of `_save`, unless the response was sent since then."""
         if self._state == saved[0]:
             _, self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
-        """Go back to the header fields before a step, without body, form and changes of the session; set the status."""
+        """Undo a failed step, and set the status."""
         self._restore((_OPEN, headers, status, None, _TEXT, None, None))
 
     def _send_default(self) -> None:
-        """Send the default error body for the status that stands; it never holds anything of the failure."""
+        """Send the default error body for the status, with nothing of the failure."""
         status = self.status
         self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
         if self._request.accept_json():
@@ -2261,11 +2228,11 @@ class Response:
         self._send()
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
-        """Give status and header fields to the server, and return the body as it is to be sent."""
+        """Give status and header fields to the server, and return the body."""
         self._state = _HANDED_OVER
-        if self._request._varies:  # RFC 9110 section 12.5.5
+        if varies := self._request._varies:  # RFC 9110 section 12.5.5
             said = [value for _, value in self._headers.get("vary", ())]
-            names = {name.lower(): name for name in ", ".join([*said, *self._request._varies]).split(", ")}
+            names = {name.lower(): name for name in ", ".join([*said, *varies]).split(", ")}
             self._headers = {**self._headers, "vary": (("Vary", ", ".join(names.values())),)}
         status = self._status or 200
         body = b"" if self._body is None or status in _BODILESS else self._body
@@ -2291,16 +2258,15 @@ class Response:
 #
 #     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
 #
-# A function that the dispatcher could not call is refused when it is declared. Nothing here catches an exception. A
-# first reading may skip `_handler_call`.
+# A function that the dispatcher cannot call is refused when it is declared. A first reading may skip `_handler_call`.
 
 _Call = Callable[..., object]
 # The route of a request, the values of its parameters, the hooks around it, and the calls that answer the request.
-_Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call]]
+_Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call], Optional[HttpException]]
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature | None:
-    """Return the signature of `function`, None if it does not tell (some builtins do not). Refuse `async` functions."""
+    """Return the signature of `function`, None if it does not tell (some builtins); TypeError for `async` functions."""
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
             raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
@@ -2320,7 +2286,6 @@ def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object)
 
 
 def _check_methods(cls: type, argument: str, *names: str) -> None:
-    """Raise TypeError for a method that cannot be called with one argument, as the dispatcher will call it."""
     for name in names:
         method = inspect.getattr_static(cls, name, None)
         if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
@@ -2355,9 +2320,8 @@ class Executor:
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
 
-    Any error cancels the executor and answers 422. No error hook runs, because nothing failed: to change the look of a
-    422, override `on_cancel`; its status is 422 unless `on_cancel` sets another one.
-    `secret_fields` are names of input that the 422 does not give back: `secret_fields = ("password",)`.
+    Any error cancels the executor and answers 422. No error hook runs, because nothing failed: override `on_cancel` to
+    change the body or the status. The 422 does not give back `secret_fields`, such as `("password",)`.
     """
 
     secret_fields: Collection[str] = ()
@@ -2395,7 +2359,7 @@ class ValidationExecutor(Executor):
                 self.add_error(field, message)
 
     def validate(self, context: WebContext) -> object:
-        """Check the input. The application writes this: it tells `add_error` about mistakes, and returns None."""
+        """Check the input: call `add_error` for each mistake, and return None. The application writes this."""
         raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
 
     def execute(self, context: WebContext) -> object:
@@ -2412,8 +2376,7 @@ class ValidationExecutor(Executor):
     def on_cancel(self, context: WebContext) -> object:
         """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
 
-        Input that cannot be read is left out, and so are `secret_fields`. Does nothing if `validate` has sent a
-        response itself.
+        Unreadable input and `secret_fields` are left out. Does nothing if `validate` has sent a response itself.
         """
         if not context.response.sent:
             given = context.request._all_input(HttpException, RuntimeError)
@@ -2423,7 +2386,7 @@ class ValidationExecutor(Executor):
 
 
 def _run_executor(factory: Callable[[], object], context: WebContext, *_: object) -> object:
-    """Make an executor and run it; one that was canceled is answered here, which ends the chain."""
+    """Make an executor and run it. If it was canceled, answer, which ends the chain."""
     executor = factory()
     if not isinstance(executor, Executor):
         made = f"the factory {_place(factory)} made {_name(type(executor))}"
@@ -2501,9 +2464,8 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
 
 # ---- the context -----------------------------------------------------------------------------------------------------
 #
-# What does application code get? Every handler, executor and hook gets the context of its request as its first
-# argument. The context decides nothing; the dispatcher does. It holds no reference to itself, but for a stream or file
-# until that is closed: so the memory of a request is free as soon as the request is over.
+# What does application code get? The context of its request, as the first argument of each handler, executor and hook.
+# Only an open stream or file refers back to the context, so its memory is free as soon as the request is over.
 
 
 class WebContext:
@@ -2517,6 +2479,7 @@ class WebContext:
         "state": "A dict for the application, empty at the start of every request.",
         "_chain": "The calls of the route; add_executor appends to it. None when it is too late for more.",
         "_hooks": "The hooks that run for the request; none behind an on_request that has sent.",
+        "_miss": "The exception that answers a request without a route.",
         "_step": "The header fields before the running step, to which a failure goes back.",
         "_values": "The path's parameters in the pattern's order.",
     }
@@ -2526,7 +2489,7 @@ class WebContext:
         self.request = Request(app, environ)
         self.response = Response(self.request)
         self._chain: list[_Call] | None
-        self.route, self._values, self._hooks, self._chain = match
+        self.route, self._values, self._hooks, self._chain, self._miss = match
         self._step = _NO_HEADERS
         self.state: dict[Any, Any] = {}
 
@@ -2539,19 +2502,18 @@ class WebContext:
     def session(self) -> dict[str, Any]:
         """A dict of JSON values kept in a signed cookie between requests; the client can read it, and cannot change it.
 
-        A cookie that is missing, tampered with or older than `session_max_age` is an empty session. The session is
-        saved when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
+        A cookie that is missing, forged or older than `session_max_age` gives an empty session. The session is saved
+        when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
         `secret_key`. Saving raises ValueError for a cookie of more than 4,096 bytes, and over http for a
-        `session_cookie` that begins with `__Host-` or its like; TypeError for a value that would come back as
-        something else (a date, a set, a key that is no str). A tuple comes back as a list.
+        `session_cookie` such as `__Host-name`; TypeError for a value that would come back as something else (a date, a
+        set, a key that is no str). A tuple comes back as a list.
         """
         return self.response._open_session()
 
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
         """Queue an executor behind the rest of the route's: an instance, or anything that a route takes.
 
-        An executor that answers or is canceled drops the queue. TypeError for anything else, RuntimeError once the
-        route's executors have run, or something failed.
+        One that answers or is canceled drops the queue. RuntimeError once the executors have run, or something failed.
         """
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
@@ -2563,8 +2525,8 @@ class WebContext:
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when the response has been sent or given up, the last registered first.
 
-        An exception of a callback is logged, and the rest still run. KeyboardInterrupt and SystemExit pass after that.
-        TypeError for a callback that cannot be called.
+        Its exception is logged, and the rest still run; KeyboardInterrupt and SystemExit pass then. TypeError for a
+        `callback` that cannot be called.
         """
         if not callable(callback):
             raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
@@ -2599,9 +2561,9 @@ class Route:
         "pattern": "The whole pattern, with the prefixes of the blocks around it.",
         "scope": "The `Scope` it was written in.",
         "handlers": "Its executors as they were given, the decorated handler last.",
-        "_gives_way": "To another route of the same method and shape, instead of being an error beside it.",
-        "_hooks": "Those of the scope and the scopes around it; set when the application is sealed.",
-        "_calls": "The calls that the dispatcher makes for each of the handlers.",
+        "_gives_way": "To another route of the same method and shape, which is no error then.",
+        "_hooks": "Those of the scope and the scopes around it; set at the first request.",
+        "_calls": "The dispatcher's call for each of the handlers.",
         "_names": "The pattern's parameters, in order.",
         "_place": "File and line that wrote it.",
     }
@@ -2635,8 +2597,7 @@ class _Hooks:
         while innermost is not None:
             scopes.append(innermost)
             innermost = innermost._parent
-        # Before hooks go in, from the outermost block to the innermost; after and error hooks come back out. Within a
-        # block each kind keeps the order of writing.
+        # Before hooks run from the outermost block in, the others from the innermost out; in a block, as written.
         self.before = tuple(hook for scope in reversed(scopes) for hook in scope._before)
         self.after = tuple(hook for scope in scopes for hook in scope._after)
         self.error = tuple(hook for scope in scopes for hook in scope._error)
@@ -2654,7 +2615,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
-    """Split a pattern into (kind, text) of its segments; raise ValueError for one that can match no path."""
+    """Split a pattern into (kind, text) of its segments; ValueError if it can match no path."""
     segments: list[tuple[str, str]] = []
     mistake = ""
     for text in _named_segments(pattern):
@@ -2679,8 +2640,6 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
 
 
 class _Node:
-    """A node in the tree of patterns: where a walk stands after some segments."""
-
     __slots__ = (
         "literals",  # segment to the node behind it
         "int",  # the node behind {name:int}
@@ -2697,7 +2656,6 @@ class _Node:
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
-        """Return the node behind one more segment of a pattern, made if there is none."""
         if kind == _LITERAL:
             return self.literals.setdefault(text, _Node())
         child: _Node = getattr(self, kind) or _Node()
@@ -2706,14 +2664,11 @@ class _Node:
 
 
 class _Router:
-    """Finds the route of a path and a method."""
-
     def __init__(self) -> None:
         self._root = _Node()
         self._literals = {"": self._root}  # nodes behind literals only, by PATH_INFO as a server gives it
 
     def add(self, route: Route, segments: Iterable[tuple[str, str]]) -> None:
-        """Add a route; ValueError if there is one of the same method and shape."""
         node, path, is_literal = self._root, "", True
         for kind, text in segments:
             node, is_literal = node.child(kind, text), is_literal and kind == _LITERAL
@@ -2730,7 +2685,7 @@ class _Router:
             node.routes["HEAD"] = route
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Return what `match` finds for a path that is literal but for its last segment; None if that is too simple."""
+        """Return what `match` finds for a path that is literal but for its last segment, None if it takes `match`."""
         node = self._literals.get(path)
         if node is not None:
             return node.routes.get(method), ()
@@ -2744,12 +2699,11 @@ class _Router:
         return (None, ()) if child is None else (child.routes.get(method), (tail,))
 
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
-    # the path. If the better choice leads nowhere, or to patterns without the method, the walk comes back and tries the
-    # next choice. So path and method match together, and OPTIONS /{rest:path} can serve every preflight. The walk
-    # visits each node at most once, because a tree has one way to each node: its cost is bounded by the patterns.
+    # the path. If the better choice leads nowhere, or to patterns without the method, the walk tries the next choice,
+    # so that OPTIONS /{rest:path} can serve every preflight. The walk visits each node at most once.
 
     def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
-        """Return the best route and its parameters; without one None, () and the methods that the path has."""
+        """Return the best route and its values; without one None, () and the methods that the path has."""
         size = len(segments)
         methods: list[str] = []
         waiting: list[tuple[_Node, int, list[Any]]] = []  # choices not yet tried: node, depth, values
@@ -2785,7 +2739,7 @@ class _Router:
 
 
 def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
-    """Return the path that `pattern` matches with `params`; raise ValueError for a value that it would not match."""
+    """Return the path that `pattern` matches with `params`; ValueError if it cannot match them."""
     path = ""
     for kind, text in _parse_pattern(pattern):
         value = text if kind == _LITERAL else "" if params[text] is None else str(params[text])
@@ -2808,16 +2762,14 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 # One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
 # than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
 # the real name of an opened file, must lead to the same route. Otherwise the answer is a 404, because another route's
-# hooks might have to run. `_Gateway` is the server's side of PEP 3333, for mounts, the test client and the server. A
-# first reading may skip `_fold` and `_mistaken`.
+# hooks might have to run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# A name that begins with a dot, or holds a slash or a backslash; or that looks like the second, short name that Windows
-# gives to a file, which begins with no dot. On Windows also a name that no file can have.
+# Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); there also names of no file.
 _NOT_SERVED = re.compile(
     r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
     re.DOTALL | re.IGNORECASE,
@@ -2825,7 +2777,7 @@ _NOT_SERVED = re.compile(
 
 
 def _fold(name: str) -> str:
-    """Return the same text for all names that some file system takes for one."""
+    """Return the same text for all names that some file system takes for the same."""
     if not name.isascii():
         from unicodedata import normalize
 
@@ -2844,7 +2796,7 @@ def _folded(app: WebApp) -> _Router:
 
 
 def _check_readings(context: WebContext, above: list[str], below: list[str]) -> None:
-    """Raise NotFoundException if some reading of the path leads to another route, or not below the prefix `above`."""
+    """Raise NotFoundException if a reading of the path leads to another route, or not below `above`."""
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
@@ -2883,7 +2835,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         # The links of the page are relative to a path with a slash. The redirect is relative: it can name no host.
         return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
 
-    serve_file.__qualname__ = f"static({_value(directory)})"  # for messages and for --routes
+    serve_file.__qualname__ = f"static({_value(root)})"  # for messages and for --routes
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
@@ -2901,7 +2853,7 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
     file: _FileBody = response._body  # the request closes the file, even if a check fails
     try:
         real = os.readlink(f"/proc/self/fd/{file.fileno()}")
-    except OSError:  # not on Linux: somebody may exchange a link now, and deceive this second look at the path
+    except OSError:  # not on Linux: a link that is exchanged now deceives this second look at the path
         real = os.path.realpath(file.path)
     start = root.rstrip(os.sep) + os.sep
     if not real.startswith(start):
@@ -2913,7 +2865,7 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
 
 
 def _mistaken(app: object) -> str:
-    """Return why `app` is no WSGI application (PEP 3333) and what to give; "" if it may be one."""
+    """Return why `app` is no WSGI application, with a hint; "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
@@ -2957,7 +2909,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment in which the first `depth` segments have moved from PATH_INFO to SCRIPT_NAME."""
+    """Return a copy of the environment with `depth` segments moved from PATH_INFO to SCRIPT_NAME."""
     names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
     for _ in range(depth):
         name, slash, rest = path.lstrip("/").partition("/")
@@ -2980,7 +2932,6 @@ class _Gateway:
     def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Callable[[bytes], None]:
-        """Take the head; RuntimeError for a second head without exc_info."""
         try:
             if exc_info is not None and self.headers_sent:
                 raise exc_info[1].with_traceback(exc_info[2])
@@ -2992,7 +2943,6 @@ class _Gateway:
         return self.write
 
     def write(self, data: bytes) -> None:
-        """Take a block of the body; the head leaves with the first byte."""
         self.headers_sent = self.headers_sent or bool(data)
         self._written.append(data)
 
@@ -3022,8 +2972,7 @@ class _Gateway:
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
 #
-# Which hooks run for a route? A scope is a block of routes and hooks. A hook applies to the routes written in its block
-# and in the blocks inside it, and to no other route.
+# Which hooks run for a route? Those of the block (`Scope`) that it is written in, and of the blocks around it.
 #
 #     with app.path("/admin") as admin:      a scope inside the application, which is the outermost scope
 #         admin.before(only_staff)           runs for /admin/users, not for /admin-guide, nor in another path("/admin")
@@ -3039,18 +2988,17 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 class Scope:
     """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
 
-    Made by `path`, on an application or on another scope. Two calls make two scopes, even with one prefix: neither's
-    hooks reach the other's routes. Hooks apply to routes written above them too. After the first request every
-    declaration is a RuntimeError.
+    Made by `path`. Two calls make two scopes, even with one prefix: neither's hooks reach the other's routes. Hooks
+    apply to routes written above them too. After the first request every declaration is a RuntimeError.
 
     Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
     digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count, so
-    `/a`, `/a/` and `//a` are one. A method and a pattern of the same shape twice are a ValueError; so is a pattern
-    that means nothing.
+    `/a`, `/a/` and `//a` are one. ValueError for a pattern that means nothing, and a second route of its method and
+    shape.
 
-    In a route, `executors` are run in order, then the decorated handler: Executor subclasses, factories that need no
-    argument, or handlers, which take `(context)`, or `(context, ...)` with exactly the pattern's names; anything else
-    is a TypeError. The first of them that answers ends the route (see `before`).
+    `get` and its like return a decorator for the handler. `executors` are run in order, then the handler: Executor
+    subclasses, factories that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly
+    the pattern's names; else TypeError. The first one that answers ends the route (see `before`).
     """
 
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
@@ -3065,39 +3013,39 @@ class Scope:
     # Routes.
 
     def get(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for GET, which also answers HEAD; return a decorator for its handler."""
+        """Register a route for GET, which also answers HEAD."""
         return self._register(("GET",), pattern, executors)
 
     def post(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for POST; return a decorator for its handler."""
+        """Register a route for POST."""
         return self._register(("POST",), pattern, executors)
 
     def put(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for PUT; return a decorator for its handler."""
+        """Register a route for PUT."""
         return self._register(("PUT",), pattern, executors)
 
     def patch(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for PATCH; return a decorator for its handler."""
+        """Register a route for PATCH."""
         return self._register(("PATCH",), pattern, executors)
 
     def delete(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for DELETE; return a decorator for its handler."""
+        """Register a route for DELETE."""
         return self._register(("DELETE",), pattern, executors)
 
     def head(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for HEAD, in place of GET's answer without its body; return a decorator for its handler."""
+        """Register a route for HEAD, in place of GET's answer without its body."""
         return self._register(("HEAD",), pattern, executors)
 
     def options(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for OPTIONS; return a decorator for its handler."""
+        """Register a route for OPTIONS."""
         return self._register(("OPTIONS",), pattern, executors)
 
     def any(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS; return a decorator for their handler."""
+        """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS."""
         return self._register(_METHODS, pattern, executors)
 
     def route(self, method: str, pattern: str | None = None, *executors: object) -> Callable[[_Handler], _Handler]:
-        """Register a route for any method; return a decorator for its handler.
+        """Register a route for any method.
 
         ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals: methods have case.
         """
@@ -3139,7 +3087,7 @@ class Scope:
         if not isinstance(pattern, str):
             decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
             raise TypeError(f"a pattern is a str, not {_value(pattern)}{decorated} ({_place()})")
-        _parse_pattern(pattern)  # before the prefix may hide a mistake in it, as in "/api" + "http://..."
+        _parse_pattern(pattern)  # because a prefix may hide a mistake, as in "/api" + "http://..."
         whole = "/" + "/".join(filter(None, f"{self._prefix}/{pattern}".split("/")))
         return _parse_pattern(whole), whole
 
@@ -3178,9 +3126,9 @@ class Scope:
         """Attach `hook(context)`, to run before the executors; outer blocks first. A guard is such a hook.
 
         A hook that has answered ends the request: neither later before hooks nor the executors run; after hooks do.
-        It has answered if it sent, if it returned a value, if it left a status of 300 or more (as `redirect` does), or
-        if it returned the response with a body or with a status that was set. Headers, cookies, a 2xx status and a
-        body that was built but not returned do not end the request.
+        It has answered if it sent, returned a value, left a status of 300 or more (as `redirect` does), or returned
+        the response with a body or with a status that was set. Headers, cookies, a 2xx status and a body that was
+        built but not returned do not end the request.
         """
         return self._attach("before", hook, "context")
 
@@ -3194,9 +3142,8 @@ class Scope:
     def error(self, hook: _ErrorHook) -> _ErrorHook:
         """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
 
-        The status is already on the response. A hook that builds a body leaves outer hooks their turn, one that sends
-        does not. Its own exception is logged and changes nothing. When no route matched, the hooks of the application
-        itself run.
+        The status is already set. A hook that builds a body leaves outer hooks their turn, one that sends does not. Its
+        own exception is logged and changes nothing. When no route matched, the hooks of the application itself run.
         """
         return self._attach("error", hook, "context, cause, status_code")
 
@@ -3215,24 +3162,21 @@ class Scope:
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
-        Never anything outside of it: `..`, a symbolic link that leads out, a name that begins with a dot, a backslash
-        or a NUL is a 404. So is a %2F, a name like a short name of Windows (NAME~1.TXT), and each path that a file
-        system could take for the path of another route: in another case, in another form of Unicode or by a link. A
-        directory answers its index.html, after a redirect to its name with a slash behind it. ValueError if there is
-        no such directory now; a relative one is looked for in the working directory.
-
-        On Linux a link that is exchanged at the moment of a request gives nothing away. Elsewhere it could, because
-        only `os.path.realpath` tells there where a file lies.
+        A 404 answers `..`, a symbolic link that leads out, a name that begins with a dot, a backslash, a NUL, a %2F, a
+        name like a short name of Windows (NAME~1.TXT), and each path that a file system could take for the path of
+        another route: in another case, in another form of Unicode or by a link. A directory answers its index.html,
+        after a redirect to its name with a slash behind it. ValueError if there is no such directory now; a relative
+        one is in the working directory. A link that is exchanged during a request could deceive it, but not on Linux.
         """
         _serve_files(self, prefix, directory)
 
     def mount(self, prefix: str, wsgi_app: _WSGIApplication) -> None:
         """Hand everything below `prefix` to another WSGI application (PEP 3333), whatever the method.
 
-        SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run; an exception that escapes takes the
-        error path, and so does a body that is not as long as its Content-Length. A path with dot segments or a NUL is
-        a 404. So is a path that would be another route's after decoding it once more, after taking a backslash or a
-        %2F for a slash, or in another case, because the hooks of that route have not run.
+        SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run. An exception that escapes takes the
+        error path, and so does a body that is not as long as its Content-Length. A 404 answers a path with dot segments
+        or a NUL, and a path that would be another route's after decoding it once more, with a slash for a backslash or
+        %2F, or in another case, because the hooks of that route have not run.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -3252,7 +3196,7 @@ _DURING = "During handling of the above exception, another exception occurred:"
 def _report(
     level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
 ) -> None:
-    """Log, and never raise: a broken log handler must not cost the client its response."""
+    """Log, and never raise, because a broken log handler must not cost the client its response."""
     try:
         if not _LOG.isEnabledFor(level):
             return
@@ -3277,8 +3221,7 @@ def _report(
 def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
-    A message, a note, or the source line of a SyntaxError may come from a client. Escaped line ends in them cannot
-    make a line that looks like a frame, or like another record.
+    A message, a note, or the source line of a SyntaxError may come from a client, and must not forge a frame or record.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -3289,7 +3232,7 @@ def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) 
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
-        # The source line and the marks below it are indented; a line end in a file's name is not followed by that.
+        # The source line and the marks below it are indented, unlike text behind a line end in a file's name.
         yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
     for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
@@ -3298,7 +3241,7 @@ def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) 
 
 
 def _forget_earlier(error: BaseException) -> None:
-    """Cut the frames of earlier requests from a traceback: Python adds to them if an object is raised once more."""
+    """Cut off the frames of earlier requests: Python adds frames to an object that is raised once more."""
     first = trace = error.__traceback__
     while first is not None and trace is not None:
         if trace.tb_next is not None and trace.tb_next.tb_frame.f_code is first.tb_frame.f_code:
@@ -3307,7 +3250,7 @@ def _forget_earlier(error: BaseException) -> None:
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
-    """Log 5xx as errors with the stack trace, everything else for debugging: a 404 is no error of the application."""
+    """Log 5xx as errors with the stack trace, everything else for debugging."""
     request, route = context.request, context.route
     if type(cause) is AttributeError:
         kind = type(getattr(cause, "obj", None))  # since Python 3.10
@@ -3324,7 +3267,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
 
 
 def _why(cause: Exception) -> str:
-    """Return on one line why a request failed: the message of the exception, or the place that raised it."""
+    """Return on one line the message of an exception, or the place that raised it."""
     text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
     if isinstance(cause, HttpException):
         text = text.partition(": ")[2]
@@ -3335,7 +3278,7 @@ def _why(cause: Exception) -> str:
 
 
 def _note_nothing(request: Request, route: Route) -> None:
-    """Log for debugging that a GET built nothing; an author who means it sets 204, or builds an empty body."""
+    """Log for debugging that a GET built nothing. To mean it, set 204 or build an empty body."""
     if route.method == "GET":
         handler, said = route.handlers[-1], "built nothing and returned None: is a return missing?"
         asked = repr(request.method), repr(request.path), _place(handler)
@@ -3347,11 +3290,11 @@ def _note_nothing(request: Request, route: Route) -> None:
 #
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
-#     _match             find the route and its calls; without a route there is one call, which raises
+#     _match             find the route and its calls; without a route the exception that answers
 #     _respond           on_request, before hooks (outermost block first), executors, handler, until one has answered
-#     _answer_failure    if one of them raised: resolve, log, undo, error hooks (innermost block first), default body
+#     _answer_failure    without a route or after an exception: resolve, log, undo, error hooks (innermost block first)
 #     _run_after         after hooks (innermost block first); then the server gets status, headers and body
-#     _complete          close files and streams, then on_complete
+#     _complete          close files and streams, the last opened first, then on_complete
 #
 # The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
 
@@ -3362,7 +3305,7 @@ _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 
 
 class _SentStream:
-    """A streamed body as the server iterates over it. Closing it completes the request, however far it came."""
+    """A streamed body for the server. Closing it completes the request, however far it came."""
 
     def __init__(self, context: WebContext, chunks: Iterable[bytes]) -> None:
         self._context: WebContext | None = context
@@ -3390,24 +3333,15 @@ class _SentStream:
             context.app._complete(context)
 
 
-def _failing(kind: Callable[..., Exception], *arguments: object) -> _Call:
-    """Return the call that answers a request without a route: it raises."""
-
-    def fail(context: WebContext) -> object:
-        raise kind(*arguments)
-
-    return fail
-
-
 def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
-    """Give the response the headers of an HttpException; the first error hook of every request."""
+    """Set the headers of an HttpException; the first error hook of every request."""
     if isinstance(cause, HttpException):
         for name, value in cause.headers.items():
             context.response.header(name, value)
 
 
 def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> None:
-    """Send what the error hooks have built, the default body if they have built none; the last error hook."""
+    """Send the body of the error hooks, or the default body; the last error hook."""
     if context.response.has_body:
         context.response._send()
     else:
@@ -3425,10 +3359,10 @@ class WebApp(Scope):
 
     `secret_key` signs sessions: str or bytes, or a list of them, of which the first signs and all verify, so that
     keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits the body of a request,
-    `max_form_memory` (bytes) a JSON document, a urlencoded form, and all fields of a multipart form that are no files,
+    `max_form_memory` (bytes) a JSON document, a urlencoded form, and the fields of a multipart form without its files,
     `max_fields` the fields of a form or query. `trusted_proxies` is the number of proxies in front of the server that
     set X-Forwarded-For, -Proto and -Host. ValueError for a limit that is no whole number from 0 up, a key of less than
-    6 bytes, or a `session_cookie` that is no token. One application may serve any number of threads.
+    6 bytes, or a `session_cookie` that is no token. Any number of threads may call it.
     """
 
     def __init__(
@@ -3498,7 +3432,7 @@ class WebApp(Scope):
         _check_methods(cls, "cause", "resolve_status_code")
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise TypeError for an attribute that is a method of the class: no method can be replaced that way."""
+        """Raise TypeError for the name of a method."""
         if name in _FINAL or name in _OVERRIDABLE:
             raise TypeError(
                 f"WebApp.{name} cannot be assigned to; a subclass may override {', '.join(_OVERRIDABLE)} ({_place()})"
@@ -3510,7 +3444,7 @@ class WebApp(Scope):
         return sorted(self._routes, key=lambda route: (route.pattern, route.method))
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
-        """Return path and query of the route that `handler` answers; raise as `WebContext.url` does."""
+        """Return path and query of the route that `handler` answers; see `WebContext.url`."""
         named = {route: route._names for route in self._routes if handler in route.handlers}
         routes = [route for route, names in named.items() if set(names) <= set(params)]
         if not named:
@@ -3527,13 +3461,12 @@ class WebApp(Scope):
     ) -> None:
         """Serve until Ctrl-C or SIGTERM. `options` are those of `Server`.
 
-        With `reload`, restart when a module or template file changes. SystemExit with status 1 when `host` and `port`
-        cannot be bound.
+        With `reload`, restart when a module or template changes. SystemExit(1) if `host` and `port` cannot be bound.
         """
         _run(self, host, port, quiet=quiet, reload=reload, **options)
 
     def _seal(self) -> None:
-        """Collect the hooks of each route once, and end the declarations."""
+        """Collect the hooks of each route, and end the declarations."""
         with self._sealing:
             if self._sealed:
                 return
@@ -3563,7 +3496,7 @@ class WebApp(Scope):
                 self._answer_failure(context, cause)
             if after := context._hooks.after:
                 self._run_after(context, after)
-            if response._status == 405 and "Allow" not in response.headers:
+            if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
@@ -3575,7 +3508,6 @@ class WebApp(Scope):
                 self._complete(context)
 
     def _match(self, environ: _Environ) -> _Match:
-        """Find the route of a request and the calls that answer it. Without a route there is one call, which raises."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
         # A %2F in the raw target may make another path of PATH_INFO.
         encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
@@ -3585,14 +3517,14 @@ class WebApp(Scope):
                 segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
                 route, values, methods = self._router.match(segments, method)
             except UnicodeError:
-                return None, (), self._miss_hooks, [_failing(HttpException, 400, "the path is not UTF-8")]
+                return None, (), self._miss_hooks, [], HttpException(400, "the path is not UTF-8")
         if route is None:
-            allowed = _failing(MethodNotAllowedException, methods) if methods else None
-            return None, (), self._miss_hooks, [allowed or _failing(NotFoundException, "no such route")]
-        return route, values, route._hooks, list(route._calls)
+            miss = MethodNotAllowedException(methods) if methods else NotFoundException("no such route")
+            return None, (), self._miss_hooks, [], miss
+        return route, values, route._hooks, list(route._calls), None
 
     def _ask_first(self, context: WebContext) -> None:
-        """Run on_request, the first before hook of every request. If it sends, only on_complete runs behind it."""
+        """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
         try:
             context.response._has_answered(self.on_request(context), self.on_request)
         finally:
@@ -3600,12 +3532,15 @@ class WebApp(Scope):
                 context._hooks = _NO_HOOKS
 
     def _respond(self, context: WebContext) -> None:
-        """Run hooks, executors and handler until one has answered; else send the response that they built."""
+        """Send the first answer, or the response that was built without one."""
         response = context.response
         for hook in context._hooks.before:
             if response._has_answered(hook(context), hook):
                 return
             context._step = response._headers
+        if context._miss is not None:
+            self._answer_failure(context, context._miss)
+            return
         for call in context._chain or ():  # add_executor may make it longer meanwhile
             if response._has_answered(call(context, *context._values), call):
                 return
@@ -3614,7 +3549,7 @@ class WebApp(Scope):
         response._send(None, call)
 
     def _run_after(self, context: WebContext, hooks: Sequence[Callable[..., object]]) -> None:
-        """Run the after hooks, which can only add header fields by now. A hook that raises adds none."""
+        """Run the after hooks. They can only add header fields; one that raises adds none."""
         response = context.response
         for hook in hooks:
             headers = response._headers
@@ -3627,18 +3562,17 @@ class WebApp(Scope):
                 self._report_hook(context, "after", error, hook)
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
-    # failed step is undone, so that no cookie or header of a handler that failed reaches the client. Then the hooks
-    # run, innermost block first, until one sends. In the end a complete response is sent.
+    # failed step is undone, so that no cookie or header of a handler that failed reaches the client.
 
     def _answer_failure(self, context: WebContext, cause: Exception) -> None:
-        """Answer a request that failed with `cause`."""
         response, context._chain = context.response, None
         _forget_earlier(cause)
         status = self._resolve(cause)
         _log_failure(context, cause, status)
         if not response.sent:
             response._undo_step(context._step, status)
-            for hook in (_add_headers, *context._hooks.error):
+            first = (_add_headers,) if isinstance(cause, HttpException) and cause.headers else ()
+            for hook in (*first, *context._hooks.error):
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
@@ -3660,7 +3594,7 @@ class WebApp(Scope):
             return 500
 
     def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
-        """Run an error hook. A hook that raises is undone, unless it has sent the response."""
+        """Run an error hook. One that raises is undone, unless it has sent the response."""
         response = context.response
         saved = response._save()
         try:
@@ -3672,7 +3606,6 @@ class WebApp(Scope):
             self._report_hook(context, "error", error, hook)
 
     def _report_hook(self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object]) -> None:
-        """Log that a hook, an on_close callback or on_complete has failed."""
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
         where = f"{stage} hook {_place(hook)} failed for {method!r} {path!r}:"
@@ -3680,7 +3613,7 @@ class WebApp(Scope):
         _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
 
     def _allow(self, context: WebContext) -> None:
-        """Give a 405 the Allow header that it must have (RFC 9110 section 15.5.6)."""
+        """Set the Allow header that a 405 must have (RFC 9110 section 15.5.6)."""
         methods: Sequence[str] = ()
         with contextlib.suppress(UnicodeError):
             methods = self._router.match(_path_segments(context.request.environ), "")[2]
@@ -3696,7 +3629,6 @@ class WebApp(Scope):
         return _SentStream(context, body)
 
     def _complete(self, context: WebContext) -> None:
-        """Close files and streams, the last opened first, then call on_complete, which ends a request."""
         closing = context.request._closing
         closing.insert(0, functools.partial(self.on_complete, context))
         interrupt = None
@@ -3756,9 +3688,8 @@ def _origin(url: str) -> str:
 #
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
-# The client shows what a browser would get from the server below: it never repairs a response, and a response that
-# the server would cut off is an exception. `TestClient._exchange` does for one request what PEP 3333 asks of a server.
-# A first reading may skip the functions in front of the class: they make an environ.
+# The client never repairs a response. `TestClient._exchange` is the server's side of PEP 3333 for one request. A first
+# reading may skip the functions in front of the class: they make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
@@ -3772,7 +3703,7 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
 
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
-    """Return the environment entries for a path or full URL; `query` is appended to the one it holds."""
+    """Return the environment entries for a path or full URL, with `query` added."""
     match = _REQUEST_TARGET.fullmatch(_quote(path, string.punctuation))
     if match is None:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
@@ -3784,19 +3715,17 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
 
 
 def _header_entries(headers: _FieldSource) -> dict[str, str]:
-    """Return the environment entries of header fields; `UnicodeEncodeError` for what is not latin-1."""
     entries: dict[str, str] = {}
     for name, value in _pairs(headers):
         key = name.upper().replace("-", "_")
         key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
         earlier = [entries[key]] if key in entries else []
         entries[key] = ("; " if key == "HTTP_COOKIE" else ", ").join([*earlier, str(value)])
-        entries[key].encode("latin-1")  # nothing else fits into a header field
+        entries[key].encode("latin-1")
     return entries
 
 
 def _to_bytes(value: Any) -> bytes:
-    """Return bytes as they are, a file's content, and anything else as UTF-8 text."""
     value = value.read() if hasattr(value, "read") else value
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode()
 
@@ -3824,7 +3753,6 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
 
 
 def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[bytes, dict[str, Any]]:
-    """Return a request's content and the environment entries that describe it."""
     if document is not ...:
         content, content_type = json.dumps(document).encode(), "application/json"
     elif files is not None:
@@ -3841,8 +3769,6 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
 
 
 class _TestObserver(_Observer):
-    """Keeps the exceptions that no error hook has answered."""
-
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
 
@@ -3854,8 +3780,6 @@ class _TestObserver(_Observer):
 
 
 class _TestResponse:
-    """An answer that a `TestClient` received; `status` is an `int`, `reason` the phrase, `body` bytes."""
-
     def __init__(self, gateway: _Gateway, body: bytes) -> None:
         status, headers = gateway.head or ("", [])
         self.status, self.reason = int(status[:3]), status[4:]
@@ -3864,12 +3788,10 @@ class _TestResponse:
 
     @property
     def text(self) -> str:
-        """The body, decoded by the charset of its Content-Type, UTF-8 by default."""
         return self.body.decode(_parse_options(self.headers.get("Content-Type", ""))[1].get("charset", "utf-8"))
 
     @property
     def json(self) -> Any:
-        """The body, parsed as JSON; `ValueError` if it is none."""
         return json.loads(self.body)
 
     def __repr__(self) -> str:
@@ -3880,9 +3802,9 @@ class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
     A response has `status` (int), `reason` (the phrase), `headers` (by name in any case; `getall(name)` for repeated
-    ones), `body` (bytes), `text` (by its charset) and `json` (parsed; ValueError if it is none).
+    ones), `body` (bytes), `text` (by its charset, UTF-8 by default) and `json` (parsed; ValueError if it is none).
 
-    The client shows what production shows. With `raise_errors` it raises the first exception that no error hook
+    It shows the response that a browser would get. With `raise_errors` it raises the first exception that no error hook
     answered, instead of showing the 500. An exception that escapes from the application, for example from a stream, is
     always raised. A body that is not as long as its Content-Length is a RuntimeError.
 
@@ -5792,17 +5714,15 @@ def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
 
 # ---- the command line ------------------------------------------------------------------------------------------------
 #
-# How does a person start an application? `python -m webapp` and WebApp.run serve in one process. With --reload that
-# process is a child; its parent watches the files, and replaces the child when one of them changes:
+# How does a person start an application? `python -m webapp` (`_main`) and WebApp.run serve in one process. With
+# --reload that process is a child; its parent watches the files, and replaces the child when one of them changes:
 #
 #     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`
-#
-# Remember `_main`, and `_load`, which says what to write instead of a name that is no application.
 
 _CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
-_CANNOT_LISTEN = 4  # exit status of a child that no change of a file would help
+_CANNOT_LISTEN = 4  # exit status of a child; no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
-_SETTLE = 0.2  # seconds that a change may take: editors write in steps, and a checkout file by file
+_SETTLE = 0.2  # seconds that a change may take, because editors write in steps
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
 
 _loading = False  # the module that holds the application, for the command line
@@ -5811,7 +5731,6 @@ _loading = False  # the module that holds the application, for the command line
 def _run(
     app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
 ) -> None:
-    """Serve in the foreground; with `reload` in a child process that is replaced when a file changes."""
     known = Server.__init__.__kwdefaults__ or {}
     for name in options:
         if name not in known:
@@ -5830,7 +5749,7 @@ def _run(
         _say(f"webapp: {error}")
         sys.exit(1)
     except (OSError, OverflowError, UnicodeError) as error:
-        # The socket module repeats the address: "Address already in use (while attempting to bind on address ...)".
+        # The socket module appends the address: "Address already in use (while attempting to bind on address ...)".
         reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
         _say(f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port")
         sys.exit(_CANNOT_LISTEN if reload else 1)
@@ -5845,12 +5764,12 @@ def _run(
 
 @functools.cache
 def _is_child() -> bool:
-    """Tell whether _supervise has started this process; what this process starts must not find the mark."""
+    """Tell whether _supervise has started this process. Its own child processes must not find the mark."""
     return os.environ.pop(_CHILD, None) is not None
 
 
 def _follow_parent(server: Server) -> None:
-    """Stop the server when the parent process is gone. Windows does not tell that."""
+    """Stop the server when the parent process is gone, which Windows does not tell."""
     parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(_POLL)
@@ -5858,7 +5777,6 @@ def _follow_parent(server: Server) -> None:
 
 
 def _supervise() -> int:
-    """Run this command as a child, and again whenever a file changes; return the exit status."""
     import subprocess
 
     for number in _stop_signals():
@@ -5887,7 +5805,7 @@ def _supervise() -> int:
     except KeyboardInterrupt:
         if child is not None:
             try:
-                if sys.platform != "win32":  # where it would be no request, but the end
+                if sys.platform != "win32":  # where it would end the child at once
                     child.terminate()
                 child.wait()
             except KeyboardInterrupt:
@@ -5896,13 +5814,13 @@ def _supervise() -> int:
 
 
 def _modification_times() -> dict[str, float]:
-    """Give the times of sources and templates below the working directory, and where modules are imported from."""
+    """Return the times of sources and templates in the working directory and in the folders of imports."""
     installed = sys.prefix, sys.base_prefix
     paths = [path for path in sys.path if not path.startswith(installed) and "site-packages" not in path]
     times = {}
     for root in {os.getcwd(), *filter(None, paths)}:
         for folder, folders, names in os.walk(root):
-            # Nobody is working on hidden directories and installed packages.
+            # Skip hidden directories and installed packages.
             environments = [f for f in folders if os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))]
             folders[:] = [f for f in folders if f[0] != "." and f not in environments]
             for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
@@ -5948,22 +5866,21 @@ def _main(argv: list[str] | None = None) -> int:
 
 
 def _route_table(app: Any) -> str:
-    """Return the routes of an application with the hooks that run for each, aligned."""
     if not isinstance(app, WebApp):
         return f"{app!r} is no WebApp, and keeps its routes to itself"
     app._seal()
     rows: list[tuple[str, ...]] = [("METHOD", "PATTERN", "HANDLERS", "BLOCK", "BEFORE", "ERROR", "AFTER")]
     for route in app.routes():
-        kinds = route.handlers, route._hooks.before, route._hooks.error, route._hooks.after
-        handlers, *hooks = [", ".join(map(_name, kind)) or "-" for kind in kinds]
-        rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *hooks))
+        hooks = route._hooks
+        kinds = route.handlers, hooks.before, hooks.error, hooks.after
+        handlers, *rest = [", ".join(map(_name, kind)) or "-" for kind in kinds]
+        rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *rest))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
     return "\n".join(lines)
 
 
 def _version() -> str:
-    """Return the version, and the digest of this file."""
     import hashlib
 
     try:
@@ -5975,7 +5892,7 @@ def _version() -> str:
 
 
 def _find(target: str) -> tuple[str, str, str, str]:
-    """Return the folder to import from, and the path, the module and the name of what the command line names."""
+    """Return the folder to import from, the path, the module and the name of the application."""
     path, colon, name = target.rpartition(":")
     if colon and name.endswith(")"):
         raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
@@ -5994,7 +5911,7 @@ def _find(target: str) -> tuple[str, str, str, str]:
 
 
 def _load(path: str, module: str, name: str) -> Any:
-    """Import an application; if it is none, say what to write instead."""
+    """Import an application; the TypeError for another object says what to write instead."""
     import importlib
 
     global _loading
@@ -6017,7 +5934,7 @@ def _load(path: str, module: str, name: str) -> Any:
 
 
 def _one_line(error: BaseException) -> str:
-    """Say on one line what went wrong, and where in the code that was to be loaded."""
+    """Return the type, the message and the place of an error in the loaded code."""
     text, where = " ".join(str(error).split()), ""
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename != _FILE and not frame.filename.startswith("<frozen"):
@@ -6027,6 +5944,6 @@ def _one_line(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    # An application that imports this module must get this very one, and not load the file a second time.
+    # An application that imports this module must not load the file a second time.
     sys.modules[__spec__.name if __spec__ else "webapp"] = sys.modules["__main__"]
     sys.exit(_main())

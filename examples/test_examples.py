@@ -468,22 +468,24 @@ def test_deploying_believes_as_many_proxies_as_it_is_told(proxies, address, sche
 # ---- instruments -----------------------------------------------------------------------------------------------------
 
 
-def test_benchmark_measures_three_rows_and_compares_with_another_copy():
-    path = lesson_path("instruments/benchmark")
+@pytest.fixture
+def in_a_thorough_run(request):
+    if request.config.getoption("--hypothesis-profile", None) != "thorough":
+        pytest.skip("an instrument: --hypothesis-profile=thorough runs it")
+
+
+def test_benchmark_measures_three_rows_and_compares_with_another_copy(in_a_thorough_run):
     arguments = ["--quick", "--only", "hello,form,equal-16", "--compare", str(ROOT / "webapp.py")]
-    done = subprocess.run([sys.executable, str(path), *arguments], capture_output=True, text=True, timeout=100)
+    done = run_python(ROOT, str(lesson_path("instruments/benchmark")), *arguments)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert all(len(line) <= 100 for line in lines)
     assert [line.split()[-3:] for line in lines if line[-6:] == "/other"] == [["ratio", "limit", "/other"]] * 2
     for title, limit in (("hello", "0.65"), ("a form of five fields", "1.50"), ("the same hello, 16", "4.20")):
-        (line,) = [line for line in lines if line.startswith(title)]
-        assert limit in line.split()
+        assert [limit in line.split() for line in lines if line.startswith(title)] == [True]
 
 
-def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys, request):
-    if request.config.getoption("--hypothesis-profile", None) != "thorough":
-        pytest.skip("an instrument: --hypothesis-profile=thorough runs it")
+def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys, in_a_thorough_run):
     module = load("instruments/stalling")
     count = len(module.list_kinds())
     options = f"--kinds mix --connections {count} --seconds 0.5 --noise 60000 --max-threads 1000 --max-memory 9999"
@@ -496,8 +498,6 @@ def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys, reques
     slow = module.Run("silent", 1, 10, 10, {"new": [1.0, 3.1, math.inf]}, {"new": [1.0]}, (2, 8000), (73, 99_000))
     goals = module.missed(slow, module.read_arguments(["--max-threads", "72"]))
     assert module.lines_of(slow, goals)[-1] == "  missed: failed, median, threads, memory"
-
-
 
 
 # ---- README.rst: reading it ------------------------------------------------------------------------------------------

@@ -162,17 +162,45 @@ def intact():
 
 
 @functools.cache
-def code_of_the_suite(patch=""):
-    path = ROOT / "test_webapp.py"
-    return compile(patched(path.read_text(encoding="utf-8"), patch), str(path), "exec", dont_inherit=True)
+def statements(patch=""):
+    """Of each statement of the suite: itself, the names that it uses, and those that it gives a meaning."""
+    found = []
+    for node in ast.parse(patched((ROOT / "test_webapp.py").read_text(encoding="utf-8"), patch)).body:
+        used, given, own = set(), set(), set()
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name):
+                (used if isinstance(part.ctx, ast.Load) else given).add(part.id)
+            elif isinstance(part, ast.Constant) and isinstance(part.value, str):  # perhaps an expression
+                used.update(re.findall(r"\b(?:[A-Z]\w+|\w+(?=\())", part.value))
+            elif isinstance(part, ast.comprehension):
+                own.update(name.id for name in ast.walk(part.target) if isinstance(name, ast.Name))
+        if hasattr(node, "name"):
+            used, given = used - given, {node.name}  # a function stores its own names
+        elif isinstance(node, (ast.AugAssign, ast.Expr)):
+            used = given = used | given  # which change what they name
+        found.append((node, used - own, given - own))
+    return found
 
 
-def suite_for(copy, patch=""):
-    """The tests of webapp.py, bound to a copy of it."""
+@functools.cache
+def compiled(number, patch=""):
+    """Compile one statement of the suite."""
+    module = ast.Module([statements(patch)[number][0]], [])
+    return compile(module, str(ROOT / "test_webapp.py"), "exec", annotations.compiler_flag, dont_inherit=True)
+
+
+def suite_for(copy, test, patch=""):
+    """As much of the suite as a test needs, bound to a copy of webapp.py."""
+    parts, wanted = list(enumerate(statements(patch))), {test}
+    needed = {number for number, (node, *_) in parts if isinstance(node, (ast.Import, ast.ImportFrom))}
+    while more := {number for number, (_, _, given) in parts if given & wanted} - needed:
+        needed |= more
+        wanted = wanted.union(*(parts[number][1][1] for number in more))
     suite = types.ModuleType("test_of_a_copy")
     suite.__file__ = str(ROOT / "test_webapp.py")
     with mock.patch.dict(sys.modules, webapp=copy, test_of_a_copy=suite):
-        exec(code_of_the_suite(patch), suite.__dict__)
+        for number in sorted(needed):
+            exec(compiled(number, patch), suite.__dict__)
     return suite
 
 
@@ -204,23 +232,21 @@ def fixtures_of(test, row, suite, request):
         yield given
 
 
-def failures(suite, copy, name, request, only=None):
-    """Run a test of the suite, each row of it or one, and the examples of a property; yield what the rows raise."""
+def failures(copy, name, request, only=None, patch=""):
+    """Run a test with a copy, each row of it or some, and the examples of a property; yield the rows that fail."""
+    suite = suite_for(copy, name, patch)
     test = getattr(suite, name)
     if hasattr(test, "hypothesis"):
         test = suite.settings(phases=[Phase.explicit])(test)
-    for row in [row for row in rows_of(test) if only is None or only in row.values()]:
+    for number, row in enumerate(rows_of(test)):
+        if only is not None and only != number and only not in row.values():
+            continue
         with mock.patch.dict(sys.modules, webapp=copy, test_of_a_copy=suite):
             try:
                 with fixtures_of(test, row, suite, request) as given:
                     test(**row, **given)
-            except (Exception, pytest.fail.Exception) as error:
-                yield error
-
-
-@functools.cache
-def intact_suite():
-    return suite_for(intact())
+            except (Exception, pytest.fail.Exception):
+                yield number
 
 
 @every_evening
@@ -232,12 +258,14 @@ def test_copy_that_is_broken_on_purpose_fails_the_test_that_the_course_names(tit
     (name,) = re.findall("``(test_[a-z0-9_]+)``", part(title, "Break"))
     only = (re.findall('row "(.+)"', part(title, "Break")) or [None])[0]
     broken = load(patched(SOURCE, patch))
-    assert list(failures(intact_suite(), intact(), name, request, only)) == []
     # Nobody waits long for what it leaves undone.
     broken.Server.__init__.__kwdefaults__["stop_timeout"] = 0.1
     connect = socket.create_connection
-    monkeypatch.setattr(socket, "create_connection", lambda address, timeout=None: connect(address, timeout=1))
-    assert next(failures(suite_for(broken), broken, name, request, only), None) is not None
+    with monkeypatch.context() as patience:
+        patience.setattr(socket, "create_connection", lambda address, timeout=None: connect(address, timeout=1))
+        row = next(failures(broken, name, request, only), None)
+    assert row is not None
+    assert list(failures(intact(), name, request, row)) == []
 
 
 def run_tests(program, copy):
@@ -265,10 +293,9 @@ def test_contribution_is_noticed_by_its_row_by_another_test_and_by_two_steps_of_
     row, rule = blocks(text, "diff")
     of_the_row, another = re.findall("``(test_[a-z0-9_]+)``", text)
     changed = load(patched(SOURCE, rule))
-    assert list(failures(suite_for(intact(), row), intact(), of_the_row, request)) == []
-    suite = suite_for(changed, row)
-    assert len(list(failures(suite, changed, of_the_row, request))) == 1
-    assert next(failures(suite, changed, another, request), None) is not None
+    assert list(failures(intact(), of_the_row, request, patch=row)) == []
+    assert len(list(failures(changed, of_the_row, request, patch=row))) == 1
+    assert next(failures(changed, another, request), None) is not None
     monkeypatch.setenv("GUESTBOOK_PASSWORD", "secret")
     steps = [chapter(step, README) for step in STEPS[:-1]]
     noticed = []
