@@ -2161,7 +2161,7 @@ class Response:
         self._status = status or self._status or (204 if body is None else 200)
         self._state = _SENT
 
-    def _has_answered(self, value: object, giver: Callable[..., object]) -> bool:
+    def _send_if_answered(self, value: object, giver: Callable[..., object]) -> bool:
         """Send the answer of a guard or executor that returned `value`, if it answered (see `Scope.before`)."""
         if value is not None and value is not self:
             self._send(value, giver)
@@ -3524,7 +3524,7 @@ class WebApp(Scope):
     def _ask_first(self, context: WebContext) -> None:
         """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
         try:
-            context.response._has_answered(self.on_request(context), self.on_request)
+            context.response._send_if_answered(self.on_request(context), self.on_request)
         finally:
             if context.response.sent:
                 context._hooks = _NO_HOOKS
@@ -3533,14 +3533,14 @@ class WebApp(Scope):
         """Send the first answer, or the response that was built without one."""
         response = context.response
         for hook in context._hooks.before:
-            if response._has_answered(hook(context), hook):
+            if response._send_if_answered(hook(context), hook):
                 return
             context._step = response._headers
         if context._miss is not None:
             self._answer_failure(context, context._miss)
             return
         for call in context._chain or ():  # add_executor may make it longer meanwhile
-            if response._has_answered(call(context, *context._values), call):
+            if response._send_if_answered(call(context, *context._values), call):
                 return
         if not response.has_body and response._status is None:
             _note_nothing(context.request, cast(Route, context.route))
@@ -4709,7 +4709,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 # Which thread does what? One thread leads: it waits for all clients, and answers their requests itself, because to hand
 # a request to another thread costs as much as a quick answer. A watch looks after the leader: if one answer takes
 # longer than _PATIENCE, another thread leads on, and during _CAUTION the leader hands all requests to other threads.
-# Two numbers bound the threads:
+# So code of the application runs only where another thread can take over. Two numbers bound the threads:
 #
 #     _ANSWERS   the application works; `threads` of them
 #     _STREAMS   the thread waits for a block of the application, or for its client to take one; `max_waiting` of them
