@@ -4168,6 +4168,7 @@ _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout:
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
 _MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body
+_MOST_PIECES = 1000  # of a body, before they are joined: a small piece takes more memory than its bytes
 _LINES_AT_ONCE = 256  # lines of a chunked body that are decoded before other connections have their turn
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # what the next line of a chunked body is
 
@@ -4199,13 +4200,14 @@ class _Body(io.RawIOBase):
         self.chunked = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
         self.failure: HttpException | None = None  # raised behind the bytes that came before: 400, 408 or 503
-        self.kept = io.BytesIO()  # the decoded bytes; who reads them begins with kept.seek(0)
+        self.kept: list[bytes] = []  # the decoded bytes
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout)
         self.counted = 0  # bytes of memory that the leader has counted for it
         self._framing = 0  # bytes that were not of the body itself
         self._next_line = _SIZE
+        self._taken = io.BytesIO()  # what is being read
 
     @property
     def complete(self) -> bool:
@@ -4217,7 +4219,10 @@ class _Body(io.RawIOBase):
         start = 0
         try:
             for _ in range(_LINES_AT_ONCE):
-                size = self.kept.write(data[start : start + self.left])
+                piece = data[start : start + self.left]
+                size = len(piece)
+                if size:
+                    self.kept.append(piece)
                 self.patience.moved(size)
                 self.size += size
                 self.left -= size
@@ -4230,9 +4235,16 @@ class _Body(io.RawIOBase):
                 self._read_line(line[:-2])
             if self._framing > _MAX_FRAMING + 8 * self.size:
                 raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
+            if len(self.kept) > _MOST_PIECES:
+                self.kept = [b"".join(self.kept)]
         except HttpException as failure:
             self.failure = copy.copy(failure)  # without the frames that it came from
         return data[start:]
+
+    def take(self) -> io.BytesIO:
+        """Take the decoded bytes."""
+        kept, self.kept = self.kept, []
+        return io.BytesIO(b"".join(kept))
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its end, which must be CRLF; b"" if it has not arrived completely."""
@@ -4267,12 +4279,12 @@ class _Body(io.RawIOBase):
 
     def readinto(self, target: Any) -> int:
         """Read some bytes while more arrive; 0 at the end of the body, HttpException if it has failed."""
-        while not (size := self.kept.readinto(target)) and not self.complete:
-            if self.failure is not None:
-                raise copy.copy(self.failure)
-            self.kept = io.BytesIO()
-            self.receive(self)
-            self.kept.seek(0)
+        while not (size := self._taken.readinto(target)) and (self.kept or not self.complete):
+            if not self.kept:
+                if self.failure is not None:
+                    raise copy.copy(self.failure)
+                self.receive(self)
+            self._taken = self.take()
         return size
 
 
@@ -4607,9 +4619,9 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         try:
             if connection.refusal is not None:
                 raise copy.copy(connection.refusal)
-            self._input = io.BytesIO() if body is None else body.kept
-            self._input.seek(0)
-            if not (body is None or body.complete):
+            if body is None or body.complete:
+                self._input = io.BytesIO() if body is None else body.take()
+            else:
                 body.receive = self._receive
                 self._input = io.BufferedReader(body, _RECEIVE)
             more = {"REMOTE_ADDR": connection.address, "wsgi.input": self._input, "webapp.server": self}
