@@ -4018,12 +4018,10 @@ class TestClient:
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"  ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 #
-# Remember `_Head` and `_parse_head`. A refusal depends on the bytes alone, and not on the packets in which they arrive;
-# of two faults, either one may be named.
+# A refusal depends on the bytes alone, and not on the packets in which they arrive.
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
-_MAX_NAME = 1024  # bytes of the name of a field, because names are remembered
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024  # bytes of all header fields
 
@@ -4098,8 +4096,6 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
 @functools.lru_cache(maxsize=256)
 def _environ_key(name: str) -> str:
     """Return the WSGI key of a header field: "" if its underscore could forge another; HttpException for no token."""
-    if len(name) > _MAX_NAME:
-        raise HttpException(431, "the name of a header field is too long")
     if not _TOKEN.fullmatch(name):
         raise HttpException(400, "malformed header field")
     if "_" in name:
@@ -4298,8 +4294,7 @@ class _Body(io.RawIOBase):
 
 # stage      owner   socket is ready          time is up              next stage
 #
-# SHAKING    leader  goes on with TLS         closed                  IDLE
-# IDLE       leader  a head begins            closed                  HEAD, BODY, ANSWERING
+# IDLE       leader  TLS, or a head begins    closed                  HEAD, BODY, ANSWERING
 # HEAD       leader  more of a head           408                     BODY, ANSWERING
 # BODY       leader  more of a body           408 for who reads it    ANSWERING
 # ANSWERING  thread  (the thread waits for its client, if it must)    SENDING, or as SENDING
@@ -4308,7 +4303,7 @@ class _Body(io.RawIOBase):
 #
 # LINGERING exists because a close with unread bytes would reset the connection and destroy the answer under way.
 
-_SHAKING, _IDLE, _HEAD, _BODY = "shaking", "idle", "head", "body"
+_IDLE, _HEAD, _BODY = "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
 _ANSWERS, _STREAMS, _READS = range(3)  # the places that an answer under way may take in the crew; see there
 
@@ -4328,7 +4323,7 @@ class _Connection:
         self.address = address
         self.would_block = would_block  # exceptions of an operation that would have to wait; TLS has its own
         self.secure = len(would_block) > 1  # this is TLS
-        self.stage = _SHAKING if self.secure else _IDLE  # set by the leader, as the next two
+        self.stage = _IDLE  # set by the leader, as the next two
         self.deadline = _NEVER  # until when it may stay in its stage
         self.selected = 0  # the events that the leader's selector looks out for
         self.place = _ANSWERS  # set under the lock of the crew
@@ -4431,6 +4426,7 @@ def _sending(
 # counted. Remember `_Clerk`.
 
 _ACCESS = logging.getLogger("webapp.access")
+_ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
 _PAUSE = 0.02  # seconds between two looks at the queue
 _MOST_NOTES = 4000  # that wait while they cannot be written
 _LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
@@ -4497,13 +4493,6 @@ class _Clerk:
     def report(self, level: int, message: str, *arguments: object, error: BaseException | None = None) -> None:
         """Have a log record written; see _report."""
         self.note(_report, level, message, *arguments, error=error)
-
-    def note_access(
-        self, address: str, method: str, target: str, code: int, size: int, seconds: float, reason: str
-    ) -> None:
-        """Have a line written for an answer."""
-        facts = address or "-", method, _printable(target), code, size, seconds * 1000
-        self.note(_ACCESS.info, "%s %s %s %d %d %.1f ms%s", *facts, reason and f"  {_printable(reason)}")
 
     def end(self) -> None:
         """Let the thread end when it has written the rest."""
@@ -4801,11 +4790,10 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         if self.server.quiet or self.noted:
             return
         self.noted = True
-        connection, request, seconds = self.connection, self.request, time.perf_counter() - self.started
-        self.server.clerk.note_access(
-            connection.address, request.method, request.target, self.framing.code, max(0, self.sent), seconds,
-            self.reason or str(connection.refusal or ""),
-        )  # fmt: skip
+        request, milliseconds = self.request, (time.perf_counter() - self.started) * 1000
+        facts = request.method, _printable(request.target), self.framing.code, max(0, self.sent), milliseconds
+        address, reason = self.connection.address or "-", self.reason or str(self.connection.refusal or "")
+        self.server.clerk.note(_ACCESS.info, _ACCESS_LINE, address, *facts, reason and f"  {_printable(reason)}")
 
 
 # ---- the crew --------------------------------------------------------------------------------------------------------
@@ -5094,7 +5082,7 @@ class Server:
         self.crew = _Crew(self, threads, int(others))
         self._prepare_state()
         with contextlib.ExitStack() as opened:
-            self._listener = opened.enter_context(_listen(host, port) if socket is None else _check_listener(socket))
+            self._listener = opened.enter_context(_listen(host, port, socket))
             self._prepare_sockets(opened, own=socket is None)
             # wsgi.errors where there is no stderr, as in a program without a console.
             errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -5160,15 +5148,8 @@ class Server:
         """The address to open, such as http://127.0.0.1:8000; unix:/run/app.sock for a socket that has a path."""
         if not self.port:
             return f"unix:{self._listener.getsockname()}"
-        return self._url_of({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host))
-
-    def _url_of(self, host: str) -> str:
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
-
-    def _addresses(self) -> str:
-        """Return `url`, and what others in the network open if they can."""
-        address = self.host in ("", "0.0.0.0", "::") and _own_address(self.host)
-        return f"{self.url} and, for the network, {self._url_of(address)}" if address else self.url
 
     def __enter__(self) -> Server:
         self.start()
@@ -5192,13 +5173,18 @@ class Server:
 
         Signals are handled on the main thread only, and given back afterwards.
         """
-        with _signals_to(self._on_signal):
+        numbers = _stop_signals() if threading.current_thread() is threading.main_thread() else []
+        previous = [(number, signal.signal(number, self._on_signal)) for number in numbers]
+        try:
             self.start()
             # In steps: on Windows no wait is interrupted by a signal, and not every one on a free-threaded build.
             # Signals of a kind that come within one step are one signal.
             while not self._finished.wait(_STEP):
                 pass
             self.clerk.thread.join(_LAST_WORDS)
+        finally:
+            for number, old in previous:
+                signal.signal(number, old or signal.SIG_DFL)
 
     def stop(self) -> None:
         """Accept nothing more, let what runs end within stop_timeout, and close; callable from any thread.
@@ -5397,9 +5383,11 @@ class Server:
             data = connection.attempt(_READ, connection.socket.recv, size)
         except OSError as error:
             data = b""
-            if connection.stage == _SHAKING and getattr(error, "reason", None) and not self.quiet:
-                # No certificate, a client that speaks plain HTTP or distrusts us: nothing else would tell.
-                self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, str(error))
+            handshake = connection.secure and cast("ssl.SSLSocket", connection.socket).version() is None
+            if handshake and getattr(error, "reason", None) and not self.quiet:
+                # No handshake: the client speaks plain HTTP or distrusts us, and nothing else would tell.
+                facts = connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
+                self.clerk.note(_ACCESS.info, _ACCESS_LINE, *facts)
         if data:
             connection.buffer += data
             return True
@@ -5413,8 +5401,6 @@ class Server:
 
     def _read_head(self, connection: _Connection) -> None:
         if self._receive(connection, _RECEIVE):
-            if connection.stage == _SHAKING:
-                self._enter(connection, _IDLE, self.idle_timeout)
             self._parse(connection)
 
     def _parse(self, connection: _Connection) -> None:
@@ -5605,7 +5591,6 @@ class Server:
     # What follows from the stage of a connection, when its socket is ready and when its time is up.
 
     _steps: ClassVar[dict[str, Callable[[Server, _Connection], None]]] = {
-        _SHAKING: _read_head,
         _IDLE: _read_head,
         _HEAD: _read_head,
         _BODY: _read_body,
@@ -5656,9 +5641,8 @@ class Server:
                 self._drop(connection)
         if waited > 1 and running and not self._told:
             self._told = True
-            heads = [head for each in running if (head := each.head) is not None]
+            heads = [each.head for each in running if each.head is not None]
             names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads[:5])
-            names += ", ..." * (len(heads) > 5)
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
         return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
@@ -5736,18 +5720,13 @@ def _check_ssl_context(context: Any) -> tuple[type[OSError], ...]:
     return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-def _check_listener(listener: Any) -> socket.socket:
-    """Return a listening socket; TypeError, or ValueError, if nobody can connect to it."""
-    if not isinstance(listener, socket.socket):
-        raise TypeError(f"socket is a listening socket.socket, not {_value(listener)}")
-    with contextlib.suppress(AttributeError, OSError):  # not every system tells
-        if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            raise ValueError("socket does not listen: call its listen() first")
-    return listener
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Bind a listening socket; no name is ever looked up backwards, as http.server does it at start."""
+def _listen(host: str, port: int, given: Any) -> socket.socket:
+    """Bind a socket, and let it or the given one listen; no name is looked up backwards, as http.server does it."""
+    if given is not None:
+        if not isinstance(given, socket.socket):
+            raise TypeError(f"socket is a listening socket.socket, not {_value(given)}")
+        given.listen(_BACKLOG)
+        return given
     if not host and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
     family, _, _, _, address = socket.getaddrinfo(
@@ -5764,16 +5743,6 @@ def _most_connections() -> float:
     return _NEVER if limit < 0 else limit - min(_SPARE, limit // 4)
 
 
-def _own_address(host: str) -> str:
-    """Return the address of this machine that others in the network see, "" if that is not to be found out."""
-    # A datagram socket knows it once it is connected, which sends nothing: here to nobody (RFC 5737, RFC 3849).
-    family, nobody = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
-    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((nobody, 9))
-        return str(probe.getsockname()[0])
-    return ""
-
-
 def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
     """Answer OPTIONS *, which asks the server and no resource (RFC 9110 section 9.3.7)."""
     start_response("204 No Content", [])
@@ -5783,19 +5752,6 @@ def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
 def _stop_signals() -> list[int]:
     """Return the signals that ask a server to stop; Windows has one more, for Ctrl-Break."""
     return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
-
-
-@contextlib.contextmanager
-def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Handle Ctrl-C and SIGTERM for a while, if this is the main thread."""
-    previous: list[Any] = []
-    if threading.current_thread() is threading.main_thread():
-        previous = [(number, signal.signal(number, handler)) for number in _stop_signals()]
-    try:
-        yield
-    finally:
-        for number, old in previous:
-            signal.signal(number, old or signal.SIG_DFL)
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
@@ -5845,7 +5801,7 @@ def _run(
     if isinstance(app, WebApp) and not app.routes():
         _say("webapp: the application has no routes: it answers 404 to everything")
     if not quiet:
-        _say(f"webapp: serving on {server._addresses()} (Ctrl-C stops)")
+        _say(f"webapp: serving on {server.url} (Ctrl-C stops)")
     if reload:
         threading.Thread(target=_follow_parent, args=(server,), daemon=True).start()
     server.serve_forever()
