@@ -4275,7 +4275,7 @@ class _Body(io.RawIOBase):
 
     def readinto(self, target: Any) -> int:
         """Read some bytes while more arrive; 0 at the end of the body, HttpException if it has failed."""
-        while not (size := self._taken.readinto(target)) and (self.kept or not self.complete):
+        while not (size := self._taken.readinto(target)) and not self.complete:
             if not self.kept:
                 if self.failure is not None:
                     raise copy.copy(self.failure)
