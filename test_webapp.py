@@ -6579,28 +6579,6 @@ def test_streams_of_events_end_at_once_when_the_server_stops(first):
     assert [record.getMessage() for record in log.records if record.levelno >= logging.ERROR] == []
 
 
-@pytest.mark.parametrize("late", [True, False])
-def test_streams_of_events_of_any_wsgi_application_end_at_once_too(late):
-    told = threading.Event()
-
-    def events():
-        yield b"data: now\n\n"
-        told.set()
-        silence()
-
-    def app(environ, start_response):
-        start_response("200 OK", [("content-type", "Text/Event-Stream")])
-        yield from events()
-
-    def ready(environ, start_response):
-        start_response("200 OK", [("content-type", "Text/Event-Stream")])
-        return events()
-
-    with serving(app if late else ready, stop_timeout=60) as server, Connection(server, get()):
-        assert told.wait(10)
-        assert stop_in_a_while(server) < 5
-
-
 @pytest.mark.parametrize("what", ["bytes", "a file", "events that are not taken", "events that do not come"])
 def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_sends_it(what):
     """Events at once, everything else after stop_timeout; whatever close() raises."""

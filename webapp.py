@@ -4652,7 +4652,6 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         if not data:
             return
         head = b"" if self.headers_sent else self._make_head(None)
-        self.events = self.events or b"\r\ncontent-type: text/event-stream" in head.lower()
         if self._left is not None:
             if len(data) > self._left and not (self.framing.bodiless or self.result_is_file()):
                 raise ValueError("the response is longer than its Content-Length")
@@ -4737,7 +4736,8 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def begin_stream(self, content_type: str) -> None:
         """Take one of the places that streams have; HttpException 503 if there is none."""
-        self.events = self.events or content_type[:17].lower() == "text/event-stream"
+        types = [value for name, value in (self.head or ("", []))[1] if name.lower() == "content-type"]
+        self.events = any(each[:17].lower() == "text/event-stream" for each in (content_type, *types))
         try:
             self.server.crew.take_place(self.connection, _STREAMS, leave=self.events)
         except HttpException as busy:
