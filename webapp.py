@@ -4016,7 +4016,9 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _environ_key(name: str) -> str:
-    """Return the WSGI key of a header field: "" if its underscore could forge another; HttpException for no token."""
+    """Return the WSGI key of a header field, "" if its underscore could forge another key; HttpException."""
+    if len(name) > 1024:  # because names are remembered
+        raise HttpException(431, "the name of a header field is too long")
     if not _TOKEN.fullmatch(name):
         raise HttpException(400, "malformed header field")
     if "_" in name:
@@ -4193,7 +4195,7 @@ class _Body(io.RawIOBase):
         return True
 
     def readinto(self, target: Any) -> int:
-        """Read some bytes while more arrive; 0 at the end of the body, HttpException if it has failed."""
+        """Read some bytes, or wait for them; 0 at the end of the body, HttpException if it has failed."""
         while not (size := self._taken.readinto(target)) and not self.complete:
             if not self.kept:
                 if self.failure is not None:
