@@ -2261,7 +2261,7 @@ class Response:
 # A function that the dispatcher cannot call is refused when it is declared. A first reading may skip `_handler_call`.
 
 _Call = Callable[..., object]
-# The route of a request, the values of its parameters, the hooks around it, and the calls that answer the request.
+# The route of a request, the values of its parameters, the hooks around it, and the calls or the miss that answer it.
 _Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call], Optional[HttpException]]
 
 
@@ -3216,17 +3216,16 @@ def _report(
         return
 
 
-def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) -> Iterator[str]:
+def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
     A message, a note, or the source line of a SyntaxError may come from a client, and must not forge a frame or record.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
-        yield from (*_trace_lines(earlier, True), "", _CAUSED if found.__cause__ else _DURING, "")
-    # A failing hook's trace shows the failure before it; that of a missing route has no frame outside of this file.
+        yield from (*_trace_lines(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
     outside = [number for number, frame in enumerate(found.stack) if frame.filename != _FILE]
-    del found.stack[: outside[0] if outside else is_earlier and len(found.stack)]
+    del found.stack[: outside[0] if outside else 0]
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
