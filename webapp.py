@@ -2549,7 +2549,7 @@ class WebContext:
 #     router.match(["users", "7"], "GET")     the Route of /users/{id:int}, its values [7], and no methods
 #     router.match(["users", "7"], "PUT")     None, no values, and the methods that the path has: GET, HEAD
 #
-# Paths and methods are text here. A first reading may skip `look_up`.
+# Paths and methods are text here.
 
 
 class Route:
@@ -3295,8 +3295,8 @@ def _note_nothing(request: Request, route: Route) -> None:
 #
 # The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
 
-# "An exception occurred in the error handler". People search the log for these words, also when an after hook, an
-# on_close callback or on_complete has failed; traceback and `extra` tell which of them.
+# Japanese for "an exception occurred in the error handler". The specification fixes this text, because people search
+# the log for it. It also reports an after hook, on_close callback or on_complete; traceback and `extra` tell which.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 

@@ -12,15 +12,19 @@ import functools
 import inspect
 import itertools
 import logging
+import os
 import pathlib
 import re
 import socket
+import subprocess
 import sys
 import types
 from unittest import mock
 
 import pytest
 from hypothesis import Phase
+
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # a script finds webapp.py, even if not installed
 from test_examples import README, STEPS, blocks, chapter, client, replay, run_program
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -80,6 +84,13 @@ def test_places_of_an_evening_exist_and_have_at_most_400_lines(title):
     table, lines = table_of_lines(title)
     print(f"\n{title}: {lines} lines", *table, sep="\n")
     assert len(table) >= 8 and 100 <= lines <= MOST_LINES
+
+
+def test_script_prints_the_places_of_an_evening_though_nothing_is_installed(tmp_path):
+    here = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    program = [sys.executable, str(ROOT / "examples" / "test_reading.py"), "3"]
+    printed = subprocess.run(program, cwd=tmp_path, env=here, capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == table_of_lines(TITLES[2])[0]
 
 
 def test_private_names_in_the_text_of_the_course_exist():
