@@ -6535,16 +6535,12 @@ def test_what_cannot_start_says_so_on_one_line(tmp_path, server, monkeypatch, ca
     assert words.format(taken=server.port, folder=os.path.join(tmp_path, "")) in errors
 
 
-BANNER = re.compile(
-    r"webapp: serving on http://127\.0\.0\.1:(\d+)"
-    r"(?: and, for the network, (\S+|any other address of this machine))? \(Ctrl-C stops\)\n"
-)
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "127.0.0.1"])
 def test_banner_shows_what_another_machine_in_the_network_can_open(program, host):
     process = start("site1", "--host", host, "--port", "0", cwd=program.parent)
-    shown = BANNER.fullmatch(process.stderr.readline())
+    network = r"(?: and, for the network, (\S+|any other address of this machine))?"
+    banner = rf"webapp: serving on http://127\.0\.0\.1:(\d+){network} \(Ctrl-C stops\)\n"
+    shown = re.fullmatch(banner, process.stderr.readline())
     assert (shown[2] is None) == (host == "127.0.0.1")
     # A machine without a network shows none.
     if host != "127.0.0.1" and shown[2].startswith("http"):
