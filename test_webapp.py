@@ -6104,7 +6104,6 @@ def ask_unix(place, path="/"):
 def test_a_server_takes_a_unix_socket(tmp_path):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "site"))
-        listener.listen()
         with serving(socket=listener):
             data = ask_unix(tmp_path / "site", "/show")
     assert b"REMOTE_ADDR=\n" in data and b"SERVER_NAME=localhost\n" in data
@@ -6536,17 +6535,11 @@ def test_what_cannot_start_says_so_on_one_line(tmp_path, server, monkeypatch, ca
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "127.0.0.1"])
-def test_banner_shows_what_another_machine_in_the_network_can_open(program, host):
+def test_banner_shows_the_address_to_open(program, host):
     process = start("site1", "--host", host, "--port", "0", cwd=program.parent)
-    network = r"(?: and, for the network, (\S+|any other address of this machine))?"
-    banner = rf"webapp: serving on http://127\.0\.0\.1:(\d+){network} \(Ctrl-C stops\)\n"
-    shown = re.fullmatch(banner, process.stderr.readline())
-    assert (shown[2] is None) == (host == "127.0.0.1")
-    # A machine without a network shows none.
-    if host != "127.0.0.1" and shown[2].startswith("http"):
-        address = urllib.parse.urlsplit(shown[2])
-        assert address.port == int(shown[1]) and not ipaddress.ip_address(address.hostname).is_loopback
-        assert ask(At(address.hostname, address.port), get())[2] == b"one"
+    line = process.stderr.readline()
+    shown = re.fullmatch(r"webapp: serving on http://127\.0\.0\.1:(\d+) \(Ctrl-C stops\)\n", line)
+    assert shown and ask(int(shown[1]), get())[2] == b"one", line
 
 
 @pytest.mark.parametrize("archived", [False, True])

@@ -2261,7 +2261,7 @@ class Response:
 # A function that the dispatcher cannot call is refused when it is declared. A first reading may skip `_handler_call`.
 
 _Call = Callable[..., object]
-# The route of a request, the values of its parameters, the hooks around it, and the calls that answer the request.
+# The route of a request, the values of its parameters, the hooks around it, and the calls or the miss that answer it.
 _Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call], Optional[HttpException]]
 
 
@@ -3216,17 +3216,16 @@ def _report(
         return
 
 
-def _trace_lines(found: traceback.TracebackException, is_earlier: bool = False) -> Iterator[str]:
+def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
     A message, a note, or the source line of a SyntaxError may come from a client, and must not forge a frame or record.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
-        yield from (*_trace_lines(earlier, True), "", _CAUSED if found.__cause__ else _DURING, "")
-    # A failing hook's trace shows the failure before it; that of a missing route has no frame outside of this file.
+        yield from (*_trace_lines(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
     outside = [number for number, frame in enumerate(found.stack) if frame.filename != _FILE]
-    del found.stack[: outside[0] if outside else is_earlier and len(found.stack)]
+    del found.stack[: outside[0] if outside else 0]
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
@@ -3942,11 +3941,10 @@ class TestClient:
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"  ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 #
-# A refusal depends on the bytes alone, and not on the packets in which they arrive. It names one of several faults.
+# A refusal depends on the bytes alone, and not on the packets in which they arrive.
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
-_MAX_FIELD = 16 * 1024  # a Kerberos ticket takes some 12 KiB
-_MAX_NAME = 1024  # bytes of a field's name, because names are remembered
+_MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024  # bytes of all header fields
 
@@ -4019,7 +4017,7 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
 @functools.lru_cache(maxsize=256)
 def _environ_key(name: str) -> str:
     """Return the WSGI key of a header field, "" if its underscore could forge another key; HttpException."""
-    if len(name) > _MAX_NAME:
+    if len(name) > 1024:  # because names are remembered
         raise HttpException(431, "the name of a header field is too long")
     if not _TOKEN.fullmatch(name):
         raise HttpException(400, "malformed header field")
@@ -4089,6 +4087,7 @@ _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
 _MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body
+_MOST_PIECES = 1000  # of a body, before they are joined: a small piece takes more memory than its bytes
 _LINES_AT_ONCE = 256  # lines of a chunked body that are decoded before other connections have their turn
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # the next line of a chunked body
 
@@ -4119,13 +4118,14 @@ class _Body(io.RawIOBase):
         self.chunked = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
         self.failure: HttpException | None = None  # raised behind the bytes that came before: 400, 408 or 503
-        self.kept = io.BytesIO()  # the decoded bytes; a reader begins with kept.seek(0)
+        self.kept: list[bytes] = []  # the decoded bytes
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout)
         self.counted = 0  # bytes of memory that the leader has counted for it
         self._framing = 0  # bytes around the chunks
         self._next_line = _SIZE
+        self._taken = io.BytesIO()  # what is being read
 
     @property
     def complete(self) -> bool:
@@ -4136,7 +4136,10 @@ class _Body(io.RawIOBase):
         start = 0
         try:
             for _ in range(_LINES_AT_ONCE):
-                size = self.kept.write(data[start : start + self.left])
+                piece = data[start : start + self.left]
+                size = len(piece)
+                if size:
+                    self.kept.append(piece)
                 self.patience.moved(size)
                 self.size += size
                 self.left -= size
@@ -4149,9 +4152,16 @@ class _Body(io.RawIOBase):
                 self._read_line(line[:-2])
             if self._framing > _MAX_FRAMING + 8 * self.size:
                 raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
+            if len(self.kept) > _MOST_PIECES:
+                self.kept = [b"".join(self.kept)]
         except HttpException as failure:
             self.failure = copy.copy(failure)  # without the frames that it came from
         return data[start:]
+
+    def take(self) -> io.BytesIO:
+        """Take the decoded bytes."""
+        kept, self.kept = self.kept, []
+        return io.BytesIO(b"".join(kept))
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its CRLF, b"" if it has not arrived completely."""
@@ -4186,12 +4196,12 @@ class _Body(io.RawIOBase):
 
     def readinto(self, target: Any) -> int:
         """Read some bytes, or wait for them; 0 at the end of the body, HttpException if it has failed."""
-        while not (size := self.kept.readinto(target)) and not self.complete:
-            if self.failure is not None:
-                raise copy.copy(self.failure)
-            self.kept = io.BytesIO()
-            self.receive(self)
-            self.kept.seek(0)
+        while not (size := self._taken.readinto(target)) and not self.complete:
+            if not self.kept:
+                if self.failure is not None:
+                    raise copy.copy(self.failure)
+                self.receive(self)
+            self._taken = self.take()
         return size
 
 
@@ -4204,8 +4214,7 @@ class _Body(io.RawIOBase):
 
 # stage      owner   socket is ready          time is up              next stage
 #
-# SHAKING    leader  goes on with TLS         closed                  IDLE
-# IDLE       leader  a head begins            closed                  HEAD, BODY, ANSWERING
+# IDLE       leader  TLS, or a head begins    closed                  HEAD, BODY, ANSWERING
 # HEAD       leader  more of a head           408                     BODY, ANSWERING
 # BODY       leader  more of a body           408 for who reads it    ANSWERING
 # ANSWERING  thread  (the thread waits for its client, if it must)    SENDING, or as SENDING
@@ -4214,7 +4223,7 @@ class _Body(io.RawIOBase):
 #
 # LINGERING exists because a close with unread bytes would reset the connection and destroy the answer under way.
 
-_SHAKING, _IDLE, _HEAD, _BODY = "shaking", "idle", "head", "body"
+_IDLE, _HEAD, _BODY = "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
 _ANSWERS, _STREAMS, _READS = range(3)  # the places of an answer in the crew; see there
 
@@ -4231,9 +4240,9 @@ class _Connection:
         self.address = address
         self.would_block = would_block  # exceptions of an operation that has to wait; TLS has its own
         self.secure = len(would_block) > 1  # this is TLS
-        self.stage = _SHAKING if self.secure else _IDLE  # set by the leader, as the next two
-        self.deadline = _NEVER  # of its stage
-        self.selected = 0  # the events in the leader's selector
+        self.stage = _IDLE  # set by the leader, as the next two
+        self.deadline = _NEVER  # until when it may stay in its stage
+        self.selected = 0  # the events that the leader's selector looks out for
         self.place = _ANSWERS  # set under the lock of the crew
         self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
         self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
@@ -4333,6 +4342,7 @@ def _sending(
 # A terminal, a pipe or a log handler may block or fail. Then the queue fills, and more lines are dropped and counted.
 
 _ACCESS = logging.getLogger("webapp.access")
+_ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
 _PAUSE = 0.02  # seconds between two looks at the queue
 _MOST_NOTES = 4000  # in the queue
 _LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
@@ -4398,12 +4408,6 @@ class _Clerk:
 
     def report(self, level: int, message: str, *arguments: object, error: BaseException | None = None) -> None:
         self.note(_report, level, message, *arguments, error=error)
-
-    def note_access(
-        self, address: str, method: str, target: str, code: int, size: int, seconds: float, reason: str
-    ) -> None:
-        facts = address or "-", method, _printable(target), code, size, seconds * 1000
-        self.note(_ACCESS.info, "%s %s %s %d %d %.1f ms%s", *facts, reason and f"  {_printable(reason)}")
 
     def end(self) -> None:
         self._ended.set()
@@ -4518,9 +4522,9 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         try:
             if connection.refusal is not None:
                 raise copy.copy(connection.refusal)
-            self._input = io.BytesIO() if body is None else body.kept
-            self._input.seek(0)
-            if not (body is None or body.complete):
+            if body is None or body.complete:
+                self._input = io.BytesIO() if body is None else body.take()
+            else:
                 body.receive = self._receive
                 self._input = io.BufferedReader(body, _RECEIVE)
             more = {"REMOTE_ADDR": connection.address, "wsgi.input": self._input, "webapp.server": self}
@@ -4697,11 +4701,10 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         if self.server.quiet or self.noted:
             return
         self.noted = True
-        connection, request, seconds = self.connection, self.request, time.perf_counter() - self.started
-        self.server.clerk.note_access(
-            connection.address, request.method, request.target, self.framing.code, max(0, self.sent), seconds,
-            self.reason or str(connection.refusal or ""),
-        )  # fmt: skip
+        request, milliseconds = self.request, (time.perf_counter() - self.started) * 1000
+        facts = request.method, _printable(request.target), self.framing.code, max(0, self.sent), milliseconds
+        address, reason = self.connection.address or "-", self.reason or str(self.connection.refusal or "")
+        self.server.clerk.note(_ACCESS.info, _ACCESS_LINE, address, *facts, reason and f"  {_printable(reason)}")
 
 
 # ---- the crew --------------------------------------------------------------------------------------------------------
@@ -4984,7 +4987,7 @@ class Server:
         self.crew = _Crew(self, threads, int(others))
         self._prepare_state()
         with contextlib.ExitStack() as opened:
-            self._listener = opened.enter_context(_listen(host, port) if socket is None else _check_listener(socket))
+            self._listener = opened.enter_context(_listen(host, port, socket))
             self._prepare_sockets(opened, own=socket is None)
             # A program without a console has no stderr.
             errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -5050,15 +5053,8 @@ class Server:
         """The address to open, such as http://127.0.0.1:8000; unix:/run/app.sock for a socket that has a path."""
         if not self.port:
             return f"unix:{self._listener.getsockname()}"
-        return self._url_of({"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host))
-
-    def _url_of(self, host: str) -> str:
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
-
-    def _addresses(self) -> str:
-        """Return `url`, and the address for others in the network if there is one."""
-        address = self.host in ("", "0.0.0.0", "::") and _own_address(self.host)
-        return f"{self.url} and, for the network, {self._url_of(address)}" if address else self.url
 
     def __enter__(self) -> Server:
         self.start()
@@ -5082,13 +5078,18 @@ class Server:
 
         Signals are handled on the main thread only, and given back afterwards.
         """
-        with _signals_to(self._on_signal):
+        numbers = _stop_signals() if threading.current_thread() is threading.main_thread() else []
+        previous = [(number, signal.signal(number, self._on_signal)) for number in numbers]
+        try:
             self.start()
             # In steps, because on Windows and free-threaded builds a signal may not interrupt a wait. Signals of a
             # kind that come within one step are one signal.
             while not self._finished.wait(_STEP):
                 pass
             self.clerk.thread.join(_LAST_WORDS)
+        finally:
+            for number, old in previous:
+                signal.signal(number, old or signal.SIG_DFL)
 
     def stop(self) -> None:
         """Accept nothing more, let requests end within stop_timeout, and close; callable from any thread.
@@ -5285,9 +5286,11 @@ class Server:
             data = connection.attempt(_READ, connection.socket.recv, size)
         except OSError as error:
             data = b""
-            if connection.stage == _SHAKING and getattr(error, "reason", None) and not self.quiet:
-                # A client that speaks plain HTTP, or distrusts the certificate.
-                self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, str(error))
+            handshake = connection.secure and cast("ssl.SSLSocket", connection.socket).version() is None
+            if handshake and getattr(error, "reason", None) and not self.quiet:
+                # No handshake: the client speaks plain HTTP or distrusts us, and nothing else would tell.
+                facts = connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
+                self.clerk.note(_ACCESS.info, _ACCESS_LINE, *facts)
         if data:
             connection.buffer += data
             return True
@@ -5301,8 +5304,6 @@ class Server:
 
     def _read_head(self, connection: _Connection) -> None:
         if self._receive(connection, _RECEIVE):
-            if connection.stage == _SHAKING:
-                self._enter(connection, _IDLE, self.idle_timeout)
             self._parse(connection)
 
     def _parse(self, connection: _Connection) -> None:
@@ -5492,7 +5493,6 @@ class Server:
     # The table of stages: a socket is ready, or time is up.
 
     _steps: ClassVar[dict[str, Callable[[Server, _Connection], None]]] = {
-        _SHAKING: _read_head,
         _IDLE: _read_head,
         _HEAD: _read_head,
         _BODY: _read_body,
@@ -5543,9 +5543,8 @@ class Server:
                 self._drop(connection)
         if waited > 1 and running and not self._told:
             self._told = True
-            heads = [head for each in running if (head := each.head) is not None]
+            heads = [each.head for each in running if each.head is not None]
             names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads[:5])
-            names += ", ..." * (len(heads) > 5)
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
         return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
@@ -5623,17 +5622,13 @@ def _check_ssl_context(context: Any) -> tuple[type[OSError], ...]:
     return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-def _check_listener(listener: Any) -> socket.socket:
-    """Return a listening socket; TypeError or ValueError for anything else."""
-    if not isinstance(listener, socket.socket):
-        raise TypeError(f"socket is a listening socket.socket, not {_value(listener)}")
-    with contextlib.suppress(AttributeError, OSError):  # not every system tells
-        if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            raise ValueError("socket does not listen: call its listen() first")
-    return listener
-
-
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, given: Any) -> socket.socket:
+    """Bind a socket, and let it or the given one listen; no name is looked up backwards, as http.server does it."""
+    if given is not None:
+        if not isinstance(given, socket.socket):
+            raise TypeError(f"socket is a listening socket.socket, not {_value(given)}")
+        given.listen(_BACKLOG)
+        return given
     if not host and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
     family, _, _, _, address = socket.getaddrinfo(
@@ -5650,16 +5645,6 @@ def _most_connections() -> float:
     return _NEVER if limit < 0 else limit - min(_SPARE, limit // 4)
 
 
-def _own_address(host: str) -> str:
-    """Return the address of this machine for others in the network, "" if it is unknown."""
-    # A connected datagram socket knows it, and sends nothing; the peer is nobody's (RFC 5737, RFC 3849).
-    family, nobody = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
-    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((nobody, 9))
-        return str(probe.getsockname()[0])
-    return ""
-
-
 def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
     """Answer OPTIONS * (RFC 9110 section 9.3.7)."""
     start_response("204 No Content", [])
@@ -5669,19 +5654,6 @@ def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
 def _stop_signals() -> list[int]:
     """Return the signals that stop a server; Windows has one more, for Ctrl-Break."""
     return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
-
-
-@contextlib.contextmanager
-def _signals_to(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Handle these signals for a while, on the main thread only."""
-    previous: list[Any] = []
-    if threading.current_thread() is threading.main_thread():
-        previous = [(number, signal.signal(number, handler)) for number in _stop_signals()]
-    try:
-        yield
-    finally:
-        for number, old in previous:
-            signal.signal(number, old or signal.SIG_DFL)
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
@@ -5728,7 +5700,7 @@ def _run(
     if isinstance(app, WebApp) and not app.routes():
         _say("webapp: the application has no routes: it answers 404 to everything")
     if not quiet:
-        _say(f"webapp: serving on {server._addresses()} (Ctrl-C stops)")
+        _say(f"webapp: serving on {server.url} (Ctrl-C stops)")
     if reload:
         threading.Thread(target=_follow_parent, args=(server,), daemon=True).start()
     server.serve_forever()
