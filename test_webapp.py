@@ -357,6 +357,7 @@ PATHS = [
     ("/nowhere", {}, "404 404 Not Found", MISSED),
     ("/in/route", {"inner_handler": "context.add_executor(Answer422)"}, "422 " + ANSWER_422, STAGES),
     ("/nowhere", {"on_request": "'mine'"}, "200 mine", "on_request on_complete"),
+    ("/in/route", {"on_request": "context.route.pattern"}, "200 /in/route", "on_request on_complete"),
     ("/in/route", {"on_request": "response.header('X-A', 'b')"}, "204", STAGES),
     ("/in/route", {"on_request": HttpException(403)}, "403 403 Forbidden", f"on_request inner_error outer_error {END}"),
     ("/nowhere", {"on_request": HttpException(403)}, "403 403 Forbidden", MISSED),
@@ -421,11 +422,10 @@ def test_4_1_unmatched_route_calls_only_the_outermost_hooks(path):
     assert seen.response.headers["X-Seen"] == f"{cause} None {{}}"
 
 
-@pytest.mark.parametrize(
-    "asked, allow",
-    [("POST /in/3", "GET, HEAD, PUT"), ("PATCH /in/word/", "PUT"), ("get /in/3", "GET, HEAD, PUT"),
-     ("OPTIONS /in/3", "GET, HEAD, PUT")],
-)  # fmt: skip
+ALLOWED = {"POST /in/3": "GET, HEAD, PUT", "OPTIONS /in/3": "GET, HEAD, PUT", "get /in/3": "GET, HEAD, PUT"}
+
+
+@pytest.mark.parametrize("asked, allow", [*ALLOWED.items(), ("PATCH /in/word/", "PUT")])
 def test_4_2_method_that_differs_is_a_405_with_every_permitted_method(asked, allow):
     """The methods of all fitting patterns; the hooks are those of the outermost scope (design 3.2 and 4)."""
     app, calls = WebApp(), []
@@ -454,15 +454,8 @@ def test_4_2_and_7_8_every_405_has_an_allow_header(path, handler, hook, allow):
     assert see(path, outer_handler=handler, outer_error=hook).response.headers.getall("Allow") == [allow]
 
 
-NAMES_JSON = [
-    "application/json", "Application/JSON", "text/javascript; charset=utf-8; q=1.000",
-    "text/html,application/json;q=0.001", "application/json;q=0, text/javascript",
-    "application/json;q=0, application/json", 'application/json;a=";q=0"', ",,application/json,,",
-]  # fmt: skip
-NAMES_NO_JSON = [
-    "", "*/*", "application/*", "application/json ; Q=0.000", "application/json;v=1;q=0", "application/jsonp", "json",
-    'text/html;a=", application/json"', "application/problem+json", "application/javascript, text/json",
-]  # fmt: skip
+NAMES_JSON = ["application/json", "text/javascript; charset=utf-8; q=1.000", "text/html,application/json;q=0.001"]
+NAMES_NO_JSON = ["", "*/*", "application/*", "application/json;v=1;q=0", "application/jsonp", "text/json"]
 
 
 @pytest.mark.parametrize("as_json, accept", [*((True, a) for a in NAMES_JSON), *((False, a) for a in NAMES_NO_JSON)])
@@ -478,18 +471,10 @@ def test_4_3_default_body_is_json_if_accept_names_it(as_json, accept):
 # ---- contract 6: three methods can be overridden, and everything else is final ---------------------------------------
 
 
-def test_6_on_request_sees_the_matched_route_and_its_parameters():
-    """Design 4 step 1."""
-    app = Traced(on_request="f'{context.route and context.route.pattern} {context.params}'")
-    app.get("/{id:int}")(nothing)
-    assert [client(app).get(path).text for path in ("/7", "/seven")] == ["/{id:int} {'id': 7}", "None {}"]
+INTERRUPTS = {"on_request": SystemExit, "inner_handler": KeyboardInterrupt, "inner_after": GeneratorExit}
 
 
-@pytest.mark.parametrize(
-    "stage, interrupt",
-    [("on_request", SystemExit), ("inner_handler", KeyboardInterrupt), ("inner_error", KeyboardInterrupt),
-     ("inner_after", GeneratorExit)],
-)  # fmt: skip
+@pytest.mark.parametrize("stage, interrupt", [*INTERRUPTS.items(), ("inner_error", KeyboardInterrupt)])
 def test_6_keyboard_interrupt_and_its_like_pass_after_on_complete(stage, interrupt):
     """Design 4 steps 6 and 8."""
     closed = []
@@ -543,12 +528,8 @@ def test_6_nothing_is_overridden_by_a_base_class_or_by_no_method(bases, members)
 # ---- contract 7.1 and 7.8: the status --------------------------------------------------------------------------------
 
 
-class Teapot(HttpException):
-    """Forgets to call super().__init__, as applications do."""
-
-    status_code, __init__ = 418, lambda self: None
-
-
+# It forgets to call super().__init__, as applications do.
+Teapot = type("Teapot", (HttpException,), {"status_code": 418, "__init__": lambda self: None})
 Known = type("Known", (Exception,), {})  # `resolve_status_code` knows it
 Unprintable = type("Unprintable", (Exception,), dict.fromkeys(["__repr__", "__str__"], raiser(ValueError("repr"))))
 
@@ -615,10 +596,6 @@ def test_7_1_http_exception_that_cannot_be_sent_is_refused_when_made(status):
 # ---- contract 7.2, 7.3 and 7.7: the order in which the error response is built, and what hooks write -----------------
 
 
-def second_line(record):
-    return logging.Formatter().format(record).splitlines()[1]
-
-
 # What the inner and the outer error hook do; the answer; what ran.
 BOTH = "inner_error outer_error"
 HOOKS_BUILD = [
@@ -626,7 +603,6 @@ HOOKS_BUILD = [
     ("None", "None", DEFAULT, BOTH),
     ("response.send('inner')", "None", "500 inner", "inner_error"),
     ("'inner'", "None", "500 inner", "inner_error"),
-    ("None", "response.send('outer')", "500 outer", BOTH),
     # A body that was built wins over the default, and the last one over those before; returning the response counts
     # for nothing here.
     ("response.text('inner') and None", "None", "500 inner", BOTH),
@@ -634,10 +610,8 @@ HOOKS_BUILD = [
     ("response.json('a', 1)", "response.json('b', 2)", '500 {"a": 1, "b": 2}', BOTH),
     ("response.text('inner')", "response.code(503)", "503 inner", BOTH),
     ("response.redirect('/')", "None", "303 303 See Other", BOTH),
-    ("response.code(410)", "None", "410 410 Gone", BOTH),
     # An empty body is a body.
     ("response.text('')", "None", "500", BOTH),
-    ("response.json(None)", "None", "500 null", BOTH),
     ("response.json({})", "None", "500 {}", BOTH),
     ("response.stream([])", "None", "500", BOTH),
     # A hook that raises had no effect (7.4), unless it had sent.
@@ -772,7 +746,7 @@ def test_7_4_log_names_hook_and_place_and_request(stage, hook, name):
         client(app).get("/it's")
     record = log.records[-1]
     assert (record.levelname, record.getMessage()) == ("ERROR", HOOK_FAILED)
-    assert re.fullmatch(rf"{stage} {name} \(.*{HERE}\) failed for 'GET' \"/it's\":", second_line(record))
+    assert re.fullmatch(rf"{stage} {name} \(.*{HERE}\) failed for 'GET' \"/it's\":", record.exc_text.splitlines()[0])
     assert re.search(rf'File ".*{os.path.basename(__file__)}", line \d+', record.exc_text)
     assert (record.stage, record.hook, record.method, record.path) == (stage.split()[0], name, "GET", "/it's")
 
@@ -882,7 +856,7 @@ def test_7_5_log_names_the_handler_of_which_no_frame_is_left(give):
     app.get("/{name}")(does(give))
     with Log() as log:
         assert client(app).get("/a").status == 500
-    assert re.fullmatch(rf"GET /\{{name\}}, handled by .*do \(.*{HERE}\):", second_line(log.records[0]))
+    assert re.fullmatch(rf"GET /\{{name\}}, handled by .*do \(.*{HERE}\):", log.records[0].exc_text.splitlines()[0])
 
 
 def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
@@ -913,8 +887,15 @@ def canceling(name, **members):
 
 
 # What answers a request, the reason that the server is told, and the request if it is no GET of "/".
+NO_JSON = {"method": "POST", "body": b"{", "headers": {"Content-Type": JSON}}
 REASONS = {
     "missing field": ("request.query['name']", "Missing field 'name'", {}),
+    "no member": ("request.json['name']", "Missing input 'name'", {"method": "POST", "json": {}}),
+    "no input": ("request.body_all()['name']", "Missing input 'name'", {"method": "POST", "query": {"nam": 1}}),
+    "no JSON": ("request.json", "the body is not JSON.*", NO_JSON),
+    "no form": ("request.form['a']", ".*'a': the body is application/json, so no form.*", NO_JSON),
+    "no type": ("request.form['a']", ".*'a': there is no body with a Content-Type, so no form.*", {"method": "POST"}),
+    "no file": ("request.files['f']", ".*enctype='multipart/form-data'.*", {"method": "POST", "form": {"f": "a"}}),
     "forged": (HttpException(400, "a\r\nFORGED\x1b"), r"a\\r\\nFORGED\\x1b", {}),
     "long": (HttpException(400, "x" * 10**6), r"x{197}(\.\.\.|xxx)", {}),
     "no message": (HttpException(400), rf"HttpException raised at {HERE}", {}),
@@ -930,7 +911,7 @@ REASONS = {
 @pytest.mark.parametrize("handler, reason, asked", REASONS.values(), ids=REASONS)
 def test_7_5_server_is_told_the_reason_of_an_answer_and_no_client_is(handler, reason, asked):
     """The reason is one printable line for the access log. The answer is the same for a server that does not ask."""
-    app, told, handler = WebApp(max_body_size=4), Told(), acting(handler)
+    app, told, handler = WebApp(), Told(), acting(handler)
     app.get("/", handler)
     app.post("/", handler)
     app.error(raiser(KeyError("of a hook")))
@@ -962,9 +943,9 @@ NOTHING_BUILT = [
 @pytest.mark.parametrize("method, handler, is_said", NOTHING_BUILT)
 def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(method, handler, is_said):
     """Nearly always a return was forgotten."""
-    app, run = WebApp(), does(handler)
-    app.get("/")(run)
-    app.post("/")(run)
+    app = WebApp()
+    app.get("/", does(handler))
+    app.post("/", does(handler))
     with Log() as log:
         client(app).request(method, "/")
     said = rf"DEBUG '{method}' '/': 204, .*do \(.*{HERE}\) built nothing and returned None: is a return missing\?"
@@ -1033,9 +1014,7 @@ CHECKS = [
     ("validate", "Answer422.validate(self, context) or ''", ECHO_422, "after"),
     ("execute", "Answer422.validate(self, context) or {'a': 1}", ECHO_422, "after"),
     ("on_cancel", "None", "422", "after"),
-    ("on_cancel", "[*self.errors]", '422 ["title", "age"]', "after"),
     ("on_cancel", "response.text('wrong') and None", "422 wrong", "after"),
-    ("on_cancel", "response.send('wrong')", "422 wrong", "after"),
     ("on_cancel", "webapp.ValidationExecutor.on_cancel(self, context) or response.json({})", '422 {"a": "1"}', "after"),
     ("on_cancel", "response.code(400).text('wrong')", "400 wrong", "after"),
     ("on_cancel", "response.redirect('/')", "303 303 See Other", "after"),
@@ -1063,15 +1042,6 @@ def test_7_6_secret_fields_are_not_given_back(sent):
     given = {"user": "Ada", "pass": "word", "password": "s3cret", "again": "s3cret"}
     response, _, _ = validated({"secret_fields": ("password", "again")}, **{sent: given})
     assert (response.status, response.json) == (422, {"user": "Ada", "pass": "word", "validation": ERRORS})
-
-
-def test_7_6_errors_of_one_request_are_not_seen_by_the_next():
-    """Design 3.5: made anew for every request."""
-    app = WebApp()
-    check = lambda self, context: self.add_errors(dict.fromkeys(context.request.query, "is unknown"))  # noqa: E731
-    app.get("/", new_class(webapp.ValidationExecutor, validate=check))(lambda context: "ok")
-    asked = [client(app).get(f"/{query}").text for query in ("?a=1", "?b=1", "")]
-    assert asked == [*(f'{{"{n}": "1", "validation": {{"{n}": ["is unknown"]}}}}' for n in "ab"), "ok"]
 
 
 # ---- header values: Accept -------------------------------------------------------------------------------------------
@@ -2873,26 +2843,26 @@ def test_handler_takes_the_context_alone_or_with_the_pattern_names(handler):
         assert client(app, raise_errors=True).get(path).text == "x 7"
 
 
-GOOD_HOOKS = [
-    *((kind, eval(f"lambda {parameters}: None")) for kind, parameters in [
-        ("before", "context"), ("before", "context, more=1"), ("after", "*args"), ("after", "context, **more"),
-        ("error", "context, cause, status_code"), ("error", "*args"), ("error", "context, a=None, b=5, more=1"),
-    ]),
-    ("before", [].append), ("error", Shop().both), ("before", wrapping(lambda context: None)),
-    ("after", functools.partial(lambda context, cause, status_code: None, 1, 2)),
-    ("error", wrapping(lambda context, cause, status_code: None)),
-]  # fmt: skip
+GOOD_HOOKS = {
+    "before": [lambda context, more=1: None, [].append, wrapping(lambda context: None)],
+    "after": [lambda *args: None, functools.partial(lambda context, cause, status_code: None, 1, 2)],
+    "error": [lambda context, cause, status_code: None, lambda context, a=None, b=5, more=1: None, Shop().both],
+}
 
 
-@pytest.mark.parametrize("kind, hook", GOOD_HOOKS)
+def by_kind(hooks):
+    return [(kind, hook) for kind in hooks for hook in hooks[kind]]
+
+
+@pytest.mark.parametrize("kind, hook", by_kind(GOOD_HOOKS))
 def test_hook_is_called_with_its_positional_arguments(kind, hook):
     """Contract 2.1, design 3.1. For hooks that do not take them see REFUSED_DECLARATIONS."""
-    app = failing_app(ValueError()) if kind == "error" else WebApp()
+    error = ValueError()
+    app = failing_app(error)
     assert getattr(app, kind)(hook) is hook
-    app.get("/handled")(nothing)
     with Log() as log:
-        client(app).get("/" if kind == "error" else "/handled")
-    assert HOOK_FAILED not in "".join(record.getMessage() for record in log.records)
+        client(app).get("/")
+    assert [record.exc_info[1] for record in log.records] == [error]
 
 
 async def coroutine(context):
@@ -2908,9 +2878,8 @@ def page(context, n: int = 5):
 
 
 BAD_PATTERNS = [
-    "/{a", "/a}", "/{", "/}{", "/{a}b", "/b{a}", "/{a}{b}", "/{{a}}", "/{a/b}", "/{}", "/{1a}", "/{a-b}", "/{a b}",
-    "/{:int}", "/{a:}", "/{a:float}", "/{a:INT}", "/{a:int:int}", "/{a:path}/b", "/{a:path}/{b:path}", "/{a}/{a}",
-    "/{a}/x/{a:int}",
+    "/{a", "/a}", "/{", "/}{", "/{a}b", "/b{a}", "/{a}{b}", "/{{a}}", "/{a/b}", "/{}", "/{1a}", "/{a-b}", "/{:int}",
+    "/{a:}", "/{a:float}", "/{a:INT}", "/{a:int:int}", "/{a:path}/b", "/{a:path}/{b:path}", "/{a}/{a}",
     # Nearly always a mistake: a query, a fragment, a regular expression, a whole URL (design 3.1).
     "/q?a=1", "/a?", "/frag#x", r"/re/(\d+)", "\\a", "http://localhost/a", "://",
 ]  # fmt: skip
@@ -2920,44 +2889,56 @@ BAD_HANDLERS = [
     coroutine, asynchronous_generator, functools.partial(coroutine), Shop().none, Shop,
     wrapping(function("context, a")), None, "handler", functools.partial(function("context, a, b"), None, "a", "b"),
 ]  # fmt: skip
-BAD_METHODS_OF_EXECUTORS = [*map(function, ["", "self, *, context", "self, context, more"]), coroutine]
 NEEDY = type("Needy", (Executor,), {"__init__": lambda self, word: None})
-BAD_EXECUTORS = [Says(), NEEDY, dict, WebApp, coroutine, [Says], 5, None, "name"]
-BAD_HOOKS = [
-    *((kind, eval(f"lambda {parameters}: None")) for kind, parameters in [
-        ("before", ""), ("before", "context, *, needed"), ("after", "context, cause"), ("error", "context"),
-        ("error", "context, cause"), ("error", "context, cause, status_code, more"), ("error", "context, **more"),
-    ]),
-    ("after", Shop().none), ("before", Shop().both), ("error", wrapping(lambda context: None)),
-    ("error", functools.partial(lambda context, cause, status_code: None, status_code=1)),
-    *((kind, bad) for kind in ("before", "error") for bad in (coroutine, asynchronous_generator, None, "hook", 404)),
-]  # fmt: skip
-# A declaration that is refused at once, the error, and words of the message beside the place.
+BAD_EXECUTORS = [NEEDY, dict, WebApp, coroutine, [Says], 5, None, "name"]
+NO_HOOKS = [coroutine, asynchronous_generator, None, "hook", 404]
+BAD_HOOKS = {
+    "before": [lambda: None, lambda context, *, needed: None, Shop().both, *NO_HOOKS],
+    "after": [lambda context, cause: None, Shop().none],
+    "error": [lambda context, cause: None, lambda context, cause, status_code, more: None, lambda context, **more: None,
+              wrapping(lambda context: None), functools.partial(Shop().both, b=1), *NO_HOOKS],
+}  # fmt: skip
+# A declaration that is refused at once, the error, and words of the message: what was found and what to write.
 REFUSED_DECLARATIONS = [
-    *((lambda app, pattern=pattern: app.get(pattern), ValueError, repr(pattern)) for pattern in BAD_PATTERNS),
-    *((lambda app, pattern=pattern: app.path(pattern), ValueError, repr(pattern)) for pattern in BAD_PATTERNS),
+    *((lambda app, bad=bad: app.get(bad), ValueError, repr(bad)) for bad in BAD_PATTERNS),
+    *((lambda app, bad=bad: app.path(bad), ValueError, repr(bad)) for bad in BAD_PATTERNS),
     (lambda app: app.path("/{id}").get("/x/{id}"), ValueError, "id"),
     (lambda app: app.path("/{rest:path}"), ValueError, "path"),
-    *((lambda app, pattern=pattern: app.get(pattern), TypeError, "pattern") for pattern in (None, 5, b"/a", ["a"])),
-    *((lambda app, method=method: app.route(method, "/a"), ValueError, repr(method)) for method in BAD_METHODS),
+    (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
+    (lambda app: app.path("/admin").__exit__(None), RuntimeError, "nothing was declared in the block '/admin': write "),
+    (lambda app: app.get("/users/:id"), ValueError, "a parameter is written {name}, not :id"),
+    (lambda app: app.get("/files/*"), ValueError, "a parameter is written {name:path}, not *"),
+    (lambda app: app.get(b"/a"), TypeError, "a pattern is a str, not b'/a'"),
+    (lambda app: app.get(nothing), TypeError, "not nothing: a decorator is written with it, @app.get("),
+    *((lambda app, bad=bad: app.route(bad, "/a"), ValueError, repr(bad)) for bad in BAD_METHODS),
+    (lambda app: app.route("/x"), TypeError, "route('GET', '/path'), not '/x'"),
     *((lambda app, bad=bad: app.get("/{a}/{b:int}")(bad), TypeError, "") for bad in BAD_HANDLERS),
     (lambda app: app.get("/")(lambda context, a: ""), TypeError, "must take (context) ("),
     (lambda app: app.get("/{a}/{b}")(lambda context, a: ""), TypeError, "must take (context) or (context, a, b) ("),
     # It would be given the context as the name.
     (lambda app: app.get("/{name}")(lambda name: name), TypeError, "must take (context) or (context, name) ("),
-    *((lambda app, bad=bad: app.get("/", bad), TypeError, "") for bad in BAD_EXECUTORS),
-    *((lambda app, bad=bad: getattr(app.path(""), bad[0])(bad[1]), TypeError, "") for bad in BAD_HOOKS),
-    *((lambda app, bad=bad: new_class(Executor, execute=bad), TypeError, "") for bad in BAD_METHODS_OF_EXECUTORS),
-    (lambda app: new_class(new_class(object, execute=function("")), Executor), TypeError, "must take (self, context)"),
     # An annotated parameter with a default that is not in the pattern never gets the query's value.
-    *((lambda app, path=path: app.get(path)(page), TypeError, "query") for path in ("/", "/{id}")),
-    (lambda app: app.get("/", page), TypeError, "query.parse('n', int, default=5)"),
+    *((lambda app, path=path: app.get(path)(page), TypeError, "query.parse('n', int, def") for path in ("/", "/{id}")),
+    *((lambda app, bad=bad: app.get("/", bad), TypeError, "") for bad in BAD_EXECUTORS),
+    (lambda app: app.get("/", Says()), TypeError, "an instance of Says would carry one request's state"),
+    *((lambda app, row=row: getattr(app.path(""), row[0])(row[1]), TypeError, "") for row in by_kind(BAD_HOOKS)),
+    (lambda app: app.error(ValueError), TypeError, "(context, cause, status_code), not ValueError: it sees every fail"),
+    (lambda app: new_class(Executor, execute=coroutine), TypeError, "coroutine is async, and WSGI is not"),
+    (lambda app: new_class(Executor, on_cancel=function("self, *, context")), TypeError, "App.on_cancel must take ("),
+    (lambda app: new_class(new_class(object, execute=function("")), Executor), TypeError, "must take (self, context)"),
+    (lambda app: new_class(Answer422, validate=nothing), TypeError, "App.validate must take (self, context)"),
+    (lambda app: new_class(Answer422, secret_fields="a"), TypeError, "App.secret_fields is a tuple: ('a',)"),
+    (lambda app: new_class(on_request=nothing), TypeError, "App.on_request must take (self, context)"),
+    (lambda app: new_class(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
+    (lambda app: app.mount("/in", WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
+    (lambda app: app.mount("/in", app), TypeError, "an application cannot be mounted in itself"),
+    (lambda app: app.static("/static", "nowhere"), ValueError, f"no directory {os.path.realpath('nowhere')!r}"),
 ]
 
 
 @pytest.mark.parametrize("declare, error, words", REFUSED_DECLARATIONS)
 def test_declaration_that_cannot_work_is_an_error_at_once(declare, error, words):
-    """The error says where. For the words of the messages see "mistakes"."""
+    """The error says where: no frame of the traceback need be read to find it."""
     app = WebApp()
     with pytest.raises(error, match=HERE) as caught:
         declare(app)
@@ -2966,6 +2947,7 @@ def test_declaration_that_cannot_work_is_an_error_at_once(declare, error, words)
 
 
 def test_routes_are_listed_by_pattern_then_method():
+    """The handlers that the framework makes for files and mounted applications have telling names."""
     app = WebApp()
     inner = app.path("/a")
     inner.post("/b/", Says)(nothing)
@@ -2976,13 +2958,9 @@ def test_routes_are_listed_by_pattern_then_method():
     found = [(f"{route.method} {route.pattern}", route.scope, list(route.handlers)) for route in app.routes()]
     assert found[:2] == [("PROPFIND /A", app, [nothing]), ("GET /a/b", inner, [nothing])]
     assert found[2:] == [("POST /a/b", inner, [Says, nothing]), ("GET /c", app, [nothing])]
-
-
-def test_files_and_mounted_applications_are_named_in_the_list_of_routes():
-    app = WebApp()
     app.mount("/m", wsgiref.simple_server.demo_app)
     app.static("/s", str(ROOT))
-    names = {route.handlers[0].__qualname__ for route in app.routes()}
+    names = {route.handlers[0].__qualname__ for route in app.routes()[4:]}
     assert names == {"mount(demo_app)", f"static({str(ROOT)!r})"}
 
 
@@ -6494,6 +6472,7 @@ MODULES = {
     "broken.py": "def\n",
     "raising.py": "1 / 0\n",
     "misspelt.py": "import webapp\napp = webapp.WebApp()\napp.get('/<a>')\n",
+    "unready.py": "import webapp\napp = webapp.WebApp()\napp.get('/a')\n",
     "runs.py": "import webapp\nwebapp.WebApp().run(port=0)\n",
     "other.py": "x = 1\n",
     "shop.py": """
@@ -6512,32 +6491,34 @@ text = "main"
 }
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ("nowhere", "No module named"),
-        ("nowhere.py", "no file"),
-        ("site1:nothing", "nothing"),
-        ("broken", "broken.py"),
-        ("raising", "division by zero ({folder}raising.py:1)\n"),
-        ("misspelt", "exist too ({folder}misspelt.py:3)\n"),
-        ("runs", 'when it is imported: write `if __name__ == "__main__":` above that ({folder}runs.py:2)\n'),
-        ("site1 --port {taken}", f"127.0.0.1 port {{taken}}: {IN_USE}"),
-        ("site1 --host 192.0.2.1", "192.0.2.1 port 8000: "),
-        ("site1 --port 99999", "99999"),
-        # What is no application is told with what to write.
-        ("shop:Shop", "Shop is a class: give an application made of it, Shop(); write app = Shop() into the file, and"),
-        ("shop", "app takes no arguments: give the application that it makes, app(); write application = app() into"),
-        ("shop:app()", "app() is a call: write app = app() into the file, and name shop:app"),
-        ("shop.py:page", "page takes no (environ, start_response), as a WSGI application does"),
-        ("shop.py:arrive", "arrive is async, an ASGI application, and this takes WSGI"),
-        ("shop.py:text", "'main' is no WSGI application"),
-        ("shop.py:shop", "it has no 'shop': name shop.py:main"),
-        ("other", "it has no 'app': name what the application is called, file.py:name"),
-        (".", "it is a directory: name the file that makes the application, such as hello.py"),
-        ("./shop", "a file is named with its ending: ./shop.py"),
-    ],
-)
+CANNOT_START = [
+    ("nowhere", "No module named"),
+    ("nowhere.py", "no file"),
+    ("site1:nothing", "nothing"),
+    ("broken", "broken.py"),
+    ("raising", "division by zero ({folder}raising.py:1)\n"),
+    ("misspelt", "exist too ({folder}misspelt.py:3)\n"),
+    ("unready --port 0", "has no handler"),
+    ("runs", 'when it is imported: write `if __name__ == "__main__":` above that ({folder}runs.py:2)\n'),
+    ("site1 --port {taken}", f"127.0.0.1 port {{taken}}: {IN_USE}"),
+    ("site1 --port {taken} --reload", IN_USE),
+    ("site1 --host 192.0.2.1", "192.0.2.1 port 8000: "),
+    ("site1 --port 99999", "99999"),
+    # What is no application is told with what to write.
+    ("shop:Shop", "Shop is a class: give an application made of it, Shop(); write app = Shop() into the file, and"),
+    ("shop", "app takes no arguments: give the application that it makes, app(); write application = app() into"),
+    ("shop:app()", "app() is a call: write app = app() into the file, and name shop:app"),
+    ("shop.py:page", "page takes no (environ, start_response), as a WSGI application does"),
+    ("shop.py:arrive", "arrive is async, an ASGI application, and this takes WSGI"),
+    ("shop.py:text", "'main' is no WSGI application"),
+    ("shop.py:shop", "it has no 'shop': name shop.py:main"),
+    ("other", "it has no 'app': name what the application is called, file.py:name"),
+    (".", "it is a directory: name the file that makes the application, such as hello.py"),
+    ("./shop", "a file is named with its ending: ./shop.py"),
+]
+
+
+@pytest.mark.parametrize("arguments, words", CANNOT_START)
 def test_what_cannot_start_says_so_on_one_line(tmp_path, server, monkeypatch, capsys, arguments, words):
     for name, text in MODULES.items():
         (tmp_path / name).write_text(text)
@@ -6593,18 +6574,16 @@ def test_routes_are_printed_and_escaped_where_the_console_has_no_characters_for_
 
 def test_ctrl_c_before_the_server_handles_it_is_no_traceback(tmp_path):
     (tmp_path / "early.py").write_text("raise KeyboardInterrupt")
-    (tmp_path / "late.py").write_text(
-        "import socket, webapp\n"
-        "def interrupt(*arguments, **options):\n    raise KeyboardInterrupt\n"
-        "socket.create_server = interrupt\napp = webapp.WebApp()\nif __name__ == '__main__':\n    app.run()\n"
-    )
-    for command in (("-m", "webapp", "early"), ("-m", "webapp", "late"), ("late.py",)):
+    interrupt = "def interrupt(*_, **options):\n    raise KeyboardInterrupt\nsocket.create_server = interrupt\n"
+    (tmp_path / "late.py").write_text(f"import socket, webapp\n{interrupt}webapp.WebApp().run()\n")
+    for command in (("-m", "webapp", "early"), ("late.py",)):
         process = start(cwd=tmp_path, command=command)
         assert process.communicate(timeout=30)[1] == ""
         assert process.returncode == 130
 
 
 def test_reload_follows_changes_and_waits_a_syntax_error_out(program):
+    """Also a change that happens while the program starts."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -6615,26 +6594,17 @@ def test_reload_follows_changes_and_waits_a_syntax_error_out(program):
     assert "webapp: site1.py has changed\n" in lines
     assert "cannot load" in next(lines)
     assert next(lines) == "webapp: waiting for a file to change\n"
-    write_program(program, PROGRAM.replace("b'one'", "b'three'"))
-    assert next(lines) == "webapp: site1.py has changed\n"
-    assert "serving" in next(lines)
+    newest = LISTEN * WINDOWS + PROGRAM.replace("b'one'", "b'three'")
+    program.write_text(f"import pathlib\npathlib.Path(__file__).write_text({newest!r})\n{PROGRAM}")
+    for _ in range(2):
+        assert next(lines) == "webapp: site1.py has changed\n"
+        assert "serving" in next(lines)
     assert ask(at, get())[2] == b"three"
     tell(process, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 0
     with pytest.raises(OSError):
         ask(at, get())
-
-
-def test_reload_follows_a_change_that_happens_while_the_program_starts(program):
-    text = program.read_text()
-    replaces_itself = f"import pathlib\npathlib.Path(__file__).write_text({text!r})\n"
-    program.write_text(replaces_itself + text.replace("'one'", "'old'"))
-    process = start("site1", "--port", "0", "--reload", cwd=program.parent)
-    lines = messages(process)
-    assert "serving" in next(lines)
-    assert next(lines) == "webapp: site1.py has changed\n"
-    assert ask(port_of(process), get())[2] == b"one"
 
 
 def test_reload_watches_sources_and_templates_where_modules_come_from(tmp_path, monkeypatch):
@@ -6680,34 +6650,16 @@ def test_no_child_outlives_its_parent(end, program):
     process.communicate(timeout=30)  # ends when the child, too, has closed its pipes
 
 
-def test_a_port_that_is_taken_ends_the_command_under_reload_too(program, server):
-    process = start("site1", "--port", str(server.port), "--reload", cwd=program.parent)
-    errors = process.communicate(timeout=30)[1]
-    assert (process.returncode, errors.count("\n")) == (1, 1)
-
-
 def test_a_program_that_a_reloaded_one_starts_is_no_child_of_ours(monkeypatch):
     monkeypatch.setenv(webapp._CHILD, "1")
     assert webapp._is_child.__wrapped__() and not webapp._is_child.__wrapped__()
 
 
-@pytest.mark.parametrize(
-    "route, said",
-    [
-        ("", "webapp: the application has no routes: it answers 404 to everything\n"),
-        ("app.get('/a')\n", "has no handler"),
-    ],
-)
-@pytest.mark.parametrize("command", [("bare.py",), ("-m", "webapp", "bare", "--port", "0")])
-def test_an_application_that_can_answer_nothing_says_so_at_the_start(tmp_path, route, said, command):
-    end = "\nif __name__ == '__main__':\n    app.run(port=0)\n"
-    write_program(tmp_path / "bare.py", f"from webapp import WebApp\napp = WebApp()\n{route}{end}")
-    process = start(cwd=tmp_path, command=command)
-    assert said in process.stderr.readline()
-    if route:
-        assert process.wait(30) == 1
-    else:
-        port_of(process)
+def test_an_application_without_routes_says_so_at_the_start(tmp_path):
+    write_program(tmp_path / "bare.py", "import webapp\napp = webapp.WebApp()\n")
+    process = start("bare", "--port", "0", cwd=tmp_path)
+    assert process.stderr.readline() == "webapp: the application has no routes: it answers 404 to everything\n"
+    port_of(process)
 
 
 CROWDED = """
@@ -6742,48 +6694,9 @@ def test_idle_connections_make_room_and_leave_descriptors_to_the_application(tmp
 
 
 # ---- mistakes: what their author sees --------------------------------------------------------------------------------
-
-
-def user(context, id):
-    return {"id": id}
-
-
-def lost(context):
-    """A handler that no route has."""
-
-
-def shop():
-    """An application that mistakes are made in."""
-    app = WebApp(secret_key="a secret of the tests")
-    app.get("/users/{id:int}")(user)
-    return app
-
-
-def checking(**members):
-    return type("App", (webapp.ValidationExecutor,), members)
-
-
-# Each is a piece of code that its author believes in: the exception, and the words in it that say what was found and
-# what to write. Where the place is asked for, no frame of the traceback need be read to find it.
-DECLARED = [
-    (lambda app: app.route("/x"), TypeError, "route('GET', '/path'), not '/x'"),
-    (lambda app: app.get(lost), TypeError, "a pattern is a str, not lost: a decorator is written with it, @app.get("),
-    (lambda app: app.error(ValueError), TypeError, "(context, cause, status_code), not ValueError: it sees every fail"),
-    (lambda app: app.mount("/in", WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
-    (lambda app: app.mount("/in", "shop:app"), TypeError, "'shop:app' is no WSGI application"),
-    (lambda app: checking(validate=lambda self: None), TypeError, "App.validate must take (self, context)"),
-    (lambda app: checking(secret_fields="password"), TypeError, "App.secret_fields is a tuple: ('password',)"),
-    (lambda app: app.get("/", checking()()), TypeError, "an instance of App would carry one request's state"),
-    (lambda app: app.get("/users/:id"), ValueError, "a parameter is written {name}, not :id"),
-    (lambda app: app.get("/files/*"), ValueError, "a parameter is written {name:path}, not *"),
-    (lambda app: app.mount("/in", app), TypeError, "an application cannot be mounted in itself"),
-    (lambda app: new_class(on_request=lambda self: None), TypeError, "App.on_request must take (self, context)"),
-    (lambda app: new_class(on_request=coroutine), TypeError, "coroutine is async, and WSGI is not"),
-    (lambda app: new_class(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
-    (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
-    (lambda app: app.path("/admin").__exit__(None), RuntimeError, "nothing was declared in the block '/admin': write "),
-    (lambda app: app.static("/static", "nowhere"), ValueError, f"no directory {os.path.realpath('nowhere')!r}"),
-]
+#
+# A row has code that its author believes in, the exception, and the words in it that say what was found and what to
+# write. For declarations see REFUSED_DECLARATIONS.
 
 WHOLE_NUMBERS = ["session_max_age", "max_body_size", "max_form_memory", "max_fields", "trusted_proxies"]
 AT_THE_START = [
@@ -6802,17 +6715,19 @@ AT_THE_START = [
 ]
 
 
-def by_words(row):
-    return row if isinstance(row, str) else ""
-
-
-@pytest.mark.parametrize("mistake, error, words", DECLARED + AT_THE_START, ids=by_words)
+@pytest.mark.parametrize("mistake, error, words", AT_THE_START)
 def test_mistake_is_told_when_it_is_made(mistake, error, words):
     with pytest.raises(error) as caught:
-        mistake(shop())
+        mistake(WebApp())
     assert words in str(caught.value)
-    if (mistake, error, words) in DECLARED:
-        assert re.search(HERE, str(caught.value))
+
+
+def checking(**members):
+    return type("App", (webapp.ValidationExecutor,), members)
+
+
+def user(context, id):
+    return {"id": id}
 
 
 TODAY = datetime.date(2026, 3, 1)
@@ -6829,19 +6744,16 @@ ASKED = [
     (lambda c: [{"a": math.nan}], ValueError, f'document[0]["a"] {OF_LAMBDA}'),
     (lambda c: {"a": {(1, 2): 3}}, TypeError, f'document["a"] {OF_LAMBDA}'),
     (lambda c: c.session.update(a=TODAY), TypeError, "date would not come back as what it is; a session keeps"),
-    (lambda c: c.session.update(a=[{"b": TODAY}]), TypeError, 'session["a"][0]["b"] of '),
     (lambda c: c.response.cookie("a", 1), TypeError, "the value of cookie 'a' is a str, not 1"),
     (lambda c: c.response.cookie("a", "b", max_age=datetime.timedelta(1)), TypeError, "max_age is a number of seconds"),
     (lambda c: c.response.cookie("a", "b", expires="soon"), TypeError, "a time stamp or a datetime, not 'soon'"),
-    (lambda c: c.response.redirect(lost), TypeError, "is a str, not lost: context.url(handler) gives the path"),
+    (lambda c: c.response.redirect(user), TypeError, "is a str, not user: context.url(handler) gives the path"),
     (lambda c: c.response.header("X-A", 1), ValueError, "are str, not 'X-A' and 1"),
     (lambda c: read, TypeError, "for any other document); or call it: read()"),
     (lambda c: c.response.stream(read), TypeError, "an iterable of its chunks or events, not read: call it"),
-    (lambda c: c.response.events({"data": "a"}), TypeError, "an iterable of its chunks or events, not {'data': 'a'}"),
     (lambda c: c.url(user, uid=7), LookupError, "url(user) was given uid: /users/{id:int} needs id"),
-    (lambda c: c.url(lost), LookupError, "no route has the handler lost"),
+    (lambda c: c.url(nothing), LookupError, "no route has the handler nothing"),
     (lambda c: 404, TypeError, f"gave int as a response; {GAVE}"),
-    (lambda c: c.add_executor(lambda a, b: None), TypeError, "(context)"),
     (lambda c: HttpException(404), TypeError, "an exception is raised: raise HttpException(...)"),
     (lambda c: setattr(c.response, "status", 404), AttributeError, "can be read only: code(404) sets it"),
     (lambda c: c.request.cookies.__setitem__("a", "b"), TypeError, "response.cookie('a', ...) sets one"),
@@ -6850,9 +6762,9 @@ ASKED = [
     (lambda c: c.response.file(__file__, content_type="a\n"), ValueError, "the value of header Content-Type is latin-"),
     (lambda c: c.request.query.parse(int, "page"), TypeError, "parse(int, 'page'): a name, then a function that con"),
     (lambda c: c.request.query.parse("page", "int"), TypeError, "parse('page', 'int'): a name, then a function"),
-    (lambda c: c.add_executor(type("Check", (Executor,), {"run": lost})), NotImplementedError, "Check has no execute("),
-    *((lambda c, v=value: c.add_executor(checking(validate=lambda self, context: v)), TypeError,
-       f"<lambda> returned {type(value).__name__}: ") for value in [{"title": "Missing"}, [], "", False, iter("a")]),
+    (lambda c: c.add_executor(type("Check", (Executor,), {"run": user})), NotImplementedError, "Check has no execute("),
+    (lambda c: c.add_executor(checking(validate=lambda *_: {"a": "b"})), TypeError, "<lambda> returned dict: "),
+    (lambda c: c.add_executor(checking(validate=lambda *_: "")), TypeError, "<lambda> returned str: "),
     (lambda c: checking()().add_error("age", OSError("x")), TypeError, "OSError('x'): str(message) is its text"),
     (lambda c: checking()().add_errors([("a", "b")]), TypeError, "a mapping of field to messages, not [('a',"),
     (lambda c: c.request.accepts(["text/html"]), TypeError, "that accepts() offers is a str, not ['text/html']"),
@@ -6864,9 +6776,10 @@ ASKED += [
 ] * (sys.version_info >= (3, 10))
 
 
-@pytest.mark.parametrize("handler, error, words", ASKED, ids=by_words)
+@pytest.mark.parametrize("handler, error, words", ASKED)
 def test_mistake_in_a_handler_is_told_in_the_terminal_alone(handler, error, words):
-    app = shop()
+    app = WebApp(secret_key=KEY)
+    app.get("/users/{id:int}")(user)
     app.get("/")(handler)
     with pytest.raises(error) as caught:
         client(app, raise_errors=True).get("/")
@@ -6879,31 +6792,10 @@ def test_mistake_in_a_handler_is_told_in_the_terminal_alone(handler, error, word
     assert set(response.headers) <= {"Content-Type", "Content-Length", "Vary"}
 
 
-# What a client may send wrongly, and the words of the reason. Nobody need configure more than the level of the logger.
-SENT = [
-    (lambda c: c.request.json["name"], {"json": {}}, "Missing input 'name'"),
-    (lambda c: c.request.json, {"body": b"{", "headers": {"Content-Type": JSON}}, "the body is not JSON"),
-    (lambda c: c.request.form["name"], {"json": {"name": 1}}, "field 'name': the body is application/json, so no form"),
-    (lambda c: c.request.form["name"], {"body": b"name=a"}, "'name': there is no body with a Content-Type, so no form"),
-    (lambda c: c.request.files["f"], {"form": {"f": "a"}}, "files come in a form with enctype='multipart/form-data'"),
-    (lambda c: c.request.body_all()["name"], {"query": {"nam": 1}}, "Missing input 'name'"),
-]
-
-
-@pytest.mark.parametrize("handler, sent, words", SENT, ids=by_words)
-def test_mistake_of_a_client_is_a_400_whose_reason_is_logged(handler, sent, words):
-    with Log() as log:
-        response = answer(handler, "POST", **sent)
-    assert (response.status, response.text, log.levels()) == (400, "400 Bad Request", ["DEBUG"])
-    assert words in log.records[0].getMessage()
-
-
 def test_exception_of_the_application_is_kept_while_json_is_written():
-    class SoldOut(ValueError):
-        """One that the application knows."""
-
-    with pytest.raises(SoldOut, match="^as it was"):  # newer versions add a note
-        answer(lambda context: {"rows": Feed(1, SoldOut("as it was"))}, raise_errors=True)
+    sold_out = type("SoldOut", (ValueError,), {})("as it was")
+    with pytest.raises(type(sold_out), match="^as it was"):  # newer versions add a note
+        answer(lambda context: {"rows": Feed(1, sold_out)}, raise_errors=True)
 
 
 # ---- odd corners: limits ---------------------------------------------------------------------------------------------
