@@ -6539,7 +6539,7 @@ def test_banner_shows_the_address_to_open(program, host):
     process = start("site1", "--host", host, "--port", "0", cwd=program.parent)
     line = process.stderr.readline()
     shown = re.fullmatch(r"webapp: serving on http://127\.0\.0\.1:(\d+) \(Ctrl-C stops\)\n", line)
-    assert shown and ask(types.SimpleNamespace(host="127.0.0.1", port=int(shown[1])), get())[2] == b"one", line
+    assert shown and ask(At("127.0.0.1", int(shown[1])), get())[2] == b"one", line
 
 
 @pytest.mark.parametrize("archived", [False, True])
