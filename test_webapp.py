@@ -5004,7 +5004,7 @@ def secured(tmp_path_factory):
     path = tmp_path_factory.mktemp("tls") / "both.pem"
     path.write_text(PEM)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(path)
+    context.load_cert_chain(str(path))
     return context, ssl.create_default_context(cafile=str(path))
 
 

@@ -154,8 +154,8 @@ def _place(thing: Any = None) -> str:
         function = function.func
     function = inspect.unwrap(function)
     call = getattr(type(function), "__call__", None)  # noqa: B004  # the method of an object that can be called
-    code = getattr(function, "__code__", getattr(call, "__code__", None))
-    if code is None or code.co_filename == _FILE:
+    code: Any = getattr(function, "__code__", getattr(call, "__code__", None))
+    if getattr(code, "co_filename", _FILE) == _FILE:
         return _name(thing)
     return f"{_name(thing)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
 
