@@ -5286,9 +5286,8 @@ class Server:
             data = connection.attempt(_READ, connection.socket.recv, size)
         except OSError as error:
             data = b""
-            handshake = connection.secure and cast("ssl.SSLSocket", connection.socket).version() is None
-            if handshake and getattr(error, "reason", None) and not self.quiet:
-                # No handshake: the client speaks plain HTTP or distrusts us, and nothing else would tell.
+            if connection.secure and getattr(error, "reason", None) and not self.quiet:
+                # The client speaks plain HTTP or distrusts us, and nothing else would tell.
                 facts = connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
                 self.clerk.note(_ACCESS.info, _ACCESS_LINE, *facts)
         if data:
