@@ -2986,7 +2986,7 @@ MATCHED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("pattern, path, value", MATCHED, ids=str)
+@pytest.mark.parametrize("pattern, path, value", MATCHED, ids=lambda value: str(value)[:40])
 def test_parameter_is_percent_decoded_and_an_int_has_up_to_18_digits(pattern, path, value):
     """The digits are those of ASCII, perhaps behind a minus; a path parameter joins its segments."""
     response = routed(pattern).get(path)
@@ -3646,7 +3646,7 @@ def test_path_without_a_regular_file_is_a_404(tmp_path, a_file, name):
 # it does not take, and Python raises UnicodeEncodeError for a name that the locale cannot hold.
 FAILURES_TO_OPEN = [
     (UnicodeEncodeError("ascii", "é", 0, 1, "not in range"), 404, 404),
-    *((OSError(getattr(errno, f"E{name}"), ""), 404, 404) for name in "NOENT NOTDIR LOOP NAMETOOLONG INVAL".split()),
+    *((OSError(getattr(errno, f"E{name}"), ""), 404, 404) for name in "NOENT NOTDIR NAMETOOLONG INVAL".split()),
     (OSError(errno.EACCES, ""), 500, 404),
     *((OSError(code, ""), 503, 503) for code in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)),
     (OSError(errno.EIO, ""), 500, 500),
@@ -3844,8 +3844,9 @@ def test_spelling_that_some_file_system_takes_for_a_guarded_path_is_a_404(tmp_pa
     app.static("/", tmp_path)
     for status, names in SPELLINGS.items():
         for name in names:
-            (tmp_path / name).parent.mkdir(exist_ok=True)
-            (tmp_path / name).touch()
+            with contextlib.suppress(OSError):  # Windows itself refuses some
+                (tmp_path / name).parent.mkdir(exist_ok=True)
+                (tmp_path / name).touch()
             assert (name, client(app).get("/" + name).status) == (name, status)
 
 

@@ -1736,8 +1736,10 @@ def _open_file(path: str) -> _FileBody:
         return _FileBody(path)
     except (OSError, ValueError) as error:
         code = errno.errorcode.get(getattr(error, "errno", errno.EINVAL))  # ValueError: a NUL, or not of this locale
-        if code in _NOT_THERE or code in _BUSY:
-            raise NotFoundException(str(error)) if code in _NOT_THERE else HttpException(503, str(error)) from error
+        if code in _BUSY:
+            raise HttpException(503, str(error)) from error
+        if code in _NOT_THERE or os.path.isdir(path):  # a directory is a PermissionError on Windows
+            raise NotFoundException(str(error)) from error
         raise
 
 
