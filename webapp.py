@@ -702,7 +702,7 @@ def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tu
 
 
 def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
-    joined = io.BytesIO()  # a list of tiny pieces would take many times their size
+    joined = io.BytesIO()  # a list of tiny pieces would take much more memory
     for piece in pieces:
         joined.write(piece)
         if joined.tell() > limit:
@@ -1441,7 +1441,7 @@ class Request:
         HttpException 408 if the client stalls. RuntimeError if the body was read as a multipart form or `stream`.
         """
         source = self._input("body", self._app._max_body_size)
-        whole = io.BytesIO()  # a list of tiny pieces would take many times their size
+        whole = io.BytesIO()  # a list of tiny pieces would take much more memory
         while piece := source.read():
             whole.write(piece)
         return whole.getvalue()
@@ -1925,6 +1925,7 @@ class Response:
 
     @status.setter
     def status(self, status: object) -> None:
+        """Raise AttributeError, because `code` sets the status."""
         raise AttributeError(f"response.status can be read only: code({status!r:.80}) sets it")
 
     @property
