@@ -4375,15 +4375,20 @@ class _AccessHandler(logging.Handler):
     lines: list[str] = []  # noqa: RUF012
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {self.format(record)}")
+        self.lines.append(record.getMessage())
 
     def flush(self) -> None:
         lines, self.lines = self.lines, []
         if lines:
-            _say("\n".join(lines))
+            clock = time.strftime("%H:%M:%S")
+            _say("\n".join(f"{clock} {line}" for line in lines))
 
 
 _OWN_HANDLER = _AccessHandler()
+
+
+def _log_access(facts: tuple[object, ...]) -> None:
+    _ACCESS.handle(_ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, _ACCESS_LINE, facts, None))
 
 
 class _Clerk:
@@ -4411,6 +4416,11 @@ class _Clerk:
 
     def report(self, level: int, message: str, *arguments: object, error: BaseException | None = None) -> None:
         self.note(_report, level, message, *arguments, error=error)
+
+    def note_access(self, *facts: object) -> None:
+        """Let the thread log an access line."""
+        if _ACCESS.isEnabledFor(logging.INFO):
+            self.note(_log_access, facts)
 
     def end(self) -> None:
         self._ended.set()
@@ -4707,7 +4717,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         request, milliseconds = self.request, (time.perf_counter() - self.started) * 1000
         facts = request.method, _printable(request.target), self.framing.code, max(0, self.sent), milliseconds
         address, reason = self.connection.address or "-", self.reason or str(self.connection.refusal or "")
-        self.server.clerk.note(_ACCESS.info, _ACCESS_LINE, address, *facts, reason and f"  {_printable(reason)}")
+        self.server.clerk.note_access(address, *facts, reason and f"  {_printable(reason)}")
 
 
 # ---- the crew --------------------------------------------------------------------------------------------------------
@@ -5291,8 +5301,7 @@ class Server:
             data = b""
             if connection.secure and getattr(error, "reason", None) and not self.quiet:
                 # The client speaks plain HTTP or distrusts us, and nothing else would tell.
-                facts = connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
-                self.clerk.note(_ACCESS.info, _ACCESS_LINE, *facts)
+                self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}")
         if data:
             connection.buffer += data
             return True
