@@ -5194,14 +5194,13 @@ def test_close_that_fails_after_a_complete_answer_is_logged_and_changes_nothing(
     assert [str(record.exc_info[1]) for record in log.records] == ["closing"]
 
 
-def test_write_of_an_earlier_request_is_refused():
+def test_write_of_an_earlier_request_reaches_nobody():
     kept = []
 
     def app(environ, start_response):
         kept.append(start_response("200 OK", []))
         if len(kept) == 2:
-            with pytest.raises(AssertionError):
-                kept[0](b"smuggled")
+            kept[0](b"smuggled")
         return [b"answer"]
 
     with serving(app) as server, Connection(server, get() + get()) as connection:

@@ -78,7 +78,6 @@ from functools import partialmethod
 from http import HTTPStatus
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast
-from wsgiref.handlers import SimpleHandler
 from wsgiref.util import FileWrapper, setup_testing_defaults
 
 # Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
@@ -2896,7 +2895,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         _check_readings(context, segments[:depth], segments[depth:])
         result = wsgi_app(_shifted(request.environ, depth), gateway.start_response)
         response._close_later(result)
-        body = gateway.body(result, request.method)
+        body = gateway.blocks(result, request.method)
         first = next(body, b"")
         status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
         response.code(int(status[:3]))
@@ -2945,10 +2944,12 @@ class _Gateway:
         return self.write
 
     def write(self, data: bytes) -> None:
+        if not isinstance(data, bytes):
+            raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
         self.headers_sent = self.headers_sent or bool(data)
         self._written.append(data)
 
-    def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
+    def blocks(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
         """Yield the blocks that were written and those of `result`, which the caller closes, without empty ones.
 
         RuntimeError for a body without a head, and for one that is not as long as its Content-Length says.
@@ -2966,6 +2967,9 @@ class _Gateway:
             for block in filter(None, written):
                 sent += len(block)
                 if announced is not None and sent > announced:
+                    if isinstance(result, FileWrapper):  # PEP 3333: a file ends where its Content-Length says
+                        yield from filter(None, [block[: announced - sent]])
+                        return
                     raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server refuses it")
                 yield block
         if announced is not None and sent < announced:
@@ -3905,7 +3909,7 @@ class TestClient:
         try:
             result = self._app(environ, gateway.start_response)
             try:
-                body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
+                body = b"".join(gateway.blocks(result, environ["REQUEST_METHOD"]))
             finally:
                 getattr(result, "close", lambda: None)()
             response = _TestResponse(gateway, body)
@@ -4250,15 +4254,7 @@ class _Connection:
         self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
         self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
         self.lost = False  # an operation has failed: the client went away
-        self.forget_request()
-
-    def forget_request(self) -> None:
-        """Drop a request that was answered. These attributes are the owner's."""
-        self.head: _Head | None = None
-        self.body: _Body | None = None
-        self.refusal: HttpException | None = None  # of a malformed request
-        self.run: _Run | None = None  # of the application
-        self.output: bytes | Iterator[int] | None = None  # the answer or its sender, until it was sent
+        self.run: Any = None  # the _Run of the present request, from its head to the end of its answer, of the owner
 
     def attempt(self, event: int, operation: Callable[..., Any], *arguments: Any) -> Any:
         """Return the result of an operation on the socket, None if it has to wait. OSError if the client has gone."""
@@ -4504,92 +4500,76 @@ def _date_field(second: int) -> str:
     return f"Date: {_http_date(second)}"
 
 
-class _Run(_Observer, _Gateway, SimpleHandler):
-    """Run the application for one request and frame its response."""
+class _Run(_Observer, _Gateway):
+    """One request and its answer: runs the application, and frames its response."""
 
+    body: _Body | None = None
+    refusal: HttpException | None = None  # of a malformed request
     result: Any = None  # of the application, until it was closed
     framing = _Framing()  # of the response, once its head was made
-    sent = 0  # bytes of the body, for the access line; less the head until it has left
+    output: bytes | Iterator[int] | None = None  # the answer or its sender, until it was sent
     block: bytes = b""  # the bytes in memory that wait for the client
+    sent = 0  # bytes of the body, for the access line; less the head until it has left
+    started = 0.0  # the time when the application was called
+    unlogged = False  # the access line is to be written
     reason = ""  # of the status, for the access line
     events = False  # it is a stream of events, which has no end of its own
     cut = False  # the response broke off, and only a reset can tell
-    over = False  # there is nothing more to write
-    noted = False  # the access line was written
+    _begun = False  # the head cannot be replaced
     _known: BaseException | None = None  # the last failure that the application has logged itself
-    _left: int | None = None  # bytes of the body that are to come, if its length is known
     _input: Any = None
 
-    def __init__(self, server: Server, connection: _Connection) -> None:
-        self.started = time.perf_counter()
+    def __init__(self, server: Server, connection: _Connection, request: _Head) -> None:
+        super().__init__()
         self.server = server
         self.connection = connection
-        self.request: Any = connection.head  # a _Head
+        self.request = request
         self.patience = _Patience(server.write_timeout, _CREDIT)  # with a client that takes the answer slowly
 
     # From the call of the application to the end of its answer.
 
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; no exception leaves this method."""
-        connection, body = self.connection, self.connection.body
+        self.started, self.unlogged, body = time.perf_counter(), True, self.body
         try:
-            if connection.refusal is not None:
-                raise copy.copy(connection.refusal)
+            if self.refusal is not None:
+                raise copy.copy(self.refusal)
             if body is None or body.complete:
                 self._input = io.BytesIO() if body is None else body.take()
             else:
                 body.receive = self._receive
                 self._input = io.BufferedReader(body, _RECEIVE)
-            more = {"REMOTE_ADDR": connection.address, "wsgi.input": self._input, "webapp.server": self}
+            more = {"REMOTE_ADDR": self.connection.address, "wsgi.input": self._input, "webapp.server": self}
             environ = {**self.server.template, **self.request.environ, **more}
             self.result = application(environ, self.start_response)
-            self.finish_response()
+            self._answer()
         except BaseException as error:
             if self.server.alive:  # not in a child process that a handler has forked
                 self._fail(error)
-        self.over = True
-        self._known = None  # its frames refer to this object
-        if connection.output is None or not self.result_is_file():  # else the leader sends the file
+        self._known = None  # its frames refer to the run
+        if self.output is None or not isinstance(self.result, FileWrapper):  # else the leader sends the file
             self.end()
 
-    def finish_response(self) -> None:
-        if isinstance(self.result, (list, tuple)) and not self.headers_sent:
-            self._send_whole(b"".join(self.result))
-        elif self.headers_sent or not (self.result_is_file() and self.sendfile()):
-            self.begin_stream("")
-            for data in self.result:
-                self.write(data)
-                # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
-                if self._left == 0 and (self.framing.bodiless or self.result_is_file()):
-                    break
-            if not self.headers_sent:
-                self._send_whole(b"")
-            elif self._left:
-                raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
-            elif self.framing.chunked:
-                self._send(b"0\r\n\r\n")
+    def _answer(self) -> None:
+        """Leave a whole answer or a file to the leader; send a stream."""
+        result = self.result
+        if isinstance(result, (list, tuple)) and not self.headers_sent:
+            self._send_whole(b"".join(result))
+        elif self.headers_sent or not (isinstance(result, FileWrapper) and self._send_file(result.filelike)):
+            self._send_stream(self.blocks(result, self.request.method))
 
-    def write(self, data: bytes) -> None:
-        """Send one block, the head before the first (PEP 3333)."""
-        if not isinstance(data, bytes):
-            raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
-        if self.over:
-            raise AssertionError("write() after the end of the response")
-        if not data:
-            return
-        head = b"" if self.headers_sent else self._make_head(None)
-        if self._left is not None:
-            if len(data) > self._left and not (self.framing.bodiless or self.result_is_file()):
-                raise ValueError("the response is longer than its Content-Length")
-            data = data[: self._left]
-            self._left -= len(data)
-        self.headers_sent = True
-        self.sent += len(data)
-        self._send(head, *((b"%x\r\n" % len(data), data, b"\r\n") if self.framing.chunked else (data,)))
+    def _send_whole(self, data: bytes) -> None:
+        head = self._make_head(None if not data and self.request.method == "HEAD" else len(data))
+        if self.framing.bodiless:
+            data = b""
+        elif len(data) != self.framing.length:
+            raise ValueError(f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}")
+        self._begun, self.sent, self.block = True, -len(head), data
+        # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
+        self.output = head + data if len(data) <= _PACE else _sending(self.connection, [head, data])
 
-    def sendfile(self) -> bool:
+    def _send_file(self, file: Any) -> bool:
         """Leave a plain file to the leader, who sends it without reading it; False for any other file."""
-        file = self.result.filelike
         # The descriptor of a gzip file gives other bytes than its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
@@ -4599,30 +4579,33 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         if size <= 0:
             return False
         head = self._make_head(size)
-        count = size if self._left is None else min(self._left, size)
-        self.headers_sent, self.sent = True, -len(head)
-        self.connection.output = _sending(self.connection, [head], file, offset, count)
+        length = 0 if self.framing.bodiless else self.framing.length
+        self._begun, self.sent = True, -len(head)
+        self.output = _sending(self.connection, [head], file, offset, size if length is None else min(length, size))
         return True
 
-    def _send_whole(self, data: bytes) -> None:
-        """Leave an answer to the leader."""
-        head = self._make_head(None if not data and self.request.method == "HEAD" else len(data))
-        if self.framing.bodiless:
-            data = b""
-        elif len(data) != self.framing.length:
-            raise ValueError(f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}")
-        self.headers_sent, self.sent, self.block = True, -len(head), data
-        # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
-        self.connection.output = head + data if len(data) <= _PACE else _sending(self.connection, [head, data])
+    def _send_stream(self, blocks: Iterator[bytes]) -> None:
+        self.begin_stream("")
+        for block in blocks:
+            head = b"" if self._begun else self._make_head(None)
+            self._begun = True
+            if self.framing.bodiless:  # an endless stream must not be drawn
+                self._send(head)
+                return
+            self._send(head, *((b"%x\r\n" % len(block), block, b"\r\n") if self.framing.chunked else (block,)))
+            self.sent += len(block)
+        if not self._begun:
+            self._send_whole(b"")
+        elif self.framing.chunked:
+            self._send(b"0\r\n\r\n")
 
     def _make_head(self, size: int | None) -> bytes:
         if self.head is None:
             raise AssertionError("a response without start_response()")
-        body = self.connection.body
-        stays = self.request.keep_alive and not self.server.stopping and (body is None or body.complete)
-        self.framing = framing = _frame(*self.head, self.request, size, stays)
-        self._left = 0 if framing.bodiless else framing.length
-        return framing.head
+        complete = self.body is None or self.body.complete
+        stays = self.request.keep_alive and not self.server.stopping and complete
+        self.framing = _frame(*self.head, self.request, size, stays)
+        return self.framing.head
 
     # A thread waits for its client.
 
@@ -4682,7 +4665,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         """Log a failure and answer it; a response that has begun is cut, so that the client can tell."""
         framing, lost = self.framing, self.connection.lost
         self._log(error)
-        if self.headers_sent or lost:
+        if self._begun or lost:
             # A body with chunks or a length tells by itself that it is not complete.
             self.cut = not (lost or framing.chunked or framing.length is not None)
             self.framing = framing._replace(keep_alive=False)
@@ -4693,7 +4676,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def _log(self, error: BaseException) -> None:
         """Log an exception of the application, unless it was logged already or the client is the cause."""
-        refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
+        refused = isinstance(error, HttpException) and (self.refusal is not None or error.status_code < 500)
         if not (refused or self.connection.lost or error is self._known):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
@@ -4711,12 +4694,12 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         self._input = None
 
     def note_access(self) -> None:
-        if self.server.quiet or self.noted:
+        if self.server.quiet or not self.unlogged:
             return
-        self.noted = True
+        self.unlogged = False
         request, milliseconds = self.request, (time.perf_counter() - self.started) * 1000
         facts = request.method, _printable(request.target), self.framing.code, max(0, self.sent), milliseconds
-        address, reason = self.connection.address or "-", self.reason or str(self.connection.refusal or "")
+        address, reason = self.connection.address or "-", self.reason or str(self.refusal or "")
         self.server.clerk.note_access(address, *facts, reason and f"  {_printable(reason)}")
 
 
@@ -5336,13 +5319,14 @@ class Server:
             # Polling and health checks repeat the whole head.
             if data[:end] != self._last_head[0]:
                 self._last_head = data[:end], _parse_head(data[:end])
-            connection.head = head = self._last_head[1]
+            head = self._last_head[1]
             connection.buffer = data[end + 4 :]
         except HttpException as refusal:
             self._refuse(connection, refusal)
             return
+        connection.run = run = _Run(self, connection, head)
         if head.length or head.chunked:
-            connection.body = body = _Body(head, self.body_timeout)
+            run.body = body = _Body(head, self.body_timeout)
             if head.length <= _COLLECTED:
                 if body.expected and not connection.buffer:
                     with contextlib.suppress(OSError):
@@ -5359,14 +5343,15 @@ class Server:
         line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
         match = _REQUEST_LINE.fullmatch(line)
         method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
-        connection.head = _Head(method, target if line[:1] != "\x16" else "-", True, {})
-        connection.head.keep_alive = False
-        connection.refusal = copy.copy(refusal)  # without the frames that it came from
+        head = _Head(method, target if line[:1] != "\x16" else "-", True, {})
+        head.keep_alive = False
+        connection.run = _Run(self, connection, head)
+        connection.run.refusal = copy.copy(refusal)  # without the frames that it came from
         self._hand_over(connection)
 
     def _read_body(self, connection: _Connection) -> None:
         """Collect some of a body; hand the request over when the body is complete or too large for memory."""
-        body = cast(_Body, connection.body)
+        body = connection.run.body
         if not (body.paused or self._receive(connection, 4 * _RECEIVE)):
             return
         body.patience.left = connection.deadline - self._now
@@ -5384,7 +5369,7 @@ class Server:
 
     def _hand_over(self, connection: _Connection) -> None:
         """Let a thread answer a request, or close the result of an answer."""
-        if connection.body is not None and not connection.body.complete:
+        if connection.run.body is not None and not connection.run.body.complete:
             self._select(connection, 0)  # its thread reads
         connection.stage, connection.deadline = _ANSWERING, _NEVER
         self.crew.waiting.append(connection)
@@ -5394,11 +5379,11 @@ class Server:
     def _answer(self, connection: _Connection) -> None:
         """Answer a request, or close the result of an answer that was sent."""
         try:
-            if connection.run is None:
-                connection.run = _Run(self, connection)
-                connection.run.run(_answer_ping if connection.run.request.target == "*" else self.app)
+            run = connection.run
+            if run.started:
+                run.end()
             else:
-                connection.run.end()
+                run.run(_answer_ping if run.request.target == "*" else self.app)
         except Exception as error:
             self._report_fault(connection, error)
         if not self.alive:
@@ -5408,19 +5393,19 @@ class Server:
 
     def _send(self, connection: _Connection) -> None:
         """Send some of an answer; behind the end of it, go on with the connection."""
-        run, output, total = cast(_Run, connection.run), connection.output, 0
+        run, output, total = connection.run, connection.run.output, 0
         try:
             if output.__class__ is bytes and not connection.lost:
                 total = connection.attempt(_WRITE, connection.socket.send, output) or 0
                 run.sent += total
                 rest = output[total:]
-                connection.output = output = _sending(connection, [rest]) if rest else None
+                run.output = output = _sending(connection, [rest]) if rest else None
             if output is not None and not connection.lost:
                 if connection.stage == _ANSWERING:  # it has to wait for its turn behind all small answers
                     self._wait_for_reader(connection, run, total)
                     self._ready[_SENDING][connection] = None
                     return
-                for moved in cast("Iterator[int]", output):
+                for moved in output:
                     run.sent += moved
                     total += moved
                     if not moved or total >= _SLICE:
@@ -5431,7 +5416,7 @@ class Server:
             connection.lost = True
         except OSError:
             connection.lost = True
-        connection.output = None
+        run.output = None
         if connection in self._unsent:
             self._hold(connection, b"")
         if run.result is not None:
@@ -5454,11 +5439,12 @@ class Server:
     def _finish(self, connection: _Connection, run: _Run) -> None:
         """Go on with a connection behind its answer."""
         run.note_access()
-        body, refused = connection.body, connection.refusal is not None
+        body, refused = run.body, run.refusal is not None
+        run.body = None  # which refers to the run
         complete = not refused and (body is None or body.complete)
         if body is not None:
             self._collected -= body.counted
-        connection.forget_request()
+        connection.run = None
         if connection.lost:
             self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
         elif run.cut:
@@ -5492,12 +5478,13 @@ class Server:
             return
         self._select(connection, 0)
         self._hold(connection, b"")
-        if connection.run is not None and connection.run.result is not None:
+        run = connection.run
+        if run is not None and run.result is not None:
             connection.lost = True
             self._hand_over(connection)
             return
-        if connection.body is not None:
-            self._collected -= connection.body.counted
+        if run is not None and run.body is not None:
+            self._collected -= run.body.counted
         del self._connections[connection]
         self._close_for_good(connection)
 
@@ -5527,7 +5514,7 @@ class Server:
             connection.cut()  # the system would go on trying
             self._send(connection)
         elif connection.stage == _BODY:
-            cast(_Body, connection.body).failure = HttpException(408, "the body came too slowly")
+            connection.run.body.failure = HttpException(408, "the body came too slowly")
             self._hand_over(connection)
         elif connection.stage == _HEAD:
             self._refuse(connection, HttpException(408, "the header came too slowly"))
@@ -5554,7 +5541,7 @@ class Server:
                 self._drop(connection)
         if waited > 1 and running and not self._told:
             self._told = True
-            heads = [each.head for each in running if each.head is not None]
+            heads = [each.run.request for each in running if each.run is not None]
             names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads[:5])
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
@@ -5581,10 +5568,11 @@ class Server:
 
     def _close_for_good(self, connection: _Connection) -> None:
         connection.stage, connection.deadline = _CLOSED, _NEVER
-        if connection.run is not None:
-            connection.run.end()
-            connection.run.note_access()
-        connection.forget_request()
+        run, connection.run = connection.run, None
+        if run is not None:
+            run.end()
+            run.note_access()
+            run.body = None  # which refers to the run
         connection.socket.close()
 
     def _forget(self) -> None:
