@@ -4225,7 +4225,7 @@ class _Body(io.RawIOBase):
 # HEAD       leader  more of a head           408                     BODY, ANSWERING
 # BODY       leader  more of a body           408 for who reads it    ANSWERING
 # ANSWERING  thread  (the thread waits for its client, if it must)    SENDING, or as SENDING
-# SENDING    leader  takes more of the answer cut                     IDLE, LINGERING, CLOSED; ANSWERING to close a file
+# SENDING    leader  takes more of the answer cut                     IDLE, LINGERING, CLOSED
 # LINGERING  leader  bytes are thrown away    closed                  CLOSED
 #
 # LINGERING exists because a close with unread bytes would reset the connection and destroy the answer under way.
@@ -4506,11 +4506,11 @@ class _Run(_Observer, _Gateway):
     body: _Body | None = None
     refusal: HttpException | None = None  # of a malformed request
     result: Any = None  # of the application, until it was closed
+    file: Any = None  # that the leader sends, until it was closed
     framing = _Framing()  # of the response, once its head was made
     output: bytes | Iterator[int] | None = None  # the answer or its sender, until it was sent
     block: bytes = b""  # the bytes in memory that wait for the client
     sent = 0  # bytes of the body, for the access line; less the head until it has left
-    started = 0.0  # the time when the application was called
     unlogged = False  # the access line is to be written
     reason = ""  # of the status, for the access line
     events = False  # it is a stream of events, which has no end of its own
@@ -4546,9 +4546,8 @@ class _Run(_Observer, _Gateway):
         except BaseException as error:
             if self.server.alive:  # not in a child process that a handler has forked
                 self._fail(error)
+        self._close_result()
         self._known = None  # its frames refer to the run
-        if self.output is None or not isinstance(self.result, FileWrapper):  # else the leader sends the file
-            self.end()
 
     def _answer(self) -> None:
         """Leave a whole answer or a file to the leader; send a stream."""
@@ -4578,10 +4577,13 @@ class _Run(_Observer, _Gateway):
         size = facts.st_size - offset
         if size <= 0:
             return False
+        # A descriptor of our own, because the application closes its own now: it is complete, as with a body of bytes.
+        self.file = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
         head = self._make_head(size)
         length = 0 if self.framing.bodiless else self.framing.length
+        count = size if length is None else min(length, size)
         self._begun, self.sent = True, -len(head)
-        self.output = _sending(self.connection, [head], file, offset, size if length is None else min(length, size))
+        self.output = _sending(self.connection, [head], self.file, offset, count)
         return True
 
     def _send_stream(self, blocks: Iterator[bytes]) -> None:
@@ -4681,17 +4683,23 @@ class _Run(_Observer, _Gateway):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
 
-    def end(self) -> None:
-        """Close the result of the application (PEP 3333); failures are logged."""
-        result, self.result = self.result, None
+    def _close_result(self) -> None:
+        """Close the result of the application (PEP 3333) and its input; failures are logged."""
         try:
-            if hasattr(result, "close"):
-                result.close()
+            if hasattr(self.result, "close"):
+                self.result.close()
             if self._input is not None:
                 self._input.close()
         except BaseException as error:
             self._log(error)
-        self._input = None
+        self.result = self._input = None
+
+    def end(self) -> None:
+        """Note the access, and close the file, behind the answer or a failure of it."""
+        self.note_access()
+        if self.file is not None:
+            self.file.close()
+        self.body = None  # which refers to the run
 
     def note_access(self) -> None:
         if self.server.quiet or not self.unlogged:
@@ -5368,7 +5376,7 @@ class Server:
             self._select(connection, _READ)
 
     def _hand_over(self, connection: _Connection) -> None:
-        """Let a thread answer a request, or close the result of an answer."""
+        """Let a thread answer a request."""
         if connection.run.body is not None and not connection.run.body.complete:
             self._select(connection, 0)  # its thread reads
         connection.stage, connection.deadline = _ANSWERING, _NEVER
@@ -5377,13 +5385,9 @@ class Server:
     # For the thread that answers, the leader or another.
 
     def _answer(self, connection: _Connection) -> None:
-        """Answer a request, or close the result of an answer that was sent."""
+        """Answer a request."""
         try:
-            run = connection.run
-            if run.started:
-                run.end()
-            else:
-                run.run(_answer_ping if run.request.target == "*" else self.app)
+            connection.run.run(_answer_ping if connection.run.request.target == "*" else self.app)
         except Exception as error:
             self._report_fault(connection, error)
         if not self.alive:
@@ -5419,11 +5423,7 @@ class Server:
         run.output = None
         if connection in self._unsent:
             self._hold(connection, b"")
-        if run.result is not None:
-            self._select(connection, 0)
-            self._hand_over(connection)  # to close the result
-        else:
-            self._finish(connection, run)
+        self._finish(connection, run)
 
     def _wait_for_reader(self, connection: _Connection, run: _Run, moved: int) -> None:
         begins = connection.stage == _ANSWERING
@@ -5438,12 +5438,11 @@ class Server:
 
     def _finish(self, connection: _Connection, run: _Run) -> None:
         """Go on with a connection behind its answer."""
-        run.note_access()
         body, refused = run.body, run.refusal is not None
-        run.body = None  # which refers to the run
         complete = not refused and (body is None or body.complete)
         if body is not None:
             self._collected -= body.counted
+        run.end()
         connection.run = None
         if connection.lost:
             self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
@@ -5473,18 +5472,13 @@ class Server:
         self._drop(connection)
 
     def _drop(self, connection: _Connection) -> None:
-        """Close a connection; first let a thread close the result of the application."""
+        """Close a connection that no thread has."""
         if connection.stage == _CLOSED:
             return
         self._select(connection, 0)
         self._hold(connection, b"")
-        run = connection.run
-        if run is not None and run.result is not None:
-            connection.lost = True
-            self._hand_over(connection)
-            return
-        if run is not None and run.body is not None:
-            self._collected -= run.body.counted
+        if connection.run is not None and connection.run.body is not None:
+            self._collected -= connection.run.body.counted
         del self._connections[connection]
         self._close_for_good(connection)
 
@@ -5571,8 +5565,6 @@ class Server:
         run, connection.run = connection.run, None
         if run is not None:
             run.end()
-            run.note_access()
-            run.body = None  # which refers to the run
         connection.socket.close()
 
     def _forget(self) -> None:
