@@ -4513,9 +4513,9 @@ class _Run(_Observer, _Gateway):
     sent = 0  # bytes of the body, for the access line; less the head until it has left
     unlogged = False  # the access line is to be written
     reason = ""  # of the status, for the access line
-    events = False  # it is a stream of events, which has no end of its own
     cut = False  # the response broke off, and only a reset can tell
     _begun = False  # the head cannot be replaced
+    _announced = ""  # the Content-Type of a stream, before its head is there
     _known: BaseException | None = None  # the last failure that the application has logged itself
     _input: Any = None
 
@@ -4577,8 +4577,11 @@ class _Run(_Observer, _Gateway):
         size = facts.st_size - offset
         if size <= 0:
             return False
-        # A descriptor of our own, because the application closes its own now: it is complete, as with a body of bytes.
-        self.file = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
+        try:
+            # The application closes its file now, as if the body were bytes.
+            self.file = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
+        except OSError:  # there are no more descriptors: its thread sends it
+            return False
         head = self._make_head(size)
         length = 0 if self.framing.bodiless else self.framing.length
         count = size if length is None else min(length, size)
@@ -4646,13 +4649,18 @@ class _Run(_Observer, _Gateway):
 
     def begin_stream(self, content_type: str) -> None:
         """Take a place for a stream; HttpException 503 if there is none."""
-        types = [value for name, value in (self.head or ("", []))[1] if name.lower() == "content-type"]
-        self.events = any(each[:17].lower() == "text/event-stream" for each in (content_type, *types))
+        self._announced = content_type
         try:
-            self.server.crew.take_place(self.connection, _STREAMS, leave=self.events)
+            self.server.crew.take_place(self.connection, _STREAMS, leave=self.has_events())
         except HttpException as busy:
             self._known = busy  # a client that opens streams must not fill the log
             raise
+
+    def has_events(self) -> bool:
+        """Tell whether it is a stream of events, which has no end of its own."""
+        fields = [("Content-Type", self._announced), *(self.head or ("", ()))[1]]
+        types = [value for name, value in fields if name.lower() == "content-type"]
+        return any(each.lower().startswith("text/event-stream") for each in types)
 
     def explain(self, reason: str) -> None:
         self.reason = reason
@@ -4859,19 +4867,17 @@ class _Crew:
             except Exception as error:
                 self._server.clerk.report(logging.ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
-            if self.may_answer(leading=True):
-                until = time.monotonic() + _TURN
-                while self._answer_next(leading=True) and time.monotonic() < until:
-                    pass
-            elif self.waiting:
+            until = time.monotonic() + _TURN
+            while self._answer_next(leading=True) and time.monotonic() < until:
+                pass
+            if self.waiting:
                 with self._lock:
                     self._share()
 
     def _answer_next(self, leading: bool) -> bool:
         """Answer a request; False if there is none for this thread, or its role has changed."""
         with self._lock:
-            room = self._taken[_ANSWERS] < self._limits[_ANSWERS]
-            if self.ended or not (self.waiting and room and (leading or len(self.answered) < _MOST_ANSWERED)):
+            if self.ended or not self.may_answer(leading):
                 return False
             connection = self.waiting.popleft()
             connection.place = _ANSWERS
@@ -5162,7 +5168,7 @@ class Server:
 
     def _round(self) -> None:
         """Send all answers, wait for something to happen, and take a step with each connection that is ready."""
-        self._take_steps(Server._send, self.crew.answered, _ANSWERING)
+        self._take_steps(Server._send, self.crew.answered)
         if self.stopping and self._may_end():
             self._close()
             return
@@ -5179,9 +5185,8 @@ class Server:
                 self._woken = False
         if knocked:
             self._accept()
-        for stage, ready in self._ready.items():
-            if ready:
-                self._take_steps(self._steps[stage], ready, stage)
+        for ready in self._ready.values():
+            self._take_steps(Server._go_on, ready)
         if self._now - self._checked >= self._tick:
             self._check_deadlines()
 
@@ -5194,16 +5199,13 @@ class Server:
             return min(until_check, _PATIENCE)  # for a place, or for another thread that takes it
         return min(until_check, _GRACE / 4) if self.stopping else until_check
 
-    def _take_steps(
-        self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None], stage: str = ""
-    ) -> None:
-        """Take a step with each connection that is still in `stage`, the oldest first, for one turn."""
+    def _take_steps(self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None]) -> None:
+        """Take a step with each connection, the oldest first, for one turn."""
         until = time.monotonic() + _TURN if work else 0
         for connection in list(work):
             del work[connection]
             try:
-                if connection.stage == stage or not stage:
-                    step(self, connection)
+                step(self, connection)
             except Exception as error:  # our own fault costs only that connection
                 self._report_fault(connection, error)
                 self._drop(connection)
@@ -5485,6 +5487,7 @@ class Server:
     # The table of stages: a socket is ready, or time is up.
 
     _steps: ClassVar[dict[str, Callable[[Server, _Connection], None]]] = {
+        _CLOSED: lambda self, connection: None,
         _IDLE: _read_head,
         _HEAD: _read_head,
         _BODY: _read_body,
@@ -5492,6 +5495,10 @@ class Server:
         _SENDING: _send,
         _LINGERING: _throw_away,
     }
+
+    def _go_on(self, connection: _Connection) -> None:
+        """Take the step of a socket that may be ready."""
+        self._steps[connection.stage](self, connection)
 
     def _check_deadlines(self) -> None:
         """End connections after their deadline, and listen again if it was given up."""
@@ -5527,7 +5534,7 @@ class Server:
             self._listener.close()
         waited, running = time.monotonic() - self._stopped_at, []
         for connection in list(self._connections):
-            if connection.run is not None and connection.run.events:
+            if connection.run is not None and connection.run.has_events():
                 connection.shut_down()
             elif connection.stage in (_ANSWERING, _SENDING) or (connection.stage == _LINGERING and waited <= 1):
                 running.append(connection)
