@@ -3974,6 +3974,7 @@ class _Head:
         self.keep_alive = modern  # the client wants the connection to stay
 
 
+@functools.lru_cache(maxsize=1)  # because polling and health checks repeat the whole head
 def _parse_head(data: bytes) -> _Head:
     """Parse a head without its empty line; HttpException if it is malformed."""
     lines = data.decode("latin-1").split("\r\n")
@@ -5021,7 +5022,6 @@ class Server:
         # The leader's: all connections, the last one to move bytes behind; and those with work to do.
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
-        self._last_head: tuple[bytes, _Head] = b"", _Head("", "", True, {})
         self._collected = 0  # bytes of bodies in memory
         timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
         self._tick = min(_TICK, min(timeouts) / 4)
@@ -5207,15 +5207,11 @@ class Server:
             try:
                 step(self, connection)
             except Exception as error:  # our own fault costs only that connection
-                self._report_fault(connection, error)
+                message = "the server failed with the connection of %s"
+                self.clerk.report(logging.ERROR, message, connection.address, error=error)
                 self._drop(connection)
             if time.monotonic() >= until:
                 break
-
-    def _report_fault(self, connection: _Connection, error: Exception) -> None:
-        connection.lost = True
-        message = "the server failed with the connection of %s"
-        self.clerk.report(logging.ERROR, message, connection.address, error=error)
 
     def _enter(self, connection: _Connection, stage: str, seconds: float = _NEVER) -> None:
         """Let a connection enter a stage, or stay after some progress, for so many seconds."""
@@ -5268,20 +5264,17 @@ class Server:
         return False
 
     def _welcome(self, connection: _Connection) -> None:
-        connection.socket.setblocking(False)
-        if self._ssl_context is None:
-            # The request is often there already.
-            self._read_head(connection)
-            return
-        with contextlib.suppress(OSError):
-            connection.socket.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
-            # The handshake happens in the first reads.
-            connection.socket = self._ssl_context.wrap_socket(
-                connection.socket, server_side=True, do_handshake_on_connect=False
-            )
-            self._select(connection, _READ)
-            return
-        self._drop(connection)
+        sock = connection.socket
+        sock.setblocking(False)
+        if self._ssl_context is not None:
+            try:
+                sock.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
+                # The handshake happens in the first reads.
+                connection.socket = self._ssl_context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            except OSError:
+                self._drop(connection)
+                return
+        self._read_head(connection)  # the request is often there already
 
     # A request that arrives.
 
@@ -5326,10 +5319,7 @@ class Server:
                         self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
                 return
-            # Polling and health checks repeat the whole head.
-            if data[:end] != self._last_head[0]:
-                self._last_head = data[:end], _parse_head(data[:end])
-            head = self._last_head[1]
+            head = _parse_head(data[:end])
             connection.buffer = data[end + 4 :]
         except HttpException as refusal:
             self._refuse(connection, refusal)
@@ -5387,11 +5377,7 @@ class Server:
     # For the thread that answers, the leader or another.
 
     def _answer(self, connection: _Connection) -> None:
-        """Answer a request."""
-        try:
-            connection.run.run(_answer_ping if connection.run.request.target == "*" else self.app)
-        except Exception as error:
-            self._report_fault(connection, error)
+        connection.run.run(_answer_ping if connection.run.request.target == "*" else self.app)
         if not self.alive:
             raise SystemExit  # a handler has forked, and this is the child
 
