@@ -5377,6 +5377,7 @@ class Server:
     # For the thread that answers, the leader or another.
 
     def _answer(self, connection: _Connection) -> None:
+        """Run the application for the request of a connection."""
         connection.run.run(_answer_ping if connection.run.request.target == "*" else self.app)
         if not self.alive:
             raise SystemExit  # a handler has forked, and this is the child
