@@ -4270,18 +4270,10 @@ class _Connection:
             self.lost = True
             raise
 
-    # The next two use methods of socket.socket, because an SSLSocket cannot peek, and after its own shutdown() its
-    # owner would send without encryption.
-
-    def has_input(self) -> bool:
-        """Tell whether there are bytes to read."""
-        with contextlib.suppress(OSError):
-            return bool(socket.socket.recv(self.socket, 1, socket.MSG_PEEK))
-        return False
-
     def shut_down(self) -> None:
         """Make the operations of the owner fail."""
         with contextlib.suppress(OSError):
+            # After the shutdown() of an SSLSocket its owner would send without encryption.
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def end_output(self) -> None:
@@ -5427,32 +5419,26 @@ class Server:
 
     def _finish(self, connection: _Connection, run: _Run) -> None:
         """Go on with a connection behind its answer."""
-        body, refused = run.body, run.refusal is not None
-        complete = not refused and (body is None or body.complete)
-        if body is not None:
-            self._collected -= body.counted
+        if run.body is not None:
+            self._collected -= run.body.counted
         run.end()
         connection.run = None
         if connection.lost:
             self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
+            self._drop(connection)
         elif run.cut:
             connection.cut()
-        elif complete and run.framing.keep_alive:
+            self._drop(connection)
+        elif not run.framing.keep_alive:
+            self._enter(connection, _LINGERING, self.body_timeout * _LINGER)
+            connection.end_output()
+            self._select(connection, _READ)
+        else:
             self._enter(connection, _IDLE, self.idle_timeout)
             if connection.buffer:
                 self._parse(connection)
             else:
                 self._select(connection, _READ)
-            return
-        elif not complete or connection.buffer or connection.has_input():
-            # Throw away further bytes for a while, longer if they may be a slow upload.
-            self._enter(connection, _LINGERING, self.body_timeout * (1 if refused else _LINGER))
-            connection.end_output()
-            self._select(connection, _READ)
-            return
-        elif connection.secure:
-            connection.end_output()
-        self._drop(connection)
 
     def _throw_away(self, connection: _Connection) -> None:
         with contextlib.suppress(OSError):
