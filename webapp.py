@@ -4236,6 +4236,7 @@ _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering",
 _ANSWERS, _STREAMS, _READS = range(3)  # the places of an answer in the crew; see there
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_TLS_AWAITS = {2: _READ, 3: _WRITE}  # the errno of ssl.SSLWantReadError and SSLWantWriteError
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
 # Times write_timeout that a fast reader may gain for later, because a system's buffer may be emptied in large steps.
 _CREDIT = 16
@@ -4243,11 +4244,10 @@ _NEVER = float("inf")
 
 
 class _Connection:
-    def __init__(self, sock: socket.socket, address: str, would_block: tuple[type[OSError], ...]) -> None:
+    def __init__(self, sock: socket.socket, address: str) -> None:
         self.socket = sock
         self.address = address
-        self.would_block = would_block  # exceptions of an operation that has to wait; TLS has its own
-        self.secure = len(would_block) > 1  # this is TLS
+        self.secure = False  # this is TLS
         self.stage = _IDLE  # set by the leader, as the next two
         self.deadline = _NEVER  # until when it may stay in its stage
         self.selected = 0  # the events that the leader's selector looks out for
@@ -4261,14 +4261,15 @@ class _Connection:
         """Return the result of an operation on the socket, None if it has to wait. OSError if the client has gone."""
         try:
             return operation(*arguments)
-        except self.would_block as error:
+        except BlockingIOError:
+            self.awaited = event
+        except OSError as error:
             # TLS may have to read for a write, and the other way round.
-            kind = type(error)
-            self.awaited = event if kind is BlockingIOError else _READ if kind is self.would_block[1] else _WRITE
-            return None
-        except OSError:
-            self.lost = True
-            raise
+            if not (self.secure and error.errno in _TLS_AWAITS):
+                self.lost = True
+                raise
+            self.awaited = _TLS_AWAITS[error.errno]
+        return None
 
     def shut_down(self) -> None:
         """Make the operations of the owner fail."""
@@ -4982,8 +4983,7 @@ class Server:
         self.write_timeout = _check_number("write_timeout", write_timeout)
         self.stop_timeout = _check_number("stop_timeout", stop_timeout)
         self.clerk = _Clerk()
-        self._ssl_context = ssl_context
-        self._would_block = (BlockingIOError,) if ssl_context is None else _check_ssl_context(ssl_context)
+        self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
         # If few connections can be open, those with a thread leave some to the others.
         others = min(self.max_waiting, max(self._most - 2 * threads - _THREADLESS, self._most // 2))
@@ -5198,6 +5198,8 @@ class Server:
             del work[connection]
             try:
                 step(self, connection)
+            except OSError:  # the client has left
+                self._drop(connection)
             except Exception as error:  # our own fault costs only that connection
                 message = "the server failed with the connection of %s"
                 self.clerk.report(logging.ERROR, message, connection.address, error=error)
@@ -5242,7 +5244,7 @@ class Server:
                         self._warned = self._now
                         self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
                 return
-            connection = _Connection(sock, address[0] if address else "", self._would_block)
+            connection = _Connection(sock, address[0] if address else "")
             self._connections[connection] = None
             connection.deadline = self._now + self.idle_timeout
             self._take_steps(Server._welcome, {connection: None})
@@ -5259,13 +5261,10 @@ class Server:
         sock = connection.socket
         sock.setblocking(False)
         if self._ssl_context is not None:
-            try:
-                sock.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
-                # The handshake happens in the first reads.
-                connection.socket = self._ssl_context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-            except OSError:
-                self._drop(connection)
-                return
+            sock.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
+            # The handshake happens in the first reads.
+            connection.socket = self._ssl_context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            connection.secure = True
         self._read_head(connection)  # the request is often there already
 
     # A request that arrives.
@@ -5325,8 +5324,8 @@ class Server:
                         connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
                 body.expected = False
                 self._enter(connection, _BODY, self.body_timeout)
-                body.paused = True
-                self._ready[_BODY][connection] = None
+                body.paused = True  # bytes of it may be there already
+                self._read_body(connection)
                 return
         self._hand_over(connection)
 
@@ -5441,10 +5440,8 @@ class Server:
                 self._select(connection, _READ)
 
     def _throw_away(self, connection: _Connection) -> None:
-        with contextlib.suppress(OSError):
-            if connection.attempt(_READ, connection.socket.recv, _RECEIVE) != b"":
-                return
-        self._drop(connection)
+        if connection.attempt(_READ, connection.socket.recv, _RECEIVE) == b"":
+            self._drop(connection)
 
     def _drop(self, connection: _Connection) -> None:
         """Close a connection that no thread has."""
@@ -5580,8 +5577,8 @@ def _check_number(name: str, value: float, whole: bool = False) -> float:
     return value
 
 
-def _check_ssl_context(context: Any) -> tuple[type[OSError], ...]:
-    """Return the exceptions of operations that have to wait; TypeError or ValueError if it is no server's context."""
+def _check_ssl_context(context: Any) -> ssl.SSLContext:
+    """Return the context; TypeError or ValueError if it is none for a server."""
     import ssl
 
     make = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
@@ -5590,7 +5587,7 @@ def _check_ssl_context(context: Any) -> tuple[type[OSError], ...]:
     # Before Python 3.10 a context for clients had no protocol of its own.
     if context.protocol == ssl.PROTOCOL_TLS_CLIENT or context.check_hostname:
         raise ValueError(f"ssl_context is one for clients: {make}")
-    return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+    return context
 
 
 def _listen(host: str, port: int, given: Any) -> socket.socket:
