@@ -5379,49 +5379,43 @@ class Server:
         """Send some of an answer; behind the end of it, go on with the connection."""
         run, output, total = connection.run, connection.run.output, 0
         try:
-            if output.__class__ is bytes and not connection.lost:
+            if output.__class__ is bytes:
                 total = connection.attempt(_WRITE, connection.socket.send, output) or 0
                 run.sent += total
-                rest = output[total:]
-                run.output = output = _sending(connection, [rest]) if rest else None
-            if output is not None and not connection.lost:
-                if connection.stage == _ANSWERING:  # it has to wait for its turn behind all small answers
-                    self._wait_for_reader(connection, run, total)
-                    self._ready[_SENDING][connection] = None
+                output = _sending(connection, [output[total:]]) if total < len(output) else None
+            if output is not None and connection.stage == _ANSWERING:
+                # It has to wait for its turn behind all small answers.
+                run.output = output
+                self._hold(connection, run.block)
+                self._enter(connection, _SENDING, run.patience.left)
+                self._ready[_SENDING][connection] = None
+                return
+            for moved in output or ():
+                run.sent += moved
+                total += moved
+                if not moved or total >= _SLICE:
+                    run.patience.left = connection.deadline - self._now
+                    run.patience.moved(total)
+                    if total:
+                        self._hold(connection, run.block)
+                        self._enter(connection, _SENDING, run.patience.left)
+                    self._select(connection, _WRITE if moved else connection.awaited)
                     return
-                for moved in output:
-                    run.sent += moved
-                    total += moved
-                    if not moved or total >= _SLICE:
-                        self._wait_for_reader(connection, run, total)
-                        return
         except EOFError as error:
             self.clerk.report(logging.ERROR, "%s", error)
             connection.lost = True
         except OSError:
             connection.lost = True
-        run.output = None
-        if connection in self._unsent:
-            self._hold(connection, b"")
-        self._finish(connection, run)
+        self._finish(connection)
 
-    def _wait_for_reader(self, connection: _Connection, run: _Run, moved: int) -> None:
-        begins = connection.stage == _ANSWERING
-        if not begins:
-            run.patience.left = connection.deadline - self._now
-        run.patience.moved(moved)
-        if begins or moved:
-            self._hold(connection, run.block)
-            self._enter(connection, _SENDING, run.patience.left)
-            connection.awaited = _WRITE
-        self._select(connection, connection.awaited)
-
-    def _finish(self, connection: _Connection, run: _Run) -> None:
+    def _finish(self, connection: _Connection) -> None:
         """Go on with a connection behind its answer."""
+        run, connection.run = connection.run, None
         if run.body is not None:
             self._collected -= run.body.counted
+        if connection in self._unsent:
+            self._hold(connection, b"")
         run.end()
-        connection.run = None
         if connection.lost:
             self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
             self._drop(connection)
@@ -5483,7 +5477,7 @@ class Server:
         if connection.stage == _SENDING:
             connection.lost = True
             connection.cut()  # the system would go on trying
-            self._send(connection)
+            self._finish(connection)
         elif connection.stage == _BODY:
             connection.run.body.failure = HttpException(408, "the body came too slowly")
             self._hand_over(connection)
