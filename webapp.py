@@ -5187,9 +5187,8 @@ class Server:
         if self.crew.answered or any(self._ready.values()) or self.crew.may_answer(leading=True):
             return 0
         until_check = max(0, self._checked + self._tick - self._now)
-        if self.crew.waiting:
-            return min(until_check, _PATIENCE)  # for a place, or for another thread that takes it
-        return min(until_check, _GRACE / 4) if self.stopping else until_check
+        # A request may wait for a place, or for another thread that takes it.
+        return min(until_check, _PATIENCE) if self.crew.waiting or self.stopping else until_check
 
     def _take_steps(self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None]) -> None:
         """Take a step with each connection, the oldest first, for one turn."""
