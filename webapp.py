@@ -4504,7 +4504,7 @@ class _Run(_Observer, _Gateway):
     framing = _Framing()  # of the response, once its head was made
     output: bytes | Iterator[int] | None = None  # the answer or its sender, until it was sent
     block: bytes = b""  # the bytes in memory that wait for the client
-    sent = 0  # bytes of the body, for the access line; less the head until it has left
+    sent = 0  # bytes of head and body that have left, without the frames of chunks
     unlogged = False  # the access line is to be written
     reason = ""  # of the status, for the access line
     cut = False  # the response broke off, and only a reset can tell
@@ -4557,7 +4557,7 @@ class _Run(_Observer, _Gateway):
             data = b""
         elif len(data) != self.framing.length:
             raise ValueError(f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}")
-        self._begun, self.sent, self.block = True, -len(head), data
+        self._begun, self.block = True, data
         # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
         self.output = head + data if len(data) <= _PACE else _sending(self.connection, [head, data])
 
@@ -4579,7 +4579,7 @@ class _Run(_Observer, _Gateway):
         head = self._make_head(size)
         length = 0 if self.framing.bodiless else self.framing.length
         count = size if length is None else min(length, size)
-        self._begun, self.sent = True, -len(head)
+        self._begun = True
         self.output = _sending(self.connection, [head], self.file, offset, count)
         return True
 
@@ -4592,7 +4592,7 @@ class _Run(_Observer, _Gateway):
                 self._send(head)
                 return
             self._send(head, *((b"%x\r\n" % len(block), block, b"\r\n") if self.framing.chunked else (block,)))
-            self.sent += len(block)
+            self.sent += len(head) + len(block)
         if not self._begun:
             self._send_whole(b"")
         elif self.framing.chunked:
@@ -4707,10 +4707,11 @@ class _Run(_Observer, _Gateway):
         if self.server.quiet or not self.unlogged:
             return
         self.unlogged = False
-        request, milliseconds = self.request, (time.perf_counter() - self.started) * 1000
-        facts = request.method, _printable(request.target), self.framing.code, max(0, self.sent), milliseconds
-        address, reason = self.connection.address or "-", self.reason or str(self.refusal or "")
-        self.server.clerk.note_access(address, *facts, reason and f"  {_printable(reason)}")
+        address, request, framing = self.connection.address or "-", self.request, self.framing
+        size, milliseconds = max(0, self.sent - len(framing.head)), (time.perf_counter() - self.started) * 1000
+        reason = _printable(self.reason or str(self.refusal or ""))
+        facts = address, request.method, _printable(request.target), framing.code, size, milliseconds
+        self.server.clerk.note_access(*facts, reason and f"  {reason}")
 
 
 # ---- the crew --------------------------------------------------------------------------------------------------------
@@ -4749,7 +4750,8 @@ class _Crew:
         self._leader = 0  # the identifier of a thread, or 0
         self._idle = 0  # threads that rest, or are on their way to a role
         self._careful_until = 0.0
-        self._beat = 0  # counts the beginnings and ends of the leader's answers: odd while it answers
+        self._answers = 0  # that leaders have begun
+        self._answering = False  # the leader works on the last of them
         self._watch_sleeps = False
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
@@ -4826,7 +4828,7 @@ class _Crew:
 
     def _depose(self) -> None:
         self._leader = 0
-        self._beat += self._beat % 2
+        self._answering = False
         self._share()
 
     # The threads.
@@ -4877,7 +4879,8 @@ class _Crew:
             connection.place = _ANSWERS
             self._taken[_ANSWERS] += 1
             if leading:
-                self._beat += 1
+                self._answers += 1
+                self._answering = True
                 if self._watch_sleeps:
                     self._watch_sleeps = False
                     self._alarm.notify()
@@ -4887,7 +4890,7 @@ class _Crew:
             if not self.ended:
                 self.answered[connection] = None
             if leading and self.leads():
-                self._beat += 1
+                self._answering = False
                 return True
         if self.ended:
             self._server._close_for_good(connection)
@@ -4899,11 +4902,11 @@ class _Crew:
         seen = 0
         with self._lock:
             while not self.ended:
-                if self._beat == seen and seen % 2:
+                if self._answering and self._answers == seen:
                     self._careful_until = time.monotonic() + _CAUTION
                     self._depose()
-                self._watch_sleeps = self._beat == seen
-                seen = self._beat
+                self._watch_sleeps = self._answers == seen
+                seen = self._answers
                 self._alarm.wait(None if self._watch_sleeps else _PATIENCE / 2)
         self.threads.discard(threading.current_thread())
 
