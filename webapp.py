@@ -110,12 +110,12 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
 # ---- words for people ------------------------------------------------------------------------------------------------
 #
-# How do messages name a function, a value and a place? Messages are for the author of an application and for its log.
+# How do messages to the author of an application, and its log, name a function, a value and a place?
 #
 #     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
 #
-# `_printable` escapes text of a client, so that no client can forge a line of the log.
+# `_printable` escapes text, so that no client can forge a line of the log.
 
 _LOG = logging.getLogger("webapp")  # without a handler, as a library's logger should be
 _FUNCTION = type(lambda: None)
@@ -123,8 +123,8 @@ _FILE = sys._getframe().f_code.co_filename
 
 
 def _printable(text: str) -> str:
-    """Return `text` on one line: characters that are not printable become escapes."""
-    # repr() escapes backslashes and quotes too, but the pattern finds neither.
+    """Return `text` on one line, with escapes for characters that are not printable."""
+    # repr() would escape backslashes and quotes too, but the pattern finds none.
     return text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
 
 
@@ -173,7 +173,7 @@ def _check_text(what: str, value: object, hint: str = "") -> None:
 
 
 def _explain(error: Exception, what: str, giver: object = None) -> None:
-    """Begin the message of Python's own exceptions with their subject; leave an application's own alone."""
+    """Begin the message of one of Python's own exceptions with its subject."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         error.args = (f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",)
 
@@ -192,10 +192,10 @@ def _explain(error: Exception, what: str, giver: object = None) -> None:
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
 _NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")  # PEP 3333: latin-1 without controls, so no tab either
-_HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
+_HOST = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 # A Host field (RFC 3986 section 3.2).
 _is_authority = re.compile(
-    rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
+    rf"(?:(?=[^:]){_HOST}(?:%[0-9A-Fa-f]{{2}}{_HOST})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
 _ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For; it may have a port, or be a made-up name
 # Fields of the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333), and CGI's Status.
@@ -228,11 +228,7 @@ def _check_header(name: str, value: str) -> tuple[str, str]:
     return name, value
 
 
-def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in headers if name.lower() not in names]
-
-
-# The inside of a quoted string (RFC 9110 section 5.6.4). A string that is never closed reaches to the end of the text.
+# The inside of a quoted string (RFC 9110 section 5.6.4); one that is never closed reaches to the end of the text.
 # No two branches of these expressions begin alike, so a search is linear.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
@@ -250,8 +246,8 @@ def _media_type(value: str) -> str:
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
     r"""Split a header value into its main part and its parameters; the first of two parameters of one name wins.
 
-    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
-    because browsers do not escape the backslashes of a path (`C:\dir\file`).
+    A backslash in a quoted string escapes the next character; unless `strict`, only a quote or a backslash, because
+    browsers do not escape the backslashes of a path (`C:\dir\file`).
     """
     escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslashes
     found = reversed(_PARAMETER.findall(value))
@@ -269,7 +265,7 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
 
 @functools.lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
-    """Tell whether an Accept header names JSON with a weight above 0; wildcards do not count."""
+    """Tell whether an Accept header names JSON, without wildcards and with a weight above 0."""
     names = ("application/json", "text/javascript")
     return any(weight > 0 and media_range in names for media_range, _, weight in _parse_accept(accept))
 
@@ -314,29 +310,28 @@ def _write_cookie(
     name: str,
     value: str,
     secure: bool,
-    max_age: int | None = None,
-    expires: float | datetime | None = None,
-    path: str = "/",
-    domain: str | None = None,
-    httponly: bool = True,
-    samesite: str | None = "Lax",
-    partitioned: bool = False,
+    max_age: int | None,
+    expires: float | datetime | None,
+    path: str,
+    domain: str | None,
+    httponly: bool,
+    samesite: str | None,
+    partitioned: bool,
 ) -> str:
     """Return the value of a Set-Cookie field; ValueError if browsers would not keep the cookie unchanged."""
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
         value = f'"{value}"'  # readers remove one pair of quotes, and spaces around it
     pair = f"{name}={value}".encode().decode("latin-1")  # the bytes of UTF-8, each as a character (PEP 3333)
     path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
-    behind_proxy = "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
+    secured = "samesite='None', partitioned and names such as __Host-a need secure=True, or https"
+    for_https = samesite == "None" or partitioned or prefix.startswith(_SECURE_NAMES)
     # RFC 6265bis sections 4.1.3, 5.6 and 5.7: browsers silently cut, drop or misread other cookies.
     for kept, rule in (
         (_TOKEN.fullmatch(name), "its name is a token"),
         (not _NOT_IN_COOKIE.search(pair + path), f"percent-encode ; and control characters, as in {value!r:.80}"),
         (len(pair) <= 4097, "more than 4,096 bytes: keep large things elsewhere"),
         (samesite in (None, "Strict", "Lax", "None"), f"samesite is Strict, Lax or None, not {samesite!r}"),
-        (secure or samesite != "None", "samesite='None' needs secure=True, or https"),
-        (secure or not partitioned, "partitioned needs secure=True, or https"),
-        (secure or not prefix.startswith(_SECURE_NAMES), f"its name needs secure=True, or https; {behind_proxy}"),
+        (secure or not for_https, f"{secured}; behind a proxy that speaks https, WebApp(trusted_proxies=1)"),
         (httponly or not prefix.startswith(("__http-", "__host-http-")), "its name needs httponly=True"),
         (path + domain == "/" or not prefix.startswith("__host-"), "its name needs path='/' and no domain"),
         (path[:1] in ("", "/") and len(path) <= 1024, f"path begins with / and has up to 1,024 bytes: {path!r:.80}"),
@@ -363,9 +358,9 @@ def _write_cookie(
 
 
 def _time_stamp(moment: float | datetime) -> float:
-    """Return the time stamp of `expires`; a datetime that names no zone is local time."""
+    """Return the time stamp of `expires`; a datetime without a zone is local time."""
     if isinstance(moment, (int, float)):
-        if 0 < moment < 946_684_800:  # the year 2000; browsers would read 1970, and delete the cookie
+        if 0 < moment < 946_684_800:  # the year 2000; browsers would delete the cookie
             raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
         return moment
     if not hasattr(moment, "timestamp"):
@@ -373,13 +368,13 @@ def _time_stamp(moment: float | datetime) -> float:
     try:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
-        # The system knows no local time that far away (Windows: before 1970). There hours do not matter.
+        # The system knows no local time so far away (Windows: before 1970). Hours do not matter there.
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
 # ---- statuses and exceptions -----------------------------------------------------------------------------------------
 #
-# What can go wrong, and how does HTTP call it? An exception says which status answers a request. It holds no answer.
+# What can go wrong, and how does HTTP call it? An exception names the status that answers a request, and no body.
 #
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
@@ -389,8 +384,7 @@ def _time_stamp(moment: float | datetime) -> float:
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}  # of codes that nobody registered
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
 _PHRASES.update((int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418)
-_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
-_PHRASES[422] = "Unprocessable Content"
+_PHRASES |= {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
 _STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}  # also the default text body
 
 
@@ -458,7 +452,7 @@ class MethodNotAllowedException(HttpException):
 class CodeException(Exception):
     """Carry an application's own error `code`, from a database or a validator, with a `message`.
 
-    It says nothing about HTTP: an application that lets it escape answers 500, like any other exception.
+    It has no effect on the HTTP status: if it escapes, the answer is a 500.
     """
 
     def __init__(self, code: object, message: str = "") -> None:
@@ -476,8 +470,8 @@ class CodeException(Exception):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies. The parsers take linear time and raise only HttpException, 4xx or 503 (disk
-# full). Read beside it: URL standard (section 5), RFC 7578, RFC 2046 (section 5.1). A first reading may skip charsets.
+# `Fields` also serves headers and cookies. The parsers take linear time. They raise only HttpException: 4xx, or 503 for
+# a full disk. Read beside it: URL standard (section 5), RFC 7578, RFC 2046 (5.1). A first reading may skip charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -499,8 +493,8 @@ class Fields(Mapping[str, _T]):
     """Values that a client sent by name, read-only: fields of a query or form, header fields, cookies.
 
     A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
-    each name once, in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
-    HttpException of status 400. Its message calls a value `noun`, and gives the `reason`, if any, why it is missing.
+    each name once, in order of first appearance. A missing `fields[name]` is a KeyError that is also an HttpException
+    of status 400. Its message calls a value `noun`, and may give a `reason`.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
@@ -620,9 +614,9 @@ def _unescape_percent(text: str) -> str:
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
-    """Parse application/x-www-form-urlencoded as the URL standard does; HttpException 400 for text that is not UTF-8.
+    """Parse application/x-www-form-urlencoded (URL standard, 5.1); HttpException 400 for text that is not UTF-8.
 
-    `text` has one byte per character (latin-1), as WSGI gives it. `status` is for more than `max_fields` fields.
+    `text` has one byte per character (latin-1). More than `max_fields` fields are an HttpException of `status`.
     """
     pieces = list(filter(None, text.replace("+", " ").split("&")))
     if len(pieces) > max_fields:
@@ -658,9 +652,9 @@ def _decode(data: bytes, charset: str = "utf-8") -> str:
 class UploadedFile(NamedTuple):
     """One uploaded file (RFC 7578). Its name and type are claims of the client, and may be false.
 
-    `filename` is without directories and control characters. It may be empty or `..`; a file input that was left empty
-    arrives with `filename` `""` and `size` 0. `content_type` is the media type alone, in small letters, `""` if the
-    client gave none. `file` is binary, seekable and at its start: a BytesIO, or a temporary file past 256 KiB.
+    `filename` is without directories and control characters. It may be `..` or, from an empty file input, `""` with
+    `size` 0. `content_type` is the media type alone, in small letters; `""` if none was sent. `file` is binary,
+    seekable and at its start: a BytesIO, or a temporary file past 256 KiB.
     """
 
     filename: str
@@ -687,7 +681,7 @@ _READ_SIZE = 2**20
 
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
     """Return a file of all pieces, at its start, and its size."""
-    # Not a tempfile.SpooledTemporaryFile: before Python 3.11 neither zipfile nor io can read one.
+    # Before Python 3.11 neither zipfile nor io can read a tempfile.SpooledTemporaryFile.
     file: Any = io.BytesIO()
     for piece in pieces:
         if isinstance(file, io.BytesIO) and file.tell() + len(piece) > _SPOOL_SIZE:
@@ -780,8 +774,8 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send nothing else. Other charsets would
-    # hide a name from a filter in front of the application.
+    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send it. Other charsets would hide a name
+    # from a filter in front of the application.
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
         return _decode(_unescape_percent(extended[2]).encode("latin-1", "replace"), extended[0])
@@ -794,8 +788,8 @@ def _parse_multipart(
 ) -> tuple[list[tuple[str, str]], list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
 
-    `read(n)` gives up to `n` bytes, none only at the end. More than `max_fields` parts, more than `max_form_memory`
-    bytes in names and values of fields, or too long headers of parts raise 413, anything malformed 400.
+    `read(n)` gives up to `n` bytes, none only at the end. HttpException 413 for more than `max_fields` parts, more than
+    `max_form_memory` bytes in names and values of fields, or too long headers of parts; 400 for a malformed body.
     """
     parts = _PartReader(read, boundary)
     fields: list[tuple[str, str]] = []
@@ -805,7 +799,7 @@ def _parse_multipart(
     try:
         with contextlib.ExitStack() as temporary_files:
             if sum(len(piece.strip()) for piece in parts.before(parts.delimiter)) and parts.at_end:
-                # Not an empty form: a first delimiter was mistyped, and a part would be lost.
+                # A first delimiter was mistyped, and a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
                 if len(fields) + len(files) == max_fields:
@@ -840,10 +834,10 @@ def _parse_multipart(
 # Our own limits keep a body cheap, and a document within them can be encoded again. A failure to write names the
 # member: document["user"]["joined"]. A first reading may skip how values are counted.
 
-_MAX_JSON_VALUES = 2**17  # numbers, strings, arrays..., because each takes up to 230 bytes of memory
-_BYTES_PER_VALUE = 8  # a program that takes larger bodies (max_form_memory) takes more values
+_MAX_JSON_VALUES = 2**17  # numbers, strings, arrays..., because one of two bytes may take 230 bytes of memory
+_BYTES_PER_VALUE = 8  # a larger max_form_memory takes more values
 _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
-_MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, because int() takes quadratic time
+_MAX_JSON_DIGITS = 4300  # of an integer, because int() takes quadratic time; CPython's own limit since 3.11
 
 
 def _parse_float(text: str) -> float:
