@@ -1548,10 +1548,10 @@ class Request:
 #     _Document({"a": 1}).begin(request, None, handler)     (b'{"a": 1}', {}, None)
 #     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
-# `begin` runs when the response is sent. It does everything that can fail (encode the document, draw the first chunk of
-# the stream, choose the range of the file), so that the error path can still answer. `status` is that of the
-# application, and messages name `giver`, the function that gave the body. It returns the body for the server, header
-# fields, and a status or None. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip file names.
+# `begin` runs when the response is sent. It does everything that can fail (encode a document, draw the first chunk of a
+# stream, choose the range of a file), so that the error path can still answer. `status` is the application's; messages
+# name `giver`, the function that gave the body. It returns the body for the server, header fields, and a status or
+# None. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip file names.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -1583,8 +1583,8 @@ class _Stream:
     __slots__ = ("_chunks", "_content_type")
 
     def __init__(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> None:
-        # An empty chunk would end a chunked body, or make a server wait with the head. A generator that has ended or
-        # failed does not call next() on `iterable` again, which might wait for ever.
+        # An empty chunk would end a chunked body. A generator that has ended or failed never calls next() on `iterable`
+        # again, which might wait for ever.
         self._chunks: Iterator[bytes] | None = (chunk for chunk in map(write, iterable) if chunk)
         self._content_type = content_type
 
@@ -1631,22 +1631,22 @@ def _encode_event(event: Any) -> bytes:
     return (written + "\n").encode("utf-8", "replace")
 
 
-# The web's usual files by extension, because the standard library's table differs between its versions.
-_CONTENT_TYPES = dict(
-    pair.split("=")
-    for pair in (
-        ".aac=audio/aac .avif=image/avif .bmp=image/bmp .css=text/css .csv=text/csv .doc=application/msword "
-        ".gif=image/gif .gz=application/gzip .heic=image/heic .htm=text/html .html=text/html .ico=image/x-icon "
-        ".jpeg=image/jpeg .jpg=image/jpeg .js=text/javascript .json=application/json .md=text/markdown "
-        ".mjs=text/javascript .mov=video/quicktime .mp3=audio/mpeg .mp4=video/mp4 .mpeg=video/mpeg .mpg=video/mpeg "
-        ".opus=audio/opus .otf=font/otf .pdf=application/pdf .png=image/png .ppt=application/vnd.ms-powerpoint "
-        ".py=text/x-python .svg=image/svg+xml .tar=application/x-tar .tif=image/tiff .tiff=image/tiff "
-        ".tsv=text/tab-separated-values .ttf=font/ttf .txt=text/plain .vcf=text/x-vcard .vtt=text/vtt "
-        ".wasm=application/wasm .wav=audio/x-wav .webm=video/webm .webmanifest=application/manifest+json "
-        ".webp=image/webp .woff=font/woff .woff2=font/woff2 .xls=application/vnd.ms-excel .xml=application/xml "
-        ".xsl=application/xml .zip=application/zip"
-    ).split()
-)
+# The web's usual files, because the standard library's table differs between its versions: subtype=extension, or one
+# word for both.
+_CONTENT_TYPES = {
+    "." + (extension or subtype): f"{main_type}/{subtype}"
+    for main_type, subtypes in {
+        "application": "gzip=gz json manifest+json=webmanifest msword=doc pdf vnd.ms-excel=xls vnd.ms-powerpoint=ppt "
+        "wasm x-tar=tar xml xml=xsl zip",
+        "audio": "aac mpeg=mp3 opus x-wav=wav",
+        "font": "otf ttf woff woff2",
+        "image": "avif bmp gif heic jpeg jpeg=jpg png svg+xml=svg tiff tiff=tif webp x-icon=ico",
+        "text": "css csv html html=htm javascript=js javascript=mjs markdown=md plain=txt tab-separated-values=tsv vtt "
+        "x-python=py x-vcard=vcf",
+        "video": "mp4 mpeg mpeg=mpg quicktime=mov webm",
+    }.items()
+    for subtype, _, extension in (pair.partition("=") for pair in subtypes.split())
+}
 
 
 def _content_type(path: str) -> str:
@@ -1744,7 +1744,7 @@ def _validators(info: os.stat_result) -> tuple[str, str]:
 
 
 def _attachment(filename: str) -> str:
-    """Return Content-Disposition for a download (RFC 6266), with a second, ASCII name if `filename` needs one."""
+    """Return Content-Disposition for a download (RFC 6266), with a second name in ASCII if `filename` needs one."""
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename)
     if plain == filename:
         return f'attachment; filename="{filename}"'
@@ -1793,8 +1793,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie. The client can read it, but not change it: the signature is an HMAC-SHA256. It ends
-# when its time is over; the server cannot end it. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
+# A session is JSON in a cookie with a signature, HMAC-SHA256: the client can read it, but not change it. Only time ends
+# it, not the server. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
@@ -1812,7 +1812,7 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         if len(key) < 16 or len(set(key)) <= 5:
             _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
     # No cookie can use the signature of another. The secret is the message of this hash and not its key (RFC 5869
-    # section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
+    # section 2.2), so no application that signs texts with the same secret signs this text.
     return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -2250,12 +2250,12 @@ class Response:
 
 # ---- executors -------------------------------------------------------------------------------------------------------
 #
-# What runs for a route? Its executors, one after the other, then its handler. Each becomes a call, which takes the
-# context and the values of the path's parameters:
+# What runs for a route? Its executors, then its handler. Each becomes a call, which takes the context and the values of
+# the path's parameters:
 #
 #     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
 #
-# A function that the dispatcher cannot call is refused when it is declared. A first reading may skip `_handler_call`.
+# A declaration refuses a function that the dispatcher cannot call. A first reading may skip `_handler_call`.
 
 _Call = Callable[..., object]
 # The route of a request, the values of its parameters, the hooks around it, and the calls or the miss that answer it.
@@ -2315,10 +2315,10 @@ class Executor:
 
 
 class ValidationExecutor(Executor):
-    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
+    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake.
 
-    Any error cancels the executor and answers 422. No error hook runs, because nothing failed: override `on_cancel` to
-    change the body or the status. The 422 does not give back `secret_fields`, such as `("password",)`.
+    Any error cancels the executor and answers 422, without error hooks: override `on_cancel` to change body or status.
+    The 422 does not give back `secret_fields`, such as `("password",)`.
     """
 
     secret_fields: Collection[str] = ()
@@ -2356,7 +2356,7 @@ class ValidationExecutor(Executor):
                 self.add_error(field, message)
 
     def validate(self, context: WebContext) -> object:
-        """Check the input: call `add_error` for each mistake, and return None. The application writes this."""
+        """Call `add_error` for each mistake in the input, and return None. The application writes this."""
         raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
 
     def execute(self, context: WebContext) -> object:
@@ -2364,16 +2364,14 @@ class ValidationExecutor(Executor):
         value = self.validate(context)
         self.canceled = self.canceled or bool(self._errors)  # an application may put errors into the dict by hand
         if not self.canceled and value is not None and value is not context.response:
-            raise TypeError(
-                f"{_name(type(self).validate)} returned {type(value).__name__}: tell mistakes in the input to "
-                "add_error(field, message) or add_errors(mapping), and return None"
-            )
+            wanted = "give mistakes to add_error(field, message) or add_errors(mapping), and return None"
+            raise TypeError(f"{_name(type(self).validate)} returned {type(value).__name__}: {wanted}")
         return value
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
+        """Answer 422 with a JSON object: all input as it came, to fill in a form again, and `validation`.
 
-        Unreadable input and `secret_fields` are left out. Does nothing if `validate` has sent a response itself.
+        Unreadable input and `secret_fields` are left out. Does nothing if `validate` has sent a response.
         """
         if not context.response.sent:
             given = context.request._all_input(HttpException, RuntimeError)
@@ -2385,17 +2383,17 @@ class ValidationExecutor(Executor):
 def _run_executor(factory: Callable[[], object], context: WebContext, *_: object) -> object:
     """Make an executor and run it. If it was canceled, answer, which ends the chain."""
     executor = factory()
+    name, response = _name(type(executor)), context.response
     if not isinstance(executor, Executor):
-        made = f"the factory {_place(factory)} made {_name(type(executor))}"
-        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
-    value, response, found = executor.execute(context), context.response, "canceled the rest"
+        raise TypeError(f"the factory {_place(factory)} made {name}, which is no Executor: a handler takes (context)")
+    value, found = executor.execute(context), "canceled the rest"
     if not executor.canceled:
         return value
     if isinstance(executor, ValidationExecutor):
         found = f"found errors in {', '.join(executor.errors)}"
         if not response.sent:
             response.code(422)
-    _observer(context.request.environ).explain(_printable(f"{_name(type(executor))} {found}"))
+    _observer(context.request.environ).explain(_printable(f"{name} {found}"))
     built = response._body
     answer = executor.on_cancel(context)
     if answer is None and response._body is built:
@@ -2413,10 +2411,8 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
     A decorated function is a handler. Another function is a factory if it needs no argument.
     """
     if isinstance(executor, Executor):
-        raise TypeError(
-            f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
-            f"give the class, or a function that makes one ({_place()})"
-        )
+        carried = f"an instance of {type(executor).__qualname__} would carry one request's state into the next"
+        raise TypeError(f"{carried}: give the class, or a function that makes one ({_place()})")
     is_class = isinstance(executor, type)
     if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
         raise TypeError(f"{_value(executor)} is no executor: give an Executor class, factory or handler ({_place()})")
@@ -2756,9 +2752,9 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 #     app.mount("/m", other)         GET /m/x        other(...), with SCRIPT_NAME "/m" and PATH_INFO "/x"
 #
 # One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
-# than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
-# the real name of an opened file, must lead to the same route. Otherwise the answer is a 404, because another route's
-# hooks might have to run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
+# than the router: ignore case, decode once more, or take a backslash for a slash. Each of these readings, and the real
+# name of an opened file, must lead to the same route. Otherwise the answer is a 404, because the hooks of another route
+# have not run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
@@ -2782,7 +2778,7 @@ def _fold(name: str) -> str:
 
 
 def _folded(app: WebApp) -> _Router:
-    """Return a router that finds the routes of `app` by folded segments; of two routes that became one, the first."""
+    """Return a router that finds the routes of `app` by folded segments, the first of two that became one."""
     router = _Router()
     for route in app._routes:
         segments = _parse_pattern(route.pattern)
@@ -2838,9 +2834,9 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
 
 def _build_below(context: WebContext, root: str, above: list[str], names: list[str]) -> Response:
-    """Build a response from the file below `root` that `names` lead to; NotFoundException if there is none.
+    """Build a response from the file that `names` lead to below `root`; NotFoundException if there is none.
 
-    The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
+    The file is opened before its name is checked, so a link that is exchanged meanwhile changes nothing.
     """
     try:
         response = context.response.file(os.path.join(root, *names))
@@ -2849,7 +2845,7 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
     file: _FileBody = response._body  # the request closes the file, even if a check fails
     try:
         real = os.readlink(f"/proc/self/fd/{file.fileno()}")
-    except OSError:  # not on Linux: a link that is exchanged now deceives this second look at the path
+    except OSError:  # not on Linux: a link that is exchanged now deceives this second look
         real = os.path.realpath(file.path)
     start = root.rstrip(os.sep) + os.sep
     if not real.startswith(start):
@@ -2974,7 +2970,7 @@ class _Gateway:
 #         admin.before(only_staff)           runs for /admin/users, not for /admin-guide, nor in another path("/admin")
 #         admin.get("/users", list_users)
 #
-# A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
+# A mistake in a declaration raises at once, and its message ends with file and line. Nothing here runs a hook.
 
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
@@ -2988,10 +2984,10 @@ class Scope:
     apply to routes written above them too. After the first request every declaration is a RuntimeError.
 
     Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
-    digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count, so
-    `/a`, `/a/` and `//a` are one. ValueError for a pattern that means nothing, or a method and shape declared twice.
+    digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count: `/a`,
+    `/a/` and `//a` are one. ValueError for a pattern that can match no path, or a method and shape declared twice.
 
-    `get` and its like return a decorator for the handler. `executors` are run in order, then the handler: Executor
+    `get` and its like return a decorator for the handler. `executors` run in order, then the handler: Executor
     subclasses, factories that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly
     the pattern's names; else TypeError. The first one that answers ends the route (see `before`).
     """
@@ -3009,31 +3005,31 @@ class Scope:
 
     def get(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for GET, which also answers HEAD."""
-        return self._register(("GET",), pattern, executors)
+        return self.route("GET", pattern, *executors)
 
     def post(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for POST."""
-        return self._register(("POST",), pattern, executors)
+        return self.route("POST", pattern, *executors)
 
     def put(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for PUT."""
-        return self._register(("PUT",), pattern, executors)
+        return self.route("PUT", pattern, *executors)
 
     def patch(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for PATCH."""
-        return self._register(("PATCH",), pattern, executors)
+        return self.route("PATCH", pattern, *executors)
 
     def delete(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for DELETE."""
-        return self._register(("DELETE",), pattern, executors)
+        return self.route("DELETE", pattern, *executors)
 
     def head(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for HEAD, in place of GET's answer without its body."""
-        return self._register(("HEAD",), pattern, executors)
+        return self.route("HEAD", pattern, *executors)
 
     def options(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for OPTIONS."""
-        return self._register(("OPTIONS",), pattern, executors)
+        return self.route("OPTIONS", pattern, *executors)
 
     def any(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS."""
@@ -3044,15 +3040,13 @@ class Scope:
 
         ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals: methods have case.
         """
-        if pattern is None:
-            raise TypeError(f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})")
         is_token = isinstance(method, str) and method != "*" and _TOKEN.fullmatch(method)
         if not is_token or (method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE")):
-            raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
+            raise ValueError(f"{_value(method)} is no method: write route('GET', '/path') ({_place()})")
         return self._register((method,), pattern, executors)
 
     def _register(
-        self, methods: Sequence[str], pattern: str, executors: Sequence[object], *, gives_way: bool = False
+        self, methods: Sequence[str], pattern: object, executors: Sequence[object], *, gives_way: bool = False
     ) -> Callable[[_Handler], _Handler]:
         self._begin_declaration()
         segments, whole = self._whole(pattern)
@@ -3077,7 +3071,7 @@ class Scope:
             raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
         self._is_empty = False
 
-    def _whole(self, pattern: str) -> tuple[list[tuple[str, str]], str]:
+    def _whole(self, pattern: object) -> tuple[list[tuple[str, str]], str]:
         """Return segments and text of a pattern with the prefixes of this scope."""
         if not isinstance(pattern, str):
             decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
@@ -3091,8 +3085,8 @@ class Scope:
     def path(self, prefix: str, block: Callable[[Scope], object] | None = None) -> Scope:
         """Return a new scope inside this one: for `with scope.path("/admin") as admin:`, or call `block` with it.
 
-        `prefix` is a pattern without `{name:path}`; it may be "". A `with` block that declares nothing is a
-        RuntimeError, because its author has declared on another scope.
+        `prefix` is a pattern without `{name:path}`; it may be "". A `with` block in which nothing is declared is a
+        RuntimeError.
         """
         self._begin_declaration()
         segments, whole = self._whole(prefix)
@@ -3120,10 +3114,10 @@ class Scope:
     def before(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, to run before the executors; outer blocks first. A guard is such a hook.
 
-        A hook that has answered ends the request: neither later before hooks nor the executors run; after hooks do.
-        It has answered if it sent, returned a value, left a status of 300 or more (as `redirect` does), or returned
-        the response with a body or with a status that was set. Headers, cookies, a 2xx status and a body that was
-        built but not returned do not end the request.
+        A hook that has answered ends the request: no later before hook and no executor runs, but after hooks do. It has
+        answered if it sent, returned a value, left a status of 300 or more (as `redirect` does), or returned the
+        response with a body or with a status that was set. Headers, cookies, a 2xx status and a body that was built but
+        not returned do not end the request.
         """
         return self._attach("before", hook, "context")
 
@@ -3157,11 +3151,11 @@ class Scope:
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
-        A 404 answers `..`, a symbolic link that leads out, a name that begins with a dot, a backslash, a NUL, a %2F, a
-        name like a short name of Windows (NAME~1.TXT), and each path that a file system could take for the path of
-        another route: in another case, in another form of Unicode or by a link. A directory answers its index.html,
-        after a redirect to its name with a slash behind it. ValueError if there is no such directory now; a relative
-        one is in the working directory. A link that is exchanged during a request could deceive it, but not on Linux.
+        A directory answers its index.html, after a redirect to its name with a slash. A 404 answers `..`, a link that
+        leads out, a leading dot, a backslash, a NUL, a %2F, a short name of Windows (NAME~1.TXT), and each path that a
+        file system could take for another route's: in another case or form of Unicode, or by a link. ValueError if
+        there is no such directory now; a relative one is in the working directory. Except on Linux, a link that is
+        exchanged during a request could deceive it.
         """
         _serve_files(self, prefix, directory)
 
@@ -3170,8 +3164,8 @@ class Scope:
 
         SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run. An exception that escapes takes the
         error path, and so does a body that is not as long as its Content-Length. A 404 answers a path with dot segments
-        or a NUL, and a path that would be another route's after decoding it once more, with a slash for a backslash or
-        %2F, or in another case, because the hooks of that route have not run.
+        or a NUL, and one that would be another route's if decoded once more, with a slash for a backslash or %2F, or in
+        another case.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -3683,7 +3677,7 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client never repairs a response. `TestClient._exchange` is the server's side of PEP 3333 for one request. A first
-# reading may skip the functions in front of the class: they make an environ.
+# reading may skip the functions above the class, which make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
@@ -3691,7 +3685,7 @@ _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^
 
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
-    """Return fields as pairs; a value of a type in `repeated` makes one pair for each of its items."""
+    """Return fields as pairs, one for each item of a value whose type is in `repeated`."""
     pairs: Any = fields.items() if isinstance(fields, Mapping) else fields
     return [(name, item) for name, value in pairs for item in (value if isinstance(value, repeated) else (value,))]
 
@@ -3798,12 +3792,12 @@ class TestClient:
     A response has `status` (int), `reason` (the phrase), `headers` (by name in any case; `getall(name)` for repeated
     ones), `body` (bytes), `text` (by its charset, UTF-8 by default) and `json` (parsed; ValueError if it is none).
 
-    It shows the response that a browser would get. With `raise_errors` it raises the first exception that no error hook
-    answered, instead of showing the 500. An exception that escapes from the application, for example from a stream, is
-    always raised. A body that is not as long as its Content-Length is a RuntimeError.
+    It is the response that a browser would get. With `raise_errors` the first exception that no error hook answered is
+    raised instead. An exception that escapes from the application, for example from a stream, is always raised. A body
+    that is not as long as its Content-Length is a RuntimeError.
 
-    `cookies` is a plain dict of names to values, which Set-Cookie of a response changes. Each request sends all of
-    them: Path, Domain and Secure do not count, and no cookie expires by waiting.
+    `cookies` is a dict of names to values, which Set-Cookie changes. Each request sends all of them: Path, Domain and
+    Secure do not count, and no cookie expires by waiting.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
@@ -3831,16 +3825,16 @@ class TestClient:
     ) -> _TestResponse:
         """Send one request; `get`, `post` and the others take the same arguments but the method.
 
-        - `path`: what a URL may not hold is percent-encoded. A full URL also sets scheme and host.
+        - `path`: percent-encoded where needed. A full URL also sets scheme and host.
         - `query`, `form`, `headers`: a mapping, whose values may be lists, or pairs. Line breaks stay as they
-          are. A cookie in a Cookie header wins over one of that name in the jar.
+          are. A Cookie header wins over `cookies` of the same names.
         - `files`: likewise, of bytes, open binary files or tuples (filename, content[, content type]).
         - `json`: any document, `None` too.
         - `body`: bytes or text; another iterable of bytes is read at once and sent without a length.
         - `environ`: entries that win over those made from the rest.
         - `follow_redirects`: every host is this application; past 10 of them a `RuntimeError` names all.
 
-        `json`, `body` and `form` with `files` exclude each other: `TypeError`.
+        TypeError for two of `json`, `body`, and `form` or `files`.
         """
         if (json is not ...) + (body is not None) + (form is not None or files is not None) > 1:
             raise TypeError("a request has one body: give json, or body, or form and files")
@@ -3865,7 +3859,7 @@ class TestClient:
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
-    # Made this way, they keep the signature of `request` for help() and for editors.
+    # help() and editors show them with the signature of `request`.
     get: partialmethod[_TestResponse] = partialmethod(request, "GET")
     post: partialmethod[_TestResponse] = partialmethod(request, "POST")
     put: partialmethod[_TestResponse] = partialmethod(request, "PUT")
@@ -3911,7 +3905,7 @@ class TestClient:
         finally:
             observer.errors.clear()  # the frames of an error refer to this list
 
-    # The jar shows UTF-8 as text and hides other bytes in surrogates, so that every value returns as it came.
+    # `cookies` shows UTF-8 as text and hides other bytes in surrogates, so that every value returns as it came.
 
     def _cookie_header(self, given: str) -> str:
         names = {pair.partition("=")[0].strip() for pair in given.split(";")}
