@@ -2911,7 +2911,7 @@ REFUSED_DECLARATIONS = [
     (lambda app: app.get(b"/a"), TypeError, "a pattern is a str, not b'/a'"),
     (lambda app: app.get(nothing), TypeError, "not nothing: a decorator is written with it, @app.get("),
     *((lambda app, bad=bad: app.route(bad, "/a"), ValueError, repr(bad)) for bad in BAD_METHODS),
-    (lambda app: app.route("/x"), TypeError, "route('GET', '/path'), not '/x'"),
+    (lambda app: app.route("/x"), ValueError, "'/x' is no method: write route('GET', '/path')"),
     *((lambda app, bad=bad: app.get("/{a}/{b:int}")(bad), TypeError, "") for bad in BAD_HANDLERS),
     (lambda app: app.get("/")(lambda context, a: ""), TypeError, "must take (context) ("),
     (lambda app: app.get("/{a}/{b}")(lambda context, a: ""), TypeError, "must take (context) or (context, a, b) ("),

@@ -109,12 +109,12 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
 # ---- words for people ------------------------------------------------------------------------------------------------
 #
-# How do messages name a function, a value and a place? Messages are for the author of an application and for its log.
+# How do messages to the author of an application, and its log, name a function, a value and a place?
 #
 #     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
 #
-# `_printable` escapes text of a client, so that no client can forge a line of the log.
+# `_printable` escapes text, so that no client can forge a line of the log.
 
 _LOG = logging.getLogger("webapp")  # without a handler, as a library's logger should be
 _FUNCTION = type(lambda: None)
@@ -122,8 +122,8 @@ _FILE = sys._getframe().f_code.co_filename
 
 
 def _printable(text: str) -> str:
-    """Return `text` on one line: characters that are not printable become escapes."""
-    # repr() escapes backslashes and quotes too, but the pattern finds neither.
+    """Return `text` on one line, with escapes for characters that are not printable."""
+    # repr() would escape backslashes and quotes too, but the pattern finds none.
     return text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
 
 
@@ -172,7 +172,7 @@ def _check_text(what: str, value: object, hint: str = "") -> None:
 
 
 def _explain(error: Exception, what: str, giver: object = None) -> None:
-    """Begin the message of Python's own exceptions with their subject; leave an application's own alone."""
+    """Begin the message of one of Python's own exceptions with its subject."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         error.args = (f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",)
 
@@ -191,10 +191,10 @@ def _explain(error: Exception, what: str, giver: object = None) -> None:
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
 _NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")  # PEP 3333: latin-1 without controls, so no tab either
-_HOST_CHARACTERS = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
+_HOST = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 # A Host field (RFC 3986 section 3.2).
 _is_authority = re.compile(
-    rf"(?:(?=[^:]){_HOST_CHARACTERS}(?:%[0-9A-Fa-f]{{2}}{_HOST_CHARACTERS})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
+    rf"(?:(?=[^:]){_HOST}(?:%[0-9A-Fa-f]{{2}}{_HOST})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
 _ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For; it may have a port, or be a made-up name
 # Fields of the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333), and CGI's Status.
@@ -227,11 +227,7 @@ def _check_header(name: str, value: str) -> tuple[str, str]:
     return name, value
 
 
-def _without(headers: Iterable[tuple[str, str]], *names: str) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in headers if name.lower() not in names]
-
-
-# The inside of a quoted string (RFC 9110 section 5.6.4). A string that is never closed reaches to the end of the text.
+# The inside of a quoted string (RFC 9110 section 5.6.4); one that is never closed reaches to the end of the text.
 # No two branches of these expressions begin alike, so a search is linear.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
@@ -249,8 +245,8 @@ def _media_type(value: str) -> str:
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
     r"""Split a header value into its main part and its parameters; the first of two parameters of one name wins.
 
-    A backslash in a quoted string escapes the next character. Unless `strict`, it escapes only a quote or a backslash,
-    because browsers do not escape the backslashes of a path (`C:\dir\file`).
+    A backslash in a quoted string escapes the next character; unless `strict`, only a quote or a backslash, because
+    browsers do not escape the backslashes of a path (`C:\dir\file`).
     """
     escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslashes
     found = reversed(_PARAMETER.findall(value))
@@ -268,7 +264,7 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
 
 @functools.lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
-    """Tell whether an Accept header names JSON with a weight above 0; wildcards do not count."""
+    """Tell whether an Accept header names JSON, without wildcards and with a weight above 0."""
     names = ("application/json", "text/javascript")
     return any(weight > 0 and media_range in names for media_range, _, weight in _parse_accept(accept))
 
@@ -313,29 +309,28 @@ def _write_cookie(
     name: str,
     value: str,
     secure: bool,
-    max_age: int | None = None,
-    expires: float | datetime | None = None,
-    path: str = "/",
-    domain: str | None = None,
-    httponly: bool = True,
-    samesite: str | None = "Lax",
-    partitioned: bool = False,
+    max_age: int | None,
+    expires: float | datetime | None,
+    path: str,
+    domain: str | None,
+    httponly: bool,
+    samesite: str | None,
+    partitioned: bool,
 ) -> str:
     """Return the value of a Set-Cookie field; ValueError if browsers would not keep the cookie unchanged."""
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
         value = f'"{value}"'  # readers remove one pair of quotes, and spaces around it
     pair = f"{name}={value}".encode().decode("latin-1")  # the bytes of UTF-8, each as a character (PEP 3333)
     path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
-    behind_proxy = "behind a proxy that speaks https for the application, WebApp(trusted_proxies=1)"
+    secured = "samesite='None', partitioned and names such as __Host-a need secure=True, or https"
+    for_https = samesite == "None" or partitioned or prefix.startswith(_SECURE_NAMES)
     # RFC 6265bis sections 4.1.3, 5.6 and 5.7: browsers silently cut, drop or misread other cookies.
     for kept, rule in (
         (_TOKEN.fullmatch(name), "its name is a token"),
         (not _NOT_IN_COOKIE.search(pair + path), f"percent-encode ; and control characters, as in {value!r:.80}"),
         (len(pair) <= 4097, "more than 4,096 bytes: keep large things elsewhere"),
         (samesite in (None, "Strict", "Lax", "None"), f"samesite is Strict, Lax or None, not {samesite!r}"),
-        (secure or samesite != "None", "samesite='None' needs secure=True, or https"),
-        (secure or not partitioned, "partitioned needs secure=True, or https"),
-        (secure or not prefix.startswith(_SECURE_NAMES), f"its name needs secure=True, or https; {behind_proxy}"),
+        (secure or not for_https, f"{secured}; behind a proxy that speaks https, WebApp(trusted_proxies=1)"),
         (httponly or not prefix.startswith(("__http-", "__host-http-")), "its name needs httponly=True"),
         (path + domain == "/" or not prefix.startswith("__host-"), "its name needs path='/' and no domain"),
         (path[:1] in ("", "/") and len(path) <= 1024, f"path begins with / and has up to 1,024 bytes: {path!r:.80}"),
@@ -362,9 +357,9 @@ def _write_cookie(
 
 
 def _time_stamp(moment: float | datetime) -> float:
-    """Return the time stamp of `expires`; a datetime that names no zone is local time."""
+    """Return the time stamp of `expires`; a datetime without a zone is local time."""
     if isinstance(moment, (int, float)):
-        if 0 < moment < 946_684_800:  # the year 2000; browsers would read 1970, and delete the cookie
+        if 0 < moment < 946_684_800:  # the year 2000; browsers would delete the cookie
             raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
         return moment
     if not hasattr(moment, "timestamp"):
@@ -372,13 +367,13 @@ def _time_stamp(moment: float | datetime) -> float:
     try:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
-        # The system knows no local time that far away (Windows: before 1970). There hours do not matter.
+        # The system knows no local time so far away (Windows: before 1970). Hours do not matter there.
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
 # ---- statuses and exceptions -----------------------------------------------------------------------------------------
 #
-# What can go wrong, and how does HTTP call it? An exception says which status answers a request. It holds no answer.
+# What can go wrong, and how does HTTP call it? An exception names the status that answers a request, and no body.
 #
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
@@ -388,8 +383,7 @@ def _time_stamp(moment: float | datetime) -> float:
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}  # of codes that nobody registered
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
 _PHRASES.update((int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418)
-_PHRASES.update({413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"})
-_PHRASES[422] = "Unprocessable Content"
+_PHRASES |= {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
 _STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}  # also the default text body
 
 
@@ -457,7 +451,7 @@ class MethodNotAllowedException(HttpException):
 class CodeException(Exception):
     """Carry an application's own error `code`, from a database or a validator, with a `message`.
 
-    It says nothing about HTTP: an application that lets it escape answers 500, like any other exception.
+    It has no effect on the HTTP status: if it escapes, the answer is a 500.
     """
 
     def __init__(self, code: object, message: str = "") -> None:
@@ -475,8 +469,8 @@ class CodeException(Exception):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies. The parsers take linear time and raise only HttpException, 4xx or 503 (disk
-# full). Read beside it: URL standard (section 5), RFC 7578, RFC 2046 (section 5.1). A first reading may skip charsets.
+# `Fields` also serves headers and cookies. The parsers take linear time. They raise only HttpException: 4xx, or 503 for
+# a full disk. Read beside it: URL standard (section 5), RFC 7578, RFC 2046 (5.1). A first reading may skip charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -498,8 +492,8 @@ class Fields(Mapping[str, _T]):
     """Values that a client sent by name, read-only: fields of a query or form, header fields, cookies.
 
     A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
-    each name once, in order of first appearance. `fields[name]` without such a field raises a KeyError that is also an
-    HttpException of status 400. Its message calls a value `noun`, and gives the `reason`, if any, why it is missing.
+    each name once, in order of first appearance. A missing `fields[name]` is a KeyError that is also an HttpException
+    of status 400. Its message calls a value `noun`, and may give a `reason`.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
@@ -619,9 +613,9 @@ def _unescape_percent(text: str) -> str:
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
-    """Parse application/x-www-form-urlencoded as the URL standard does; HttpException 400 for text that is not UTF-8.
+    """Parse application/x-www-form-urlencoded (URL standard, 5.1); HttpException 400 for text that is not UTF-8.
 
-    `text` has one byte per character (latin-1), as WSGI gives it. `status` is for more than `max_fields` fields.
+    `text` has one byte per character (latin-1). More than `max_fields` fields are an HttpException of `status`.
     """
     pieces = list(filter(None, text.replace("+", " ").split("&")))
     if len(pieces) > max_fields:
@@ -657,9 +651,9 @@ def _decode(data: bytes, charset: str = "utf-8") -> str:
 class UploadedFile(NamedTuple):
     """One uploaded file (RFC 7578). Its name and type are claims of the client, and may be false.
 
-    `filename` is without directories and control characters. It may be empty or `..`; a file input that was left empty
-    arrives with `filename` `""` and `size` 0. `content_type` is the media type alone, in small letters, `""` if the
-    client gave none. `file` is binary, seekable and at its start: a BytesIO, or a temporary file past 256 KiB.
+    `filename` is without directories and control characters. It may be `..` or, from an empty file input, `""` with
+    `size` 0. `content_type` is the media type alone, in small letters; `""` if none was sent. `file` is binary,
+    seekable and at its start: a BytesIO, or a temporary file past 256 KiB.
     """
 
     filename: str
@@ -686,7 +680,7 @@ _READ_SIZE = 2**20
 
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
     """Return a file of all pieces, at its start, and its size."""
-    # Not a tempfile.SpooledTemporaryFile: before Python 3.11 neither zipfile nor io can read one.
+    # Before Python 3.11 neither zipfile nor io can read a tempfile.SpooledTemporaryFile.
     file: Any = io.BytesIO()
     for piece in pieces:
         if isinstance(file, io.BytesIO) and file.tell() + len(piece) > _SPOOL_SIZE:
@@ -779,8 +773,8 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send nothing else. Other charsets would
-    # hide a name from a filter in front of the application.
+    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send it. Other charsets would hide a name
+    # from a filter in front of the application.
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
         return _decode(_unescape_percent(extended[2]).encode("latin-1", "replace"), extended[0])
@@ -793,8 +787,8 @@ def _parse_multipart(
 ) -> tuple[list[tuple[str, str]], list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
 
-    `read(n)` gives up to `n` bytes, none only at the end. More than `max_fields` parts, more than `max_form_memory`
-    bytes in names and values of fields, or too long headers of parts raise 413, anything malformed 400.
+    `read(n)` gives up to `n` bytes, none only at the end. HttpException 413 for more than `max_fields` parts, more than
+    `max_form_memory` bytes in names and values of fields, or too long headers of parts; 400 for a malformed body.
     """
     parts = _PartReader(read, boundary)
     fields: list[tuple[str, str]] = []
@@ -804,7 +798,7 @@ def _parse_multipart(
     try:
         with contextlib.ExitStack() as temporary_files:
             if sum(len(piece.strip()) for piece in parts.before(parts.delimiter)) and parts.at_end:
-                # Not an empty form: a first delimiter was mistyped, and a part would be lost.
+                # A first delimiter was mistyped, and a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
                 if len(fields) + len(files) == max_fields:
@@ -839,10 +833,10 @@ def _parse_multipart(
 # Our own limits keep a body cheap, and a document within them can be encoded again. A failure to write names the
 # member: document["user"]["joined"]. A first reading may skip how values are counted.
 
-_MAX_JSON_VALUES = 2**17  # numbers, strings, arrays..., because each takes up to 230 bytes of memory
-_BYTES_PER_VALUE = 8  # a program that takes larger bodies (max_form_memory) takes more values
+_MAX_JSON_VALUES = 2**17  # numbers, strings, arrays..., because one of two bytes may take 230 bytes of memory
+_BYTES_PER_VALUE = 8  # a larger max_form_memory takes more values
 _MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
-_MAX_JSON_DIGITS = 4300  # of an integer: CPython's own limit since 3.11, because int() takes quadratic time
+_MAX_JSON_DIGITS = 4300  # of an integer, because int() takes quadratic time; CPython's own limit since 3.11
 
 
 def _parse_float(text: str) -> float:
@@ -1553,10 +1547,10 @@ class Request:
 #     _Document({"a": 1}).begin(request, None, handler)     (b'{"a": 1}', {}, None)
 #     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
-# `begin` runs when the response is sent. It does everything that can fail (encode the document, draw the first chunk of
-# the stream, choose the range of the file), so that the error path can still answer. `status` is that of the
-# application, and messages name `giver`, the function that gave the body. It returns the body for the server, header
-# fields, and a status or None. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip file names.
+# `begin` runs when the response is sent. It does everything that can fail (encode a document, draw the first chunk of a
+# stream, choose the range of a file), so that the error path can still answer. `status` is the application's; messages
+# name `giver`, the function that gave the body. It returns the body for the server, header fields, and a status or
+# None. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip file names.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -1588,8 +1582,8 @@ class _Stream:
     __slots__ = ("_chunks", "_content_type")
 
     def __init__(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> None:
-        # An empty chunk would end a chunked body, or make a server wait with the head. A generator that has ended or
-        # failed does not call next() on `iterable` again, which might wait for ever.
+        # An empty chunk would end a chunked body. A generator that has ended or failed never calls next() on `iterable`
+        # again, which might wait for ever.
         self._chunks: Iterator[bytes] | None = (chunk for chunk in map(write, iterable) if chunk)
         self._content_type = content_type
 
@@ -1636,22 +1630,22 @@ def _encode_event(event: Any) -> bytes:
     return (written + "\n").encode("utf-8", "replace")
 
 
-# The web's usual files by extension, because the standard library's table differs between its versions.
-_CONTENT_TYPES = dict(
-    pair.split("=")
-    for pair in (
-        ".aac=audio/aac .avif=image/avif .bmp=image/bmp .css=text/css .csv=text/csv .doc=application/msword "
-        ".gif=image/gif .gz=application/gzip .heic=image/heic .htm=text/html .html=text/html .ico=image/x-icon "
-        ".jpeg=image/jpeg .jpg=image/jpeg .js=text/javascript .json=application/json .md=text/markdown "
-        ".mjs=text/javascript .mov=video/quicktime .mp3=audio/mpeg .mp4=video/mp4 .mpeg=video/mpeg .mpg=video/mpeg "
-        ".opus=audio/opus .otf=font/otf .pdf=application/pdf .png=image/png .ppt=application/vnd.ms-powerpoint "
-        ".py=text/x-python .svg=image/svg+xml .tar=application/x-tar .tif=image/tiff .tiff=image/tiff "
-        ".tsv=text/tab-separated-values .ttf=font/ttf .txt=text/plain .vcf=text/x-vcard .vtt=text/vtt "
-        ".wasm=application/wasm .wav=audio/x-wav .webm=video/webm .webmanifest=application/manifest+json "
-        ".webp=image/webp .woff=font/woff .woff2=font/woff2 .xls=application/vnd.ms-excel .xml=application/xml "
-        ".xsl=application/xml .zip=application/zip"
-    ).split()
-)
+# The web's usual files, because the standard library's table differs between its versions: subtype=extension, or one
+# word for both.
+_CONTENT_TYPES = {
+    "." + (extension or subtype): f"{main_type}/{subtype}"
+    for main_type, subtypes in {
+        "application": "gzip=gz json manifest+json=webmanifest msword=doc pdf vnd.ms-excel=xls vnd.ms-powerpoint=ppt "
+        "wasm x-tar=tar xml xml=xsl zip",
+        "audio": "aac mpeg=mp3 opus x-wav=wav",
+        "font": "otf ttf woff woff2",
+        "image": "avif bmp gif heic jpeg jpeg=jpg png svg+xml=svg tiff tiff=tif webp x-icon=ico",
+        "text": "css csv html html=htm javascript=js javascript=mjs markdown=md plain=txt tab-separated-values=tsv vtt "
+        "x-python=py x-vcard=vcf",
+        "video": "mp4 mpeg mpeg=mpg quicktime=mov webm",
+    }.items()
+    for subtype, _, extension in (pair.partition("=") for pair in subtypes.split())
+}
 
 
 def _content_type(path: str) -> str:
@@ -1749,7 +1743,7 @@ def _validators(info: os.stat_result) -> tuple[str, str]:
 
 
 def _attachment(filename: str) -> str:
-    """Return Content-Disposition for a download (RFC 6266), with a second, ASCII name if `filename` needs one."""
+    """Return Content-Disposition for a download (RFC 6266), with a second name in ASCII if `filename` needs one."""
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename)
     if plain == filename:
         return f'attachment; filename="{filename}"'
@@ -1798,8 +1792,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie. The client can read it, but not change it: the signature is an HMAC-SHA256. It ends
-# when its time is over; the server cannot end it. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
+# A session is JSON in a cookie with a signature, HMAC-SHA256: the client can read it, but not change it. Only time ends
+# it, not the server. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
@@ -1817,7 +1811,7 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         if len(key) < 16 or len(set(key)) <= 5:
             _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
     # No cookie can use the signature of another. The secret is the message of this hash and not its key (RFC 5869
-    # section 2.2), so an application that signs texts with the same secret cannot be made to sign this text.
+    # section 2.2), so no application that signs texts with the same secret signs this text.
     return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -2255,12 +2249,12 @@ class Response:
 
 # ---- executors -------------------------------------------------------------------------------------------------------
 #
-# What runs for a route? Its executors, one after the other, then its handler. Each becomes a call, which takes the
-# context and the values of the path's parameters:
+# What runs for a route? Its executors, then its handler. Each becomes a call, which takes the context and the values of
+# the path's parameters:
 #
 #     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
 #
-# A function that the dispatcher cannot call is refused when it is declared. A first reading may skip `_handler_call`.
+# A declaration refuses a function that the dispatcher cannot call. A first reading may skip `_handler_call`.
 
 _Call = Callable[..., object]
 # The route of a request, the values of its parameters, the hooks around it, and the calls or the miss that answer it.
@@ -2320,10 +2314,10 @@ class Executor:
 
 
 class ValidationExecutor(Executor):
-    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake it finds.
+    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake.
 
-    Any error cancels the executor and answers 422. No error hook runs, because nothing failed: override `on_cancel` to
-    change the body or the status. The 422 does not give back `secret_fields`, such as `("password",)`.
+    Any error cancels the executor and answers 422, without error hooks: override `on_cancel` to change body or status.
+    The 422 does not give back `secret_fields`, such as `("password",)`.
     """
 
     secret_fields: Collection[str] = ()
@@ -2361,7 +2355,7 @@ class ValidationExecutor(Executor):
                 self.add_error(field, message)
 
     def validate(self, context: WebContext) -> object:
-        """Check the input: call `add_error` for each mistake, and return None. The application writes this."""
+        """Call `add_error` for each mistake in the input, and return None. The application writes this."""
         raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
 
     def execute(self, context: WebContext) -> object:
@@ -2369,16 +2363,14 @@ class ValidationExecutor(Executor):
         value = self.validate(context)
         self.canceled = self.canceled or bool(self._errors)  # an application may put errors into the dict by hand
         if not self.canceled and value is not None and value is not context.response:
-            raise TypeError(
-                f"{_name(type(self).validate)} returned {type(value).__name__}: tell mistakes in the input to "
-                "add_error(field, message) or add_errors(mapping), and return None"
-            )
+            wanted = "give mistakes to add_error(field, message) or add_errors(mapping), and return None"
+            raise TypeError(f"{_name(type(self).validate)} returned {type(value).__name__}: {wanted}")
         return value
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer 422 with a JSON object: all input as it came, so that a form can be filled in again, and `validation`.
+        """Answer 422 with a JSON object: all input as it came, to fill in a form again, and `validation`.
 
-        Unreadable input and `secret_fields` are left out. Does nothing if `validate` has sent a response itself.
+        Unreadable input and `secret_fields` are left out. Does nothing if `validate` has sent a response.
         """
         if not context.response.sent:
             given = context.request._all_input(HttpException, RuntimeError)
@@ -2390,17 +2382,17 @@ class ValidationExecutor(Executor):
 def _run_executor(factory: Callable[[], object], context: WebContext, *_: object) -> object:
     """Make an executor and run it. If it was canceled, answer, which ends the chain."""
     executor = factory()
+    name, response = _name(type(executor)), context.response
     if not isinstance(executor, Executor):
-        made = f"the factory {_place(factory)} made {_name(type(executor))}"
-        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
-    value, response, found = executor.execute(context), context.response, "canceled the rest"
+        raise TypeError(f"the factory {_place(factory)} made {name}, which is no Executor: a handler takes (context)")
+    value, found = executor.execute(context), "canceled the rest"
     if not executor.canceled:
         return value
     if isinstance(executor, ValidationExecutor):
         found = f"found errors in {', '.join(executor.errors)}"
         if not response.sent:
             response.code(422)
-    _observer(context.request.environ).explain(_printable(f"{_name(type(executor))} {found}"))
+    _observer(context.request.environ).explain(_printable(f"{name} {found}"))
     built = response._body
     answer = executor.on_cancel(context)
     if answer is None and response._body is built:
@@ -2418,10 +2410,8 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
     A decorated function is a handler. Another function is a factory if it needs no argument.
     """
     if isinstance(executor, Executor):
-        raise TypeError(
-            f"an instance of {type(executor).__qualname__} would carry one request's state into the next: "
-            f"give the class, or a function that makes one ({_place()})"
-        )
+        carried = f"an instance of {type(executor).__qualname__} would carry one request's state into the next"
+        raise TypeError(f"{carried}: give the class, or a function that makes one ({_place()})")
     is_class = isinstance(executor, type)
     if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
         raise TypeError(f"{_value(executor)} is no executor: give an Executor class, factory or handler ({_place()})")
@@ -2761,9 +2751,9 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 #     app.mount("/m", other)         GET /m/x        other(...), with SCRIPT_NAME "/m" and PATH_INFO "/x"
 #
 # One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
-# than the router: it may ignore case, decode once more, or take a backslash for a slash. Each of these readings, and
-# the real name of an opened file, must lead to the same route. Otherwise the answer is a 404, because another route's
-# hooks might have to run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
+# than the router: ignore case, decode once more, or take a backslash for a slash. Each of these readings, and the real
+# name of an opened file, must lead to the same route. Otherwise the answer is a 404, because the hooks of another route
+# have not run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
@@ -2787,7 +2777,7 @@ def _fold(name: str) -> str:
 
 
 def _folded(app: WebApp) -> _Router:
-    """Return a router that finds the routes of `app` by folded segments; of two routes that became one, the first."""
+    """Return a router that finds the routes of `app` by folded segments, the first of two that became one."""
     router = _Router()
     for route in app._routes:
         segments = _parse_pattern(route.pattern)
@@ -2843,9 +2833,9 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
 
 def _build_below(context: WebContext, root: str, above: list[str], names: list[str]) -> Response:
-    """Build a response from the file below `root` that `names` lead to; NotFoundException if there is none.
+    """Build a response from the file that `names` lead to below `root`; NotFoundException if there is none.
 
-    The file is opened first and looked at then, so a link that is exchanged meanwhile changes nothing.
+    The file is opened before its name is checked, so a link that is exchanged meanwhile changes nothing.
     """
     try:
         response = context.response.file(os.path.join(root, *names))
@@ -2854,7 +2844,7 @@ def _build_below(context: WebContext, root: str, above: list[str], names: list[s
     file: _FileBody = response._body  # the request closes the file, even if a check fails
     try:
         real = os.readlink(f"/proc/self/fd/{file.fileno()}")
-    except OSError:  # not on Linux: a link that is exchanged now deceives this second look at the path
+    except OSError:  # not on Linux: a link that is exchanged now deceives this second look
         real = os.path.realpath(file.path)
     start = root.rstrip(os.sep) + os.sep
     if not real.startswith(start):
@@ -2984,7 +2974,7 @@ class _Gateway:
 #         admin.before(only_staff)           runs for /admin/users, not for /admin-guide, nor in another path("/admin")
 #         admin.get("/users", list_users)
 #
-# A mistake in a declaration raises at once, and its message ends with the file and line. Nothing here runs a hook.
+# A mistake in a declaration raises at once, and its message ends with file and line. Nothing here runs a hook.
 
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
@@ -2998,10 +2988,10 @@ class Scope:
     apply to routes written above them too. After the first request every declaration is a RuntimeError.
 
     Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
-    digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count, so
-    `/a`, `/a/` and `//a` are one. ValueError for a pattern that means nothing, or a method and shape declared twice.
+    digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count: `/a`,
+    `/a/` and `//a` are one. ValueError for a pattern that can match no path, or a method and shape declared twice.
 
-    `get` and its like return a decorator for the handler. `executors` are run in order, then the handler: Executor
+    `get` and its like return a decorator for the handler. `executors` run in order, then the handler: Executor
     subclasses, factories that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly
     the pattern's names; else TypeError. The first one that answers ends the route (see `before`).
     """
@@ -3019,31 +3009,31 @@ class Scope:
 
     def get(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for GET, which also answers HEAD."""
-        return self._register(("GET",), pattern, executors)
+        return self.route("GET", pattern, *executors)
 
     def post(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for POST."""
-        return self._register(("POST",), pattern, executors)
+        return self.route("POST", pattern, *executors)
 
     def put(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for PUT."""
-        return self._register(("PUT",), pattern, executors)
+        return self.route("PUT", pattern, *executors)
 
     def patch(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for PATCH."""
-        return self._register(("PATCH",), pattern, executors)
+        return self.route("PATCH", pattern, *executors)
 
     def delete(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for DELETE."""
-        return self._register(("DELETE",), pattern, executors)
+        return self.route("DELETE", pattern, *executors)
 
     def head(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for HEAD, in place of GET's answer without its body."""
-        return self._register(("HEAD",), pattern, executors)
+        return self.route("HEAD", pattern, *executors)
 
     def options(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register a route for OPTIONS."""
-        return self._register(("OPTIONS",), pattern, executors)
+        return self.route("OPTIONS", pattern, *executors)
 
     def any(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
         """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS."""
@@ -3054,15 +3044,13 @@ class Scope:
 
         ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals: methods have case.
         """
-        if pattern is None:
-            raise TypeError(f"route() takes a method and a pattern: route('GET', '/path'), not {method!r} ({_place()})")
         is_token = isinstance(method, str) and method != "*" and _TOKEN.fullmatch(method)
         if not is_token or (method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE")):
-            raise ValueError(f"{method!r} is no method: give a token such as 'GET' or 'PROPFIND' ({_place()})")
+            raise ValueError(f"{_value(method)} is no method: write route('GET', '/path') ({_place()})")
         return self._register((method,), pattern, executors)
 
     def _register(
-        self, methods: Sequence[str], pattern: str, executors: Sequence[object], *, gives_way: bool = False
+        self, methods: Sequence[str], pattern: object, executors: Sequence[object], *, gives_way: bool = False
     ) -> Callable[[_Handler], _Handler]:
         self._begin_declaration()
         segments, whole = self._whole(pattern)
@@ -3087,7 +3075,7 @@ class Scope:
             raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
         self._is_empty = False
 
-    def _whole(self, pattern: str) -> tuple[list[tuple[str, str]], str]:
+    def _whole(self, pattern: object) -> tuple[list[tuple[str, str]], str]:
         """Return segments and text of a pattern with the prefixes of this scope."""
         if not isinstance(pattern, str):
             decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
@@ -3101,8 +3089,8 @@ class Scope:
     def path(self, prefix: str, block: Callable[[Scope], object] | None = None) -> Scope:
         """Return a new scope inside this one: for `with scope.path("/admin") as admin:`, or call `block` with it.
 
-        `prefix` is a pattern without `{name:path}`; it may be "". A `with` block that declares nothing is a
-        RuntimeError, because its author has declared on another scope.
+        `prefix` is a pattern without `{name:path}`; it may be "". A `with` block in which nothing is declared is a
+        RuntimeError.
         """
         self._begin_declaration()
         segments, whole = self._whole(prefix)
@@ -3130,10 +3118,10 @@ class Scope:
     def before(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, to run before the executors; outer blocks first. A guard is such a hook.
 
-        A hook that has answered ends the request: neither later before hooks nor the executors run; after hooks do.
-        It has answered if it sent, returned a value, left a status of 300 or more (as `redirect` does), or returned
-        the response with a body or with a status that was set. Headers, cookies, a 2xx status and a body that was
-        built but not returned do not end the request.
+        A hook that has answered ends the request: no later before hook and no executor runs, but after hooks do. It has
+        answered if it sent, returned a value, left a status of 300 or more (as `redirect` does), or returned the
+        response with a body or with a status that was set. Headers, cookies, a 2xx status and a body that was built but
+        not returned do not end the request.
         """
         return self._attach("before", hook, "context")
 
@@ -3167,11 +3155,11 @@ class Scope:
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
-        A 404 answers `..`, a symbolic link that leads out, a name that begins with a dot, a backslash, a NUL, a %2F, a
-        name like a short name of Windows (NAME~1.TXT), and each path that a file system could take for the path of
-        another route: in another case, in another form of Unicode or by a link. A directory answers its index.html,
-        after a redirect to its name with a slash behind it. ValueError if there is no such directory now; a relative
-        one is in the working directory. A link that is exchanged during a request could deceive it, but not on Linux.
+        A directory answers its index.html, after a redirect to its name with a slash. A 404 answers `..`, a link that
+        leads out, a leading dot, a backslash, a NUL, a %2F, a short name of Windows (NAME~1.TXT), and each path that a
+        file system could take for another route's: in another case or form of Unicode, or by a link. ValueError if
+        there is no such directory now; a relative one is in the working directory. Except on Linux, a link that is
+        exchanged during a request could deceive it.
         """
         _serve_files(self, prefix, directory)
 
@@ -3180,8 +3168,8 @@ class Scope:
 
         SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run. An exception that escapes takes the
         error path, and so does a body that is not as long as its Content-Length. A 404 answers a path with dot segments
-        or a NUL, and a path that would be another route's after decoding it once more, with a slash for a backslash or
-        %2F, or in another case, because the hooks of that route have not run.
+        or a NUL, and one that would be another route's if decoded once more, with a slash for a backslash or %2F, or in
+        another case.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -3693,7 +3681,7 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client never repairs a response. `TestClient._exchange` is the server's side of PEP 3333 for one request. A first
-# reading may skip the functions in front of the class: they make an environ.
+# reading may skip the functions above the class, which make an environ.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
@@ -3701,7 +3689,7 @@ _REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^
 
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
-    """Return fields as pairs; a value of a type in `repeated` makes one pair for each of its items."""
+    """Return fields as pairs, one for each item of a value whose type is in `repeated`."""
     pairs: Any = fields.items() if isinstance(fields, Mapping) else fields
     return [(name, item) for name, value in pairs for item in (value if isinstance(value, repeated) else (value,))]
 
@@ -3808,12 +3796,12 @@ class TestClient:
     A response has `status` (int), `reason` (the phrase), `headers` (by name in any case; `getall(name)` for repeated
     ones), `body` (bytes), `text` (by its charset, UTF-8 by default) and `json` (parsed; ValueError if it is none).
 
-    It shows the response that a browser would get. With `raise_errors` it raises the first exception that no error hook
-    answered, instead of showing the 500. An exception that escapes from the application, for example from a stream, is
-    always raised. A body that is not as long as its Content-Length is a RuntimeError.
+    It is the response that a browser would get. With `raise_errors` the first exception that no error hook answered is
+    raised instead. An exception that escapes from the application, for example from a stream, is always raised. A body
+    that is not as long as its Content-Length is a RuntimeError.
 
-    `cookies` is a plain dict of names to values, which Set-Cookie of a response changes. Each request sends all of
-    them: Path, Domain and Secure do not count, and no cookie expires by waiting.
+    `cookies` is a dict of names to values, which Set-Cookie changes. Each request sends all of them: Path, Domain and
+    Secure do not count, and no cookie expires by waiting.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
@@ -3841,16 +3829,16 @@ class TestClient:
     ) -> _TestResponse:
         """Send one request; `get`, `post` and the others take the same arguments but the method.
 
-        - `path`: what a URL may not hold is percent-encoded. A full URL also sets scheme and host.
+        - `path`: percent-encoded where needed. A full URL also sets scheme and host.
         - `query`, `form`, `headers`: a mapping, whose values may be lists, or pairs. Line breaks stay as they
-          are. A cookie in a Cookie header wins over one of that name in the jar.
+          are. A Cookie header wins over `cookies` of the same names.
         - `files`: likewise, of bytes, open binary files or tuples (filename, content[, content type]).
         - `json`: any document, `None` too.
         - `body`: bytes or text; another iterable of bytes is read at once and sent without a length.
         - `environ`: entries that win over those made from the rest.
         - `follow_redirects`: every host is this application; past 10 of them a `RuntimeError` names all.
 
-        `json`, `body` and `form` with `files` exclude each other: `TypeError`.
+        TypeError for two of `json`, `body`, and `form` or `files`.
         """
         if (json is not ...) + (body is not None) + (form is not None or files is not None) > 1:
             raise TypeError("a request has one body: give json, or body, or form and files")
@@ -3875,7 +3863,7 @@ class TestClient:
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
-    # Made this way, they keep the signature of `request` for help() and for editors.
+    # help() and editors show them with the signature of `request`.
     get: partialmethod[_TestResponse] = partialmethod(request, "GET")
     post: partialmethod[_TestResponse] = partialmethod(request, "POST")
     put: partialmethod[_TestResponse] = partialmethod(request, "PUT")
@@ -3921,7 +3909,7 @@ class TestClient:
         finally:
             observer.errors.clear()  # the frames of an error refer to this list
 
-    # The jar shows UTF-8 as text and hides other bytes in surrogates, so that every value returns as it came.
+    # `cookies` shows UTF-8 as text and hides other bytes in surrogates, so that every value returns as it came.
 
     def _cookie_header(self, given: str) -> str:
         names = {pair.partition("=")[0].strip() for pair in given.split(";")}
