@@ -1303,13 +1303,13 @@ class Request:
 
     _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
     _reader = ""  # the attribute that has taken the input: body, form or stream
-    _varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
         self._closing: list[Callable[[], object]] = []  # called when the response is closed, the last one first
+        self._varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
 
     # Its target.
 
@@ -2230,33 +2230,33 @@ class Response:
             said = [value for _, value in self._headers.get("vary", ())]
             names = {name.lower(): name for name in ", ".join([*said, *varies]).split(", ")}
             self._headers = {**self._headers, "vary": (("Vary", ", ".join(names.values())),)}
-        status = self._status or 200
-        body = b"" if self._body is None or status in _BODILESS else self._body
+        status, body = self._status or 200, self._body
+        if body is None or status in _BODILESS:
+            body = b""
+        headers = [("Content-Type", self._content_type)]
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
-        headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
-        replaced: tuple[str, ...] = ()
         if length is not None:
-            headers.append(("Content-Length", str(length)))
-            replaced = ("content-length",)
-        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
-            headers, replaced = [], ("content-length", "content-type")
+            headers.append(("Content-Length", f"{length}"))
         for key, fields in self._headers.items():
-            if key not in replaced:
+            if key == "content-type":
+                headers[0] = fields[0]
+            elif key != "content-length" or length is None:
                 headers += fields
+        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
+            headers = _without(headers, "content-type", "content-length")
         start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
 
 # ---- executors -------------------------------------------------------------------------------------------------------
 #
-# What runs for a route? Its executors, then its handler. Each becomes a call, which takes the context and the values of
-# the path's parameters:
+# What runs for a route? Its executors, then its handler. Each becomes a call, which takes the context:
 #
-#     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
+#     _make_call(user, ["id"])(context)      for `def user(context, id)`: user(context, 7)
 #
 # A declaration refuses a function that the dispatcher cannot call. A first reading may skip `_handler_call`.
 
-_Call = Callable[..., object]
+_Call = Callable[[Any], object]
 # The route of a request, the values of its parameters, the hooks around it, and the calls or the miss that answer it.
 _Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call], Optional[HttpException]]
 
@@ -2379,20 +2379,20 @@ class ValidationExecutor(Executor):
         return None
 
 
-def _run_executor(factory: Callable[[], object], context: WebContext, *_: object) -> object:
+def _run_executor(factory: Callable[[], object], context: WebContext) -> object:
     """Make an executor and run it. If it was canceled, answer, which ends the chain."""
     executor = factory()
-    name, response = _name(type(executor)), context.response
     if not isinstance(executor, Executor):
-        raise TypeError(f"the factory {_place(factory)} made {name}, which is no Executor: a handler takes (context)")
-    value, found = executor.execute(context), "canceled the rest"
+        made = f"the factory {_place(factory)} made {_name(type(executor))}"
+        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
+    value, response, found = executor.execute(context), context.response, "canceled the rest"
     if not executor.canceled:
         return value
     if isinstance(executor, ValidationExecutor):
         found = f"found errors in {', '.join(executor.errors)}"
         if not response.sent:
             response.code(422)
-    _observer(context.request.environ).explain(_printable(f"{name} {found}"))
+    _observer(context.request.environ).explain(_printable(f"{_name(type(executor))} {found}"))
     built = response._body
     answer = executor.on_cancel(context)
     if answer is None and response._body is built:
@@ -2440,14 +2440,14 @@ def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call
                 f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
                 f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
             )
-    if [p.name for p in own][: len(names)] in ([], list(names)) and _takes(signature, None, *names):
-        return handler
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
-    if _takes(signature, None, **dict.fromkeys(names)):
-        call: _Call = lambda context, *_: handler(context, **context.params)  # noqa: E731
+    if names and [p.name for p in own][: len(names)] in ([], list(names)) and _takes(signature, None, *names):
+        call: _Call = lambda context: handler(context, *context._values)  # noqa: E731
+    elif names and _takes(signature, None, **dict.fromkeys(names)):
+        call = lambda context: handler(context, **context.params)  # noqa: E731
     elif _takes(signature, None) and not forgotten and not any(p.name in names for p in own):
-        call = lambda context, *_: handler(context)  # noqa: E731
+        return handler
     else:
         takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
         raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
@@ -2472,7 +2472,6 @@ class WebContext:
         "_chain": "The calls of the route; add_executor appends to it. None when it is too late for more.",
         "_hooks": "The hooks that run for the request; none behind an on_request that has sent.",
         "_miss": "The exception that answers a request without a route.",
-        "_step": "The header fields before the running step, to which a failure goes back.",
         "_values": "The path's parameters in the pattern's order.",
     }
 
@@ -2482,7 +2481,6 @@ class WebContext:
         self.response = Response(self.request)
         self._chain: list[_Call] | None
         self.route, self._values, self._hooks, self._chain, self._miss = match
-        self._step = _NO_HEADERS
         self.state: dict[Any, Any] = {}
 
     @property
@@ -3482,10 +3480,7 @@ class WebApp(Scope):
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
-            try:
-                self._respond(context)
-            except Exception as cause:
-                self._answer_failure(context, cause)
+            self._respond(context)
             if after := context._hooks.after:
                 self._run_after(context, after)
             if response._status == 405 and "allow" not in response._headers:
@@ -3513,7 +3508,7 @@ class WebApp(Scope):
         if route is None:
             miss = MethodNotAllowedException(methods) if methods else NotFoundException("no such route")
             return None, (), self._miss_hooks, [], miss
-        return route, values, route._hooks, list(route._calls), None
+        return route, values, route._hooks, [*route._calls], None
 
     def _ask_first(self, context: WebContext) -> None:
         """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
@@ -3525,20 +3520,23 @@ class WebApp(Scope):
 
     def _respond(self, context: WebContext) -> None:
         """Send the first answer, or the response that was built without one."""
-        response = context.response
-        for hook in context._hooks.before:
-            if response._send_if_answered(hook(context), hook):
+        response, kept = context.response, _NO_HEADERS
+        try:
+            for hook in context._hooks.before:
+                if response._send_if_answered(hook(context), hook):
+                    return
+                kept = response._headers
+            if context._miss is not None:
+                self._answer_failure(context, context._miss, kept)
                 return
-            context._step = response._headers
-        if context._miss is not None:
-            self._answer_failure(context, context._miss)
-            return
-        for call in context._chain or ():  # add_executor may make it longer meanwhile
-            if response._send_if_answered(call(context, *context._values), call):
-                return
-        if not response.has_body and response._status is None:
-            _note_nothing(context.request, cast(Route, context.route))
-        response._send(None, call)
+            for call in context._chain or ():  # add_executor may make it longer meanwhile
+                if response._send_if_answered(call(context), call):
+                    return
+            if response._body is None and response._status is None:
+                _note_nothing(context.request, cast(Route, context.route))
+            response._send(None, call)
+        except Exception as cause:
+            self._answer_failure(context, cause, kept)
 
     def _run_after(self, context: WebContext, hooks: Sequence[Callable[..., object]]) -> None:
         """Run the after hooks. They can only add header fields; one that raises adds none."""
@@ -3556,13 +3554,14 @@ class WebApp(Scope):
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client.
 
-    def _answer_failure(self, context: WebContext, cause: Exception) -> None:
+    def _answer_failure(self, context: WebContext, cause: Exception, kept: _HeaderPairs) -> None:
+        """Answer an exception; only the header fields in `kept` stay, those from before the step that raised it."""
         response, context._chain = context.response, None
         _forget_earlier(cause)
         status = self._resolve(cause)
         _log_failure(context, cause, status)
         if not response.sent:
-            response._undo_step(context._step, status)
+            response._undo_step(kept, status)
             first = (_add_headers,) if isinstance(cause, HttpException) and cause.headers else ()
             for hook in (*first, *context._hooks.error):
                 self._run_hook(context, hook, cause, status)
