@@ -2243,7 +2243,7 @@ class Response:
             elif key != "content-length" or length is None:
                 headers += fields
         if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
-            headers = _without(headers, "content-type", "content-length")
+            headers = [field for field in headers if field[0].lower() not in ("content-type", "content-length")]
         start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
