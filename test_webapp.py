@@ -1038,9 +1038,10 @@ def test_7_6_stream_that_an_invalid_validate_returns_is_closed():
 
 
 @pytest.mark.parametrize("sent", ["form", "json", "query"])
-def test_7_6_secret_fields_are_not_given_back(sent):
-    given = {"user": "Ada", "pass": "word", "password": "s3cret", "again": "s3cret"}
-    response, _, _ = validated({"secret_fields": ("password", "again")}, **{sent: given})
+@pytest.mark.parametrize("secret", ["password", ("again", "password")])
+def test_7_6_secret_fields_are_not_given_back(sent, secret):
+    given = {"user": "Ada", "pass": "word", "password": "s3cret", **({"again": "s3cret"} if "again" in secret else {})}
+    response, _, _ = validated({"secret_fields": secret}, **{sent: given})
     assert (response.status, response.json) == (422, {"user": "Ada", "pass": "word", "validation": ERRORS})
 
 
@@ -2927,7 +2928,6 @@ REFUSED_DECLARATIONS = [
     (lambda app: new_class(Executor, on_cancel=function("self, *, context")), TypeError, "App.on_cancel must take ("),
     (lambda app: new_class(new_class(object, execute=function("")), Executor), TypeError, "must take (self, context)"),
     (lambda app: new_class(Answer422, validate=nothing), TypeError, "App.validate must take (self, context)"),
-    (lambda app: new_class(Answer422, secret_fields="a"), TypeError, "App.secret_fields is a tuple: ('a',)"),
     (lambda app: new_class(on_request=nothing), TypeError, "App.on_request must take (self, context)"),
     (lambda app: new_class(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
     (lambda app: app.mount("/in", WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),

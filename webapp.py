@@ -530,9 +530,8 @@ class Fields(Mapping[str, _T]):
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
         ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) of `convert` becomes a
-        400 that is a ValueError too, with the name in `field` and the words of `convert`. A missing field is `default`,
-        or without one a 400 that is a KeyError too. An empty field, which browsers send for each input, is `default`
-        unless `convert` takes "". TypeError for `bool`.
+        400 that is a ValueError too, with the name in `field`. A missing field is `default`, or without one a 400 that
+        is a KeyError too. An empty field is `default`, unless `convert` takes "". TypeError for `bool`.
         """
         if convert is bool:
             raise TypeError("bool('false') is True; give {'true': True, 'false': False}.__getitem__")
@@ -703,19 +702,19 @@ def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
     return joined.getvalue()
 
 
-_BOUNDARY = re.compile(rb"[ -~]{1,70}")  # RFC 2046, 5.1.1 allows fewer characters, but not all clients care
+_BOUNDARY = re.compile(rb"[ -~]{1,70}")  # more characters than RFC 2046 (5.1.1) allows, because clients send them
 _Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it goes on
 _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
 # Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
-# Lines end with CR LF only: where parsers disagree about that, one of them can be deceived.
+# Lines end with CR LF only, because parsers that disagree about it can be deceived.
 _PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class _PartReader:
-    """Cut a body into parts: a preamble, then headers and contents in turn. Each ends at a mark."""
+    """Cut a body into a preamble, then headers and contents in turn. Each ends at a mark."""
 
     def __init__(self, read: Callable[[int], bytes], boundary: bytes) -> None:
         if not _BOUNDARY.fullmatch(boundary):
@@ -1040,7 +1039,7 @@ class _PercentValue:
 
 
 def _is_html(value: object) -> bool:
-    # A template string (PEP 750) is known by name, because Python has the module since 3.14.
+    # A template string (PEP 750) is known by name, because older Pythons have no such module.
     kind = type(value)
     return hasattr(value, "__html__") or (kind.__module__, kind.__name__) == ("string.templatelib", "Template")
 
@@ -1058,7 +1057,7 @@ _BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
 class _HtmlFormatter(string.Formatter):
-    """Formats one template as str.format does, each field as HTML. A failure names its field."""
+    """Format a template as str.format does, each field as HTML. A failure names its field."""
 
     field = ""  # that was looked up last; "" before the first one
 
@@ -1103,7 +1102,7 @@ def _interpolated(part: Any) -> str:
 
 
 def _joined(value: Any) -> str:
-    """Return a value as HTML, an iterable item by item, unless it is a mapping or has a text of its own."""
+    """Return a value as HTML, item by item if it is an iterable other than a mapping and has no text of its own."""
     listed = isinstance(value, Iterable) and type(value).__str__ is object.__str__
     if not listed or isinstance(value, Mapping) or _is_html(value):
         return _HtmlFormatter().format_field(value, "")
@@ -2261,8 +2260,8 @@ _Call = Callable[[Any], object]
 _Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call], Optional[HttpException]]
 
 
-def _signature(function: Callable[..., object]) -> inspect.Signature | None:
-    """Return the signature of `function`, None if it does not tell (some builtins); TypeError for `async` functions."""
+def _signature(function: _Call) -> inspect.Signature | None:
+    """Return the signature of `function`, None if it tells none (some builtins); TypeError for `async` functions."""
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
             raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
@@ -2317,17 +2316,11 @@ class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake.
 
     Any error cancels the executor and answers 422, without error hooks: override `on_cancel` to change body or status.
-    The 422 does not give back `secret_fields`, such as `("password",)`.
+    The 422 does not give back `secret_fields`: a tuple of names, such as `("password", "again")`, or one name.
     """
 
     secret_fields: Collection[str] = ()
     _errors: dict[str, list[str]] | None = None  # made on demand, because a subclass may write __init__ without super()
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for `secret_fields` that are a str, as in ("password"): it would hide single letters."""
-        super().__init_subclass__(**kwargs)
-        if isinstance(cls.secret_fields, str):
-            raise TypeError(f"{cls.__qualname__}.secret_fields is a tuple: ({cls.secret_fields!r},) ({_place()})")
 
     @property
     def errors(self) -> dict[str, list[str]]:
@@ -2374,7 +2367,8 @@ class ValidationExecutor(Executor):
         """
         if not context.response.sent:
             given = context.request._all_input(HttpException, RuntimeError)
-            context.response.put_form({name: given[name] for name in given if name not in self.secret_fields})
+            secrets = [self.secret_fields] if isinstance(self.secret_fields, str) else self.secret_fields
+            context.response.put_form({name: given[name] for name in given if name not in secrets})
             context.response.json("validation", self.errors).code(422)
         return None
 
@@ -2425,8 +2419,8 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
     return functools.update_wrapper(functools.partial(_run_executor, executor), executor, updated=())
 
 
-def _handler_call(handler: Callable[..., object], names: Sequence[str]) -> _Call:
-    """Return the call of a handler: it takes `(context)`, or `(context, ...)` with the pattern's names, or `**names`.
+def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
+    """Return the call of a handler that takes `(context)`, `(context, ...)` with the pattern's names, or `**names`.
 
     Further parameters need a default, as in `lambda context, n=n: ...`. Anything else is a TypeError.
     """
@@ -2974,7 +2968,7 @@ class _Gateway:
 #
 # A mistake in a declaration raises at once, and its message ends with file and line. Nothing here runs a hook.
 
-_Handler = TypeVar("_Handler", bound=Callable[..., object])
+_Handler = TypeVar("_Handler", bound=_Call)
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
 
@@ -2998,9 +2992,9 @@ class Scope:
         self._app = app
         self._parent = parent
         self._prefix = prefix
-        self._before: list[Callable[..., object]] = []
-        self._after: list[Callable[..., object]] = []
-        self._error: list[Callable[..., object]] = []
+        self._before: list[_Call] = []
+        self._after: list[_Call] = []
+        self._error: list[_Call] = []
         self._is_empty = True  # nothing was declared in it
 
     # Routes.
@@ -3062,7 +3056,7 @@ class Scope:
             return handler
 
         for executor in executors:
-            append(cast("Callable[..., object]", executor), decorated=False)
+            append(cast(_Call, executor), decorated=False)
         for route in routes:
             self._app._router.add(route, segments)
         self._app._routes += routes
@@ -3174,9 +3168,8 @@ class Scope:
 
 # ---- the log ---------------------------------------------------------------------------------------------------------
 #
-# What does the person read who watches over an application? One record for each failure. It has a stack trace from
-# where the failure left this file, and above the trace a line that names the hook or the route. A client's text stands
-# in a record only escaped. The exception itself stays as it is.
+# What does the log say about a failure? One record, with a stack trace from where the failure left this file, below a
+# line that names the hook or the route. A client's text stands in it only escaped. The exception stays as it is.
 #
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
 
@@ -3188,14 +3181,12 @@ def _report(
     level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
 ) -> None:
     """Log, and never raise, because a broken log handler must not cost the client its response."""
-    try:
+    with contextlib.suppress(Exception):
         if not _LOG.isEnabledFor(level):
             return
         info = None if error is None else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
-        caller = sys._getframe(1)
-        record = _LOG.makeRecord(
-            _LOG.name, level, _FILE, caller.f_lineno, message, arguments, info, caller.f_code.co_name
-        )
+        line, code = sys._getframe(1).f_lineno, sys._getframe(1).f_code
+        record = _LOG.makeRecord(_LOG.name, level, _FILE, line, message, arguments, info, code.co_name)
         vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
         if error is not None:
             try:
@@ -3205,14 +3196,12 @@ def _report(
             # logging.Formatter prints exc_text unchanged if it is set.
             record.exc_text = "\n".join(map(_printable, [where, *lines] if where else lines))
         _LOG.handle(record)
-    except Exception:
-        return
 
 
 def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
-    A message, a note, or the source line of a SyntaxError may come from a client, and must not forge a frame or record.
+    A message, a note, or the source line of a SyntaxError may come from a client, and must not forge lines.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -3222,7 +3211,7 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
-        # The source line and the marks below it are indented, unlike text behind a line end in a file's name.
+        # The source line and its marks are indented, unlike text behind a line end in a file's name.
         yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
     for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
@@ -3231,7 +3220,7 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
 
 
 def _forget_earlier(error: BaseException) -> None:
-    """Cut off the frames of earlier requests: Python adds frames to an object that is raised once more."""
+    """Cut off the frames of earlier requests, because Python adds frames to an object that is raised once more."""
     first = trace = error.__traceback__
     while first is not None and trace is not None:
         if trace.tb_next is not None and trace.tb_next.tb_frame.f_code is first.tb_frame.f_code:
@@ -3250,8 +3239,8 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
         where = "" if route is None else f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
         _report(logging.ERROR, "%s %s: %d", repr(request.method), repr(request.path), status, error=cause, where=where)
     elif _LOG.isEnabledFor(logging.DEBUG):
-        shown = _value(cause, 1000)
-        _report(logging.DEBUG, "%s %s: %d %s", repr(request.method), repr(request.path), status, shown)
+        told = _value(cause, 1000)
+        _report(logging.DEBUG, "%s %s: %d %s", repr(request.method), repr(request.path), status, told)
     if "webapp.server" in request.environ:
         _observer(request.environ).explain(_why(cause))
 
@@ -3271,8 +3260,7 @@ def _note_nothing(request: Request, route: Route) -> None:
     """Log for debugging that a GET built nothing. To mean it, set 204 or build an empty body."""
     if route.method == "GET":
         handler, said = route.handlers[-1], "built nothing and returned None: is a return missing?"
-        asked = repr(request.method), repr(request.path), _place(handler)
-        _report(logging.DEBUG, "%s %s: 204, %s " + said, *asked)
+        _report(logging.DEBUG, "%s %s: 204, %s %s", repr(request.method), repr(request.path), _place(handler), said)
         _observer(request.environ).explain(f"{_name(handler)} {said}")
 
 
@@ -5610,7 +5598,7 @@ def _stop_signals() -> list[int]:
 # ---- the command line ------------------------------------------------------------------------------------------------
 #
 # How does a person start an application? `python -m webapp` (`_main`) and WebApp.run serve in one process. With
-# --reload that process is a child; its parent watches the files, and replaces the child when one of them changes:
+# --reload it is a child; its parent watches the files, and replaces the child when a file changes:
 #
 #     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`
 
@@ -5659,7 +5647,7 @@ def _run(
 
 @functools.cache
 def _is_child() -> bool:
-    """Tell whether _supervise has started this process. Its own child processes must not find the mark."""
+    """Tell whether `_supervise` started this process, and remove the mark, which child processes must not find."""
     return os.environ.pop(_CHILD, None) is not None
 
 
@@ -5680,18 +5668,17 @@ def _supervise() -> int:
     child = None
     try:
         while True:
-            files = now = _modification_times()
+            files = _modification_times()
             child = subprocess.Popen(command, env={**os.environ, _CHILD: "1"}, close_fds=False)
             waiting = False
-            while now == files:
-                time.sleep(_POLL)
+            while (now := _modification_times()) == files:
                 status = child.poll()
                 if status in (0, _CANNOT_LISTEN):
                     return min(status, 1)
                 if status is not None and not waiting:
                     waiting = True
                     _say("webapp: waiting for a file to change")
-                now = _modification_times()
+                time.sleep(_POLL)
             changed = min(path for path, _ in files.items() ^ now.items())
             _say(f"webapp: {_printable(changed.removeprefix(os.path.join(os.getcwd(), '')))} has changed")
             time.sleep(_SETTLE)
@@ -5699,12 +5686,11 @@ def _supervise() -> int:
             child.wait()
     except KeyboardInterrupt:
         if child is not None:
-            try:
+            with contextlib.suppress(KeyboardInterrupt):
                 if sys.platform != "win32":  # where it would end the child at once
                     child.terminate()
                 child.wait()
-            except KeyboardInterrupt:
-                child.kill()
+            child.kill()  # if a second Ctrl-C came before its end
         return 0
 
 
@@ -5715,7 +5701,7 @@ def _modification_times() -> dict[str, float]:
     times = {}
     for root in {os.getcwd(), *filter(None, paths)}:
         for folder, folders, names in os.walk(root):
-            # Skip hidden directories and installed packages.
+            # Hidden directories and virtual environments are skipped.
             environments = [f for f in folders if os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))]
             folders[:] = [f for f in folders if f[0] != "." and f not in environments]
             for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
