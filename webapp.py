@@ -393,7 +393,7 @@ _STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.ite
 
 
 def _check_status(status: object) -> int:
-    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
+    if isinstance(status, int) and status in _PHRASES:
         return int(status)  # it may be an HTTPStatus
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
@@ -921,8 +921,10 @@ def _as_json_value(value: Any) -> Any:
 _json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value).encode
 
 
-def _encode_json(document: object, giver: object = None) -> bytes:
-    """Return `document` as JSON in UTF-8; an error names the member and `giver`."""
+def _encode_json(document: object, giver: object = None, form: Mapping[str, Any] | None = None) -> bytes:
+    """Return `document` as JSON in UTF-8, an object with the members of `form`; an error names the member and `giver`."""
+    if form and isinstance(document, dict):
+        document = {**form, **document}
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
         return _json_text(document).encode("utf-8", "backslashreplace")
@@ -1578,10 +1580,7 @@ class _Document:
         self.form = form
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        document = self.document
-        if self.form and isinstance(document, dict):
-            document = {**self.form, **document}
-        return _encode_json(document, giver), _NO_HEADERS, None
+        return _encode_json(self.document, giver, self.form), _NO_HEADERS, None
 
 
 class _Stream:
@@ -2180,7 +2179,7 @@ class Response:
 
     def _put(self, value: Any, giver: object) -> None:
         if isinstance(value, (dict, list)):
-            self._body, self._content_type = _Document(value, self._form), _JSON
+            self._body, self._content_type = _encode_json(value, giver, self._form), _JSON
         elif _is_html(value):
             self.html(value)
         elif isinstance(value, str):
@@ -2222,9 +2221,8 @@ class Response:
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
         """Undo a failed step, and set the status."""
-        if self._state == _OPEN:
-            self._headers, self._status, self._body, self._content_type = headers, status, None, _TEXT
-            self._form = self._session = None
+        self._headers, self._status, self._body, self._content_type = headers, status, None, _TEXT
+        self._form = self._session = None
 
     def _send_default(self) -> None:
         """Send the default error body for the status, with nothing of the failure."""
@@ -2243,9 +2241,9 @@ class Response:
         self._state = _HANDED_OVER
         if varies := self._request._varies:  # RFC 9110 section 12.5.5
             if said := self._headers.get("vary"):
-                varies = (*", ".join([value for _, value in said]).split(", "), *varies)
-            names = dict(zip(map(str.lower, varies), varies)).values()
-            self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
+                names = {name.lower(): name for _, value in said for name in value.split(", ")}
+                varies = (*names.values(), *(name for name in varies if name.lower() not in names))
+            self._headers = {**self._headers, "vary": (("Vary", ", ".join(dict.fromkeys(varies))),)}
         status, body = self._status or 200, self._body
         if body is None or status in _BODILESS:
             body = b""
@@ -3579,8 +3577,9 @@ class WebApp(Scope):
         _log_failure(context, cause, status)
         if not response.sent:
             response._undo_step(kept, status)
-            first = (_add_headers,) if isinstance(cause, HttpException) and cause.headers else ()
-            for hook in (*first, *context._hooks.error):
+            if isinstance(cause, HttpException) and cause.headers:
+                self._run_hook(context, _add_headers, cause, status)
+            for hook in context._hooks.error:
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
