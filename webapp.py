@@ -48,12 +48,10 @@ import sys
 if (python_3_9_is_needed := (3, 9)) > sys.version_info:
     sys.exit("webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info))
 
-import base64
 import contextlib
 import copy
 import errno
 import functools
-import html
 import inspect
 import io
 import itertools
@@ -80,7 +78,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast
 from wsgiref.util import FileWrapper, setup_testing_defaults
 
-# Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
+# Modules that few programs need are imported where they are used, as ssl, argparse, subprocess and hmac.
 if TYPE_CHECKING:
     import ssl
     from types import TracebackType
@@ -388,7 +386,7 @@ _STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.ite
 
 
 def _check_status(status: object) -> int:
-    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
+    if isinstance(status, int) and status in _PHRASES:
         return int(status)  # it may be an HTTPStatus
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
@@ -915,8 +913,10 @@ def _as_json_value(value: Any) -> Any:
 _json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value).encode
 
 
-def _encode_json(document: object, giver: object = None) -> bytes:
-    """Return `document` as JSON in UTF-8; an error names the member and `giver`."""
+def _encode_json(document: object, giver: object = None, form: Mapping[str, Any] | None = None) -> bytes:
+    """Return `document` as JSON in UTF-8, an object with the members of `form`; an error names the member and `giver`."""
+    if form and isinstance(document, dict):
+        document = {**form, **document}
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
         return _json_text(document).encode("utf-8", "backslashreplace")
@@ -1081,11 +1081,14 @@ class _HtmlFormatter(string.Formatter):
         return super().get_field(field_name, args, kwargs)
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        if "&" in format_spec:  # a field within the format, as in {price:{width}}, was escaped on its way here
+            from html import unescape
+
+            format_spec = unescape(format_spec)
         if hasattr(value, "__html_format__"):
-            # A field within the format, as in {price:{width}}, was escaped on its way here.
-            value = value.__html_format__(html.unescape(format_spec))
+            value = value.__html_format__(format_spec)
         elif not _is_html(value):
-            value = format(value, html.unescape(format_spec))
+            value = format(value, format_spec)
         elif format_spec:
             raise ValueError(f"{_name(type(value))} takes no format {format_spec!r}, because it has no __html_format__")
         return _as_html(value)
@@ -1569,10 +1572,7 @@ class _Document:
         self.form = form
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        document = self.document
-        if self.form and isinstance(document, dict):
-            document = {**self.form, **document}
-        return _encode_json(document, giver), _NO_HEADERS, None
+        return _encode_json(self.document, giver, self.form), _NO_HEADERS, None
 
 
 class _Stream:
@@ -1714,16 +1714,16 @@ _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".spli
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
 # No file names on Windows: devices, which may block; characters with a meaning (a colon names a stream); cut-off ends.
-_NO_NAME_ON_WINDOWS = re.compile(
-    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
-    r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
-)  # fmt: skip
+_NO_NAME_ON_WINDOWS = (
+    r"(?is:(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
+    r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$))'
+)
 
 
 def _open_file(path: str) -> _FileBody:
     """Open a regular file; NotFoundException if there is none, HttpException 503 if the machine is busy."""
     try:
-        if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
+        if _WINDOWS and re.match(_NO_NAME_ON_WINDOWS, os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
         return _FileBody(path)
     except (OSError, ValueError) as error:
@@ -1821,7 +1821,9 @@ def _digest(key: bytes, text: bytes) -> bytes:
 
 
 def _base64(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
+    from base64 import urlsafe_b64encode
+
+    return urlsafe_b64encode(data).rstrip(b"=")
 
 
 def _plain(value: Any) -> Any:
@@ -1855,13 +1857,14 @@ class _Session:
 
     def _verified(self, cookie: bytes) -> str:
         """Return the JSON in a cookie; "{}" if our signature is missing or too old."""
+        from base64 import urlsafe_b64decode
         from hmac import compare_digest
 
         signed, _, signature = cookie.rpartition(b".")
         document, _, stamp = signed.rpartition(b".")
         valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in self._keys]
         fresh = any(valid) and time.time() - int(stamp) <= self.max_age  # a stamp that we have signed is a number
-        return base64.urlsafe_b64decode(document + b"==").decode() if fresh else "{}"
+        return urlsafe_b64decode(document + b"==").decode() if fresh else "{}"
 
     def cookie(self, giver: object) -> str | None:
         """Return the value of the session's cookie, "" for an empty session, None without changes."""
@@ -2168,7 +2171,7 @@ class Response:
 
     def _put(self, value: Any, giver: object) -> None:
         if isinstance(value, (dict, list)):
-            self._body, self._content_type = _Document(value, self._form), _JSON
+            self._body, self._content_type = _encode_json(value, giver, self._form), _JSON
         elif _is_html(value):
             self.html(value)
         elif isinstance(value, str):
@@ -2210,32 +2213,35 @@ class Response:
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
         """Undo a failed step, and set the status."""
-        self._restore((_OPEN, headers, status, None, _TEXT, None, None))
+        self._headers, self._status, self._body, self._content_type = headers, status, None, _TEXT
+        self._form = self._session = None
 
     def _send_default(self) -> None:
         """Send the default error body for the status, with nothing of the failure."""
-        status = self.status
-        self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
+        status = self._status or 200
+        if "content-type" in self._headers:
+            self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
         if self._request.accept_json():
-            self._build(f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON)
+            text, content_type = f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}', _JSON
         else:
-            self._build(_STATUS_LINES[status].encode(), _TEXT)
+            text, content_type = _STATUS_LINES[status], _TEXT
+        self._body, self._content_type = text.encode(), content_type
         self._send()
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body."""
         self._state = _HANDED_OVER
         if varies := self._request._varies:  # RFC 9110 section 12.5.5
-            said = [value for _, value in self._headers.get("vary", ())]
-            names = {name.lower(): name for name in ", ".join([*said, *varies]).split(", ")}
-            self._headers = {**self._headers, "vary": (("Vary", ", ".join(names.values())),)}
+            if said := self._headers.get("vary"):
+                names = {name.lower(): name for _, value in said for name in value.split(", ")}
+                varies = (*names.values(), *(name for name in varies if name.lower() not in names))
+            self._headers = {**self._headers, "vary": (("Vary", ", ".join(dict.fromkeys(varies))),)}
         status, body = self._status or 200, self._body
         if body is None or status in _BODILESS:
             body = b""
-        headers = [("Content-Type", self._content_type)]
+        content_type = "Content-Type", self._content_type
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
-        if length is not None:
-            headers.append(("Content-Length", f"{length}"))
+        headers = [content_type] if length is None else [content_type, ("Content-Length", f"{length}")]
         for key, fields in self._headers.items():
             if key == "content-type":
                 headers[0] = fields[0]
@@ -2748,13 +2754,13 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 # have not run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
-_IGNORABLE = re.compile(
+_IGNORABLE = (
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 # Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); on Windows also impossible names.
 _NOT_SERVED = re.compile(
-    r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
+    r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS if _WINDOWS else ""),
     re.DOTALL | re.IGNORECASE,
 )
 
@@ -2764,7 +2770,7 @@ def _fold(name: str) -> str:
     if not name.isascii():
         from unicodedata import normalize
 
-        name = _IGNORABLE.sub("", normalize("NFKC", normalize("NFKC", name).casefold()))
+        name = re.sub(_IGNORABLE, "", normalize("NFKC", normalize("NFKC", name).casefold()))
     return name.lower().rstrip(". ") or name
 
 
@@ -3320,7 +3326,7 @@ def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
 
 def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> None:
     """Send the body of the error hooks, or the default body; the last error hook."""
-    if context.response.has_body:
+    if context.response._body is not None:
         context.response._send()
     else:
         context.response._send_default()
@@ -3550,12 +3556,13 @@ class WebApp(Scope):
         _log_failure(context, cause, status)
         if not response.sent:
             response._undo_step(kept, status)
-            first = (_add_headers,) if isinstance(cause, HttpException) and cause.headers else ()
-            for hook in (*first, *context._hooks.error):
+            if isinstance(cause, HttpException) and cause.headers:
+                self._run_hook(context, _add_headers, cause, status)
+            for hook in context._hooks.error:
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
-            answered = response.has_body
+            answered = response._body is not None
             self._run_hook(context, _send_what_was_built, cause, status)
             if not response.sent:  # a document that is no JSON, a stream that fails, a session that is too large
                 answered, response._session = False, None
