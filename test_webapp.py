@@ -6700,7 +6700,7 @@ def test_idle_connections_make_room_and_leave_descriptors_to_the_application(tmp
 
 WHOLE_NUMBERS = ["session_max_age", "max_body_size", "max_form_memory", "max_fields", "trusted_proxies"]
 AT_THE_START = [
-    (lambda app: app.run(port="8000"), TypeError, "port is a number, not '8000'"),
+    (lambda app: app.run(port="8000"), TypeError, "port is a whole number, not '8000'"),
     (lambda app: app.run(8000), TypeError, "host is a str, not 8000; for a port write port=8000"),
     (lambda app: app.run(debug=True), TypeError, "run() takes no debug; it takes host, port, reload, quiet, threads"),
     (lambda app: Server(app, header_timeout="10"), TypeError, "header_timeout is a number, not '10'"),

@@ -914,7 +914,7 @@ _json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_na
 
 
 def _encode_json(document: object, giver: object = None, form: Mapping[str, Any] | None = None) -> bytes:
-    """Return `document` as JSON in UTF-8, an object with the members of `form`; an error names the member and `giver`."""
+    """Return `document` as JSON in UTF-8, an object with those of `form`; an error names the member and `giver`."""
     if form and isinstance(document, dict):
         document = {**form, **document}
     try:
@@ -2261,7 +2261,7 @@ class Response:
 #
 # A declaration refuses a function that the dispatcher cannot call. A first reading may skip `_handler_call`.
 
-_Call = Callable[[Any], object]
+_Call = Callable[..., object]
 # The route of a request, the values of its parameters, the hooks around it, and the calls or the miss that answer it.
 _Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call], Optional[HttpException]]
 
@@ -4359,10 +4359,6 @@ class _AccessHandler(logging.Handler):
 _OWN_HANDLER = _AccessHandler()
 
 
-def _log_access(facts: tuple[object, ...]) -> None:
-    _ACCESS.handle(_ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, _ACCESS_LINE, facts, None))
-
-
 class _Clerk:
     """The thread that writes access lines, and the server's own log records."""
 
@@ -4392,7 +4388,8 @@ class _Clerk:
     def note_access(self, *facts: object) -> None:
         """Let the thread log an access line."""
         if _ACCESS.isEnabledFor(logging.INFO):
-            self.note(_log_access, facts)
+            made = _ACCESS.name, logging.INFO, _FILE, 0, _ACCESS_LINE, facts, None
+            self.note(lambda: _ACCESS.handle(_ACCESS.makeRecord(*made)))
 
     def end(self) -> None:
         self._ended.set()
@@ -4911,6 +4908,8 @@ _THREADLESS = 24  # of the connections that can be open, those that need no thre
 _SPARE = 64  # descriptors that are left to the application, or a quarter of fewer than 256
 _SILENCE = 60  # seconds between two warnings of the same kind
 _UNSENT = 2 * 2**20  # bytes that the system may keep unsent for one client
+# Windows has one more, for Ctrl-Break.
+_STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _GRACE = 0.2  # seconds for streams of events to end by themselves when the server stops
 
 
@@ -5065,7 +5064,7 @@ class Server:
 
         Signals are handled on the main thread only, and given back afterwards.
         """
-        numbers = _stop_signals() if threading.current_thread() is threading.main_thread() else []
+        numbers = _STOP_SIGNALS if threading.current_thread() is threading.main_thread() else []
         previous = [(number, signal.signal(number, self._on_signal)) for number in numbers]
         try:
             self.start()
@@ -5546,12 +5545,11 @@ if hasattr(os, "register_at_fork"):
 
 def _check_number(name: str, value: float, whole: bool = False) -> float:
     """Return the value of an option; TypeError or ValueError if it is no number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is a number, not {_value(value)}")
-    if whole and not isinstance(value, int):
-        raise TypeError(f"{name} is a whole number, not {value}")
+    kind = "a whole number" if whole else "a number"
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        raise TypeError(f"{name} is {kind}, not {_value(value)}")
     if not value >= 0:  # nor a NaN, which is passed at no time
-        raise ValueError(f"{name} is a number from 0 up, not {value}")
+        raise ValueError(f"{name} is {kind} from 0 up, not {value}")
     return value
 
 
@@ -5595,11 +5593,6 @@ def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
     """Answer OPTIONS * (RFC 9110 section 9.3.7)."""
     start_response("204 No Content", [])
     return []
-
-
-def _stop_signals() -> list[int]:
-    """Return the signals that stop a server; Windows has one more, for Ctrl-Break."""
-    return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
@@ -5669,7 +5662,7 @@ def _follow_parent(server: Server) -> None:
 def _supervise() -> int:
     import subprocess
 
-    for number in _stop_signals():
+    for number in _STOP_SIGNALS:
         signal.signal(number, signal.default_int_handler)
     command = [sys.executable, *getattr(sys, "orig_argv", ["", *sys.argv])[1:]]  # since Python 3.10, with options
     child = None
