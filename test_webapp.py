@@ -5242,6 +5242,13 @@ def test_environment_is_of_this_request_only(server, monkeypatch):
     assert {"HTTP_HOST=other:1", "PATH_INFO=/show", "QUERY_STRING=q", "REQUEST_URI=/show?q"} <= set(found)
 
 
+def test_environment_and_input_are_as_pep_3333_has_them():
+    app = WebApp()
+    app.post("/")(lambda context: context.request.body)
+    with serving(validator(app)) as server:
+        assert ask(server, post("/", "Content-Length: 3", body=b"abc"))[2] == b"abc"
+
+
 def test_a_request_that_is_equal_to_the_last_one_gets_an_environment_of_its_own():
     seen = []
 
