@@ -6513,7 +6513,7 @@ CANNOT_START = [
     ("shop.py:arrive", "arrive is async, an ASGI application, and this takes WSGI"),
     ("shop.py:text", "'main' is no WSGI application"),
     ("shop.py:shop", "it has no 'shop': name shop.py:main"),
-    ("other", "it has no 'app': name what the application is called, file.py:name"),
+    ("other", "it has no 'app': name the application, file.py:name"),
     (".", "it is a directory: name the file that makes the application, such as hello.py"),
     ("./shop", "a file is named with its ending: ./shop.py"),
 ]
