@@ -2423,10 +2423,8 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     for p in own:
         if p.name not in names and p.empty not in (p.default, p.annotation):
             convert = getattr(p.annotation, "__name__", p.annotation)
-            raise TypeError(
-                f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
-                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
-            )
+            query = f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)})"
+            raise TypeError(f"the handler {_name(handler)}: the pattern has no {p.name}; write {query} ({_place()})")
     if [p.name for p in own][: len(names)] in ([], list(names)) and _takes(signature, None, *names):
         return handler
     # `def hello(name)` for /hello/{name} has forgotten the context.
@@ -3762,6 +3760,9 @@ class _TestResponse:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
 
 
+_Verb = partialmethod[_TestResponse]
+
+
 class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
@@ -3836,13 +3837,13 @@ class TestClient:
         return self._follow(response, entries, content) if follow_redirects else response
 
     # help() and editors show them with the signature of `request`.
-    get: partialmethod[_TestResponse] = partialmethod(request, "GET")
-    post: partialmethod[_TestResponse] = partialmethod(request, "POST")
-    put: partialmethod[_TestResponse] = partialmethod(request, "PUT")
-    patch: partialmethod[_TestResponse] = partialmethod(request, "PATCH")
-    delete: partialmethod[_TestResponse] = partialmethod(request, "DELETE")
-    head: partialmethod[_TestResponse] = partialmethod(request, "HEAD")
-    options: partialmethod[_TestResponse] = partialmethod(request, "OPTIONS")
+    get: _Verb = partialmethod(request, "GET")
+    post: _Verb = partialmethod(request, "POST")
+    put: _Verb = partialmethod(request, "PUT")
+    patch: _Verb = partialmethod(request, "PATCH")
+    delete: _Verb = partialmethod(request, "DELETE")
+    head: _Verb = partialmethod(request, "HEAD")
+    options: _Verb = partialmethod(request, "OPTIONS")
 
     def _follow(self, response: _TestResponse, environ: dict[str, Any], content: bytes) -> _TestResponse:
         """Follow redirects: 307 and 308 repeat the request, the others make it a GET without a body."""
@@ -5806,13 +5807,13 @@ def _find(target: str) -> tuple[str, str, str, str]:
         raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
     if not colon or not name.isidentifier():
         path, name = target, "app"
+    if os.path.exists(path + ".py"):
+        path += ".py"
     if path.endswith(".py"):
         if not os.path.exists(path):
             raise FileNotFoundError(f"there is no file {path}")
         folder, file = os.path.split(os.path.abspath(path))
         return folder, path, file[:-3], name
-    if os.path.exists(path + ".py") and os.path.basename(path) != path:
-        raise FileNotFoundError(f"a file is named with its ending: {path}.py")
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
         raise IsADirectoryError("it is a directory: name the file that makes the application, such as hello.py")
     return os.getcwd(), path, path, name
