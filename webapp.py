@@ -107,7 +107,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
 # ---- words for people ------------------------------------------------------------------------------------------------
 #
-# How do messages to the author of an application, and its log, name a function, a value and a place?
+# How do messages to the author of an application name a function, a value and a place?
 #
 #     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
@@ -913,15 +913,20 @@ def _as_json_value(value: Any) -> Any:
 _json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value).encode
 
 
-def _encode_json(document: object, giver: object = None, form: Mapping[str, Any] | None = None) -> bytes:
-    """Return `document` as JSON in UTF-8, an object with those of `form`; an error names the member and `giver`."""
-    if form and isinstance(document, dict):
-        document = {**form, **document}
+def _with_form(document: object, form: Mapping[str, Any] | None) -> object:
+    """Return a document; an object is joined with the members of the response form."""
+    return {**form, **document} if form and isinstance(document, dict) else document
+
+
+def _encode_json(
+    document: object, giver: object = None, write: Callable[[Any], str] = _json_text, name: str = "document"
+) -> bytes:
+    """Return the JSON that `write` makes of a document, in UTF-8; an error names the member and `giver`."""
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
-        return _json_text(document).encode("utf-8", "backslashreplace")
+        return write(document).encode("utf-8", "backslashreplace")
     except Exception as error:
-        _explain(error, _unwritable(document, _json_text, "document"), giver)
+        _explain(error, _unwritable(document, write, name), giver)
         raise
 
 
@@ -1572,7 +1577,7 @@ class _Document:
         self.form = form
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        return _encode_json(self.document, giver, self.form), _NO_HEADERS, None
+        return _encode_json(_with_form(self.document, self.form), giver), _NO_HEADERS, None
 
 
 class _Stream:
@@ -1581,8 +1586,7 @@ class _Stream:
     __slots__ = ("_chunks", "_content_type")
 
     def __init__(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> None:
-        # An empty chunk would end a chunked body. A generator that has ended or failed never calls next() on `iterable`
-        # again, which might wait for ever.
+        # An empty chunk would end a chunked body. A generator that has ended or failed asks `iterable` for no more.
         self._chunks: Iterator[bytes] | None = (chunk for chunk in map(write, iterable) if chunk)
         self._content_type = content_type
 
@@ -1629,8 +1633,7 @@ def _encode_event(event: Any) -> bytes:
     return (written + "\n").encode("utf-8", "replace")
 
 
-# The web's usual files, because the standard library's table differs between its versions: subtype=extension, or one
-# word for both.
+# The web's usual files, because the standard library's table varies: subtype=extension, or one word for both.
 _CONTENT_TYPES = {
     "." + (extension or subtype): f"{main_type}/{subtype}"
     for main_type, subtypes in {
@@ -1791,8 +1794,8 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie with a signature, HMAC-SHA256: the client can read it, but not change it. Only time ends
-# it, not the server. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
+# A session is JSON in a cookie, signed with HMAC-SHA256: the client can read it, but not change it. Only its age ends
+# it. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
@@ -1855,8 +1858,8 @@ class _Session:
         self._loaded = self._verified(request.cookies.get(name, "").encode())
         self.values: dict[str, Any] = json.loads(self._loaded)
 
-    def _verified(self, cookie: bytes) -> str:
-        """Return the JSON in a cookie; "{}" if our signature is missing or too old."""
+    def _verified(self, cookie: bytes) -> bytes:
+        """Return the JSON in a cookie; b"{}" if our signature is missing or too old."""
         from base64 import urlsafe_b64decode
         from hmac import compare_digest
 
@@ -1864,18 +1867,14 @@ class _Session:
         document, _, stamp = signed.rpartition(b".")
         valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in self._keys]
         fresh = any(valid) and time.time() - int(stamp) <= self.max_age  # a stamp that we have signed is a number
-        return urlsafe_b64decode(document + b"==").decode() if fresh else "{}"
+        return urlsafe_b64decode(document + b"==") if fresh else b"{}"
 
     def cookie(self, giver: object) -> str | None:
         """Return the value of the session's cookie, "" for an empty session, None without changes."""
-        try:
-            text = _session_text(self.values)
-        except Exception as error:
-            _explain(error, _unwritable(self.values, _session_text, "session"), giver)
-            raise
-        if text == self._loaded:
+        document = _encode_json(self.values, giver, _session_text, "session")
+        if document == self._loaded:
             return None
-        signed = _base64(text.encode()) + b".%d" % time.time()
+        signed = _base64(document) + b".%d" % time.time()
         return (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
 
 
@@ -2171,7 +2170,7 @@ class Response:
 
     def _put(self, value: Any, giver: object) -> None:
         if isinstance(value, (dict, list)):
-            self._body, self._content_type = _encode_json(value, giver, self._form), _JSON
+            self._body, self._content_type = _encode_json(_with_form(value, self._form), giver), _JSON
         elif _is_html(value):
             self.html(value)
         elif isinstance(value, str):
@@ -2322,23 +2321,20 @@ class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake.
 
     Any error cancels the executor and answers 422, without error hooks: override `on_cancel` to change body or status.
-    The 422 does not give back `secret_fields`: a tuple of names, such as `("password", "again")`, or one name.
+    The 422 does not give back `secret_fields`: one name, or a tuple such as `("password", "again")`.
     """
 
     secret_fields: Collection[str] = ()
-    _errors: dict[str, list[str]] | None = None  # made on demand, because a subclass may write __init__ without super()
 
-    @property
+    @functools.cached_property  # not made by __init__, because a subclass may forget super().__init__()
     def errors(self) -> dict[str, list[str]]:
         """The messages so far, by field."""
-        if self._errors is None:
-            self._errors = {}
-        return self._errors
+        return {}
 
     def add_error(self, field: str, message: str) -> None:
-        """Add a message about an input field, in words for the person who filled it in.
+        """Add a message about an input field, for the person who filled it in.
 
-        TypeError for anything but two str, because an exception would give the client its stack trace.
+        TypeError unless both are str, because an exception would give the client its stack trace.
         """
         _check_text("the field of add_error()", field)
         _check_text(f"the message of add_error({_value(field)})", message, ": str(message) is its text")
@@ -2360,7 +2356,7 @@ class ValidationExecutor(Executor):
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
-        self.canceled = self.canceled or bool(self._errors)  # an application may put errors into the dict by hand
+        self.canceled = self.canceled or bool(self.errors)  # an application may put errors into the dict by hand
         if not self.canceled and value is not None and value is not context.response:
             wanted = "give mistakes to add_error(field, message) or add_errors(mapping), and return None"
             raise TypeError(f"{_name(type(self).validate)} returned {type(value).__name__}: {wanted}")
@@ -2405,7 +2401,7 @@ def _run_executor(factory: Callable[[], object], context: WebContext) -> object:
 
 
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
-    """Return the call that runs an executor; `names` are the parameters of its route's pattern.
+    """Return the call that runs an executor of a route with the parameters `names`.
 
     A decorated function is a handler. Another function is a factory if it needs no argument.
     """
@@ -2436,10 +2432,8 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     for p in own:
         if p.name not in names and p.empty not in (p.default, p.annotation):
             convert = getattr(p.annotation, "__name__", p.annotation)
-            raise TypeError(
-                f"the handler {_name(handler)}: {p.name} is no parameter of the pattern; a query parameter is "
-                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) ({_place()})"
-            )
+            query = f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)})"
+            raise TypeError(f"the handler {_name(handler)}: the pattern has no {p.name}; write {query} ({_place()})")
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
     if names and [p.name for p in own][: len(names)] in ([], list(names)) and _takes(signature, None, *names):
@@ -2833,7 +2827,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 def _build_below(context: WebContext, root: str, above: list[str], names: list[str]) -> Response:
     """Build a response from the file that `names` lead to below `root`; NotFoundException if there is none.
 
-    The file is opened before its name is checked, so a link that is exchanged meanwhile changes nothing.
+    The file is opened before its name is checked, so that no link can be exchanged between them.
     """
     try:
         response = context.response.file(os.path.join(root, *names))
@@ -3087,8 +3081,7 @@ class Scope:
     def path(self, prefix: str, block: Callable[[Scope], object] | None = None) -> Scope:
         """Return a new scope inside this one: for `with scope.path("/admin") as admin:`, or call `block` with it.
 
-        `prefix` is a pattern without `{name:path}`; it may be "". A `with` block in which nothing is declared is a
-        RuntimeError.
+        `prefix` is a pattern without `{name:path}`; it may be "". RuntimeError for a `with` block without declarations.
         """
         self._begin_declaration()
         segments, whole = self._whole(prefix)
@@ -3118,8 +3111,7 @@ class Scope:
 
         A hook that has answered ends the request: no later before hook and no executor runs, but after hooks do. It has
         answered if it sent, returned a value, left a status of 300 or more (as `redirect` does), or returned the
-        response with a body or with a status that was set. Headers, cookies, a 2xx status and a body that was built but
-        not returned do not end the request.
+        response with a body or a status. Headers, cookies, a 2xx status or a body that is not returned are no answer.
         """
         return self._attach("before", hook, "context")
 
@@ -3155,9 +3147,8 @@ class Scope:
 
         A directory answers its index.html, after a redirect to its name with a slash. A 404 answers `..`, a link that
         leads out, a leading dot, a backslash, a NUL, a %2F, a short name of Windows (NAME~1.TXT), and each path that a
-        file system could take for another route's: in another case or form of Unicode, or by a link. ValueError if
-        there is no such directory now; a relative one is in the working directory. Except on Linux, a link that is
-        exchanged during a request could deceive it.
+        file system could take for another route's: in another case or form of Unicode, or by a link (one exchanged
+        during a request deceives it, but not on Linux). ValueError if there is no such directory now.
         """
         _serve_files(self, prefix, directory)
 
@@ -3165,9 +3156,8 @@ class Scope:
         """Hand everything below `prefix` to another WSGI application (PEP 3333), whatever the method.
 
         SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run. An exception that escapes takes the
-        error path, and so does a body that is not as long as its Content-Length. A 404 answers a path with dot segments
-        or a NUL, and one that would be another route's if decoded once more, with a slash for a backslash or %2F, or in
-        another case.
+        error path, and so does a body that is not as long as its Content-Length. A 404 answers dot segments, a NUL, and
+        a path that is another route's if decoded once more, with a slash for a backslash or %2F, or in another case.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -3689,7 +3679,7 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
 
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
-    """Return the environment entries for a path or full URL, with `query` added."""
+    """Return the entries of a path or full URL, with `query` added."""
     match = _REQUEST_TARGET.fullmatch(_quote(path, string.punctuation))
     if match is None:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
@@ -3784,6 +3774,9 @@ class _TestResponse:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
 
 
+_Verb = partialmethod[_TestResponse]
+
+
 class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
@@ -3858,13 +3851,13 @@ class TestClient:
         return self._follow(response, entries, content) if follow_redirects else response
 
     # help() and editors show them with the signature of `request`.
-    get: partialmethod[_TestResponse] = partialmethod(request, "GET")
-    post: partialmethod[_TestResponse] = partialmethod(request, "POST")
-    put: partialmethod[_TestResponse] = partialmethod(request, "PUT")
-    patch: partialmethod[_TestResponse] = partialmethod(request, "PATCH")
-    delete: partialmethod[_TestResponse] = partialmethod(request, "DELETE")
-    head: partialmethod[_TestResponse] = partialmethod(request, "HEAD")
-    options: partialmethod[_TestResponse] = partialmethod(request, "OPTIONS")
+    get: _Verb = partialmethod(request, "GET")
+    post: _Verb = partialmethod(request, "POST")
+    put: _Verb = partialmethod(request, "PUT")
+    patch: _Verb = partialmethod(request, "PATCH")
+    delete: _Verb = partialmethod(request, "DELETE")
+    head: _Verb = partialmethod(request, "HEAD")
+    options: _Verb = partialmethod(request, "OPTIONS")
 
     def _follow(self, response: _TestResponse, environ: dict[str, Any], content: bytes) -> _TestResponse:
         """Follow redirects: 307 and 308 repeat the request, the others make it a GET without a body."""
@@ -5779,13 +5772,13 @@ def _find(target: str) -> tuple[str, str, str, str]:
         raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
     if not colon or not name.isidentifier():
         path, name = target, "app"
+    if os.path.exists(path + ".py"):
+        path += ".py"
     if path.endswith(".py"):
         if not os.path.exists(path):
             raise FileNotFoundError(f"there is no file {path}")
         folder, file = os.path.split(os.path.abspath(path))
         return folder, path, file[:-3], name
-    if os.path.exists(path + ".py") and os.path.basename(path) != path:
-        raise FileNotFoundError(f"a file is named with its ending: {path}.py")
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
         raise IsADirectoryError("it is a directory: name the file that makes the application, such as hello.py")
     return os.getcwd(), path, path, name
@@ -5803,8 +5796,7 @@ def _load(path: str, module: str, name: str) -> Any:
         _loading = False
     if name not in namespace:
         others = [f"{path}:{other}" for other, value in namespace.items() if isinstance(value, WebApp)]
-        others = others or ["what the application is called, file.py:name"]
-        raise TypeError(f"it has no {name!r}: name {' or '.join(others)}")
+        raise TypeError(f"it has no {name!r}: name {' or '.join(others) or 'the application, file.py:name'}")
     mistake = _mistaken(namespace[name])
     if mistake.endswith("()"):
         new = "app" if name != "app" else "application"
