@@ -922,7 +922,7 @@ _json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_na
 
 
 def _encode_json(document: object, giver: object = None, form: Mapping[str, Any] | None = None) -> bytes:
-    """Return `document` as JSON in UTF-8, an object with the members of `form`; an error names the member and `giver`."""
+    """Return `document` as JSON in UTF-8, an object joined with `form`; an error names the member and `giver`."""
     if form and isinstance(document, dict):
         document = {**form, **document}
     try:
@@ -1900,6 +1900,7 @@ class _Session:
 # RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
 
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
+_IF_ANSWERED = True  # the third argument of `_send`
 _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
@@ -2146,8 +2147,17 @@ class Response:
         self._send(body, self.send)
         return self
 
-    def _send(self, value: Any = None, giver: object = None) -> None:
-        """Send `value`, or the body built so far if it is None or the response; messages name `giver`."""
+    def _send(self, value: Any = None, giver: object = None, if_answered: bool = False) -> bool:
+        """Send `value`, or the body built so far if it is None or the response; messages name `giver`.
+
+        For the value of a guard or executor: send only `if_answered`, and tell whether it has (see `Scope.before`).
+        """
+        if if_answered and (value is None or value is self):
+            if self._state != _OPEN:
+                return True
+            built = value is self and (self._status is not None or self._body is not None)
+            if not built and (self._status or 200) < 300:
+                return False
         if self._state != _OPEN:
             self._close_later(value)
             self._refuse_if_sent()
@@ -2166,16 +2176,7 @@ class Response:
         self._body = body
         self._status = status or self._status or (204 if body is None else 200)
         self._state = _SENT
-
-    def _send_if_answered(self, value: object, giver: Callable[..., object]) -> bool:
-        """Send the answer of a guard or executor that returned `value`, if it answered (see `Scope.before`)."""
-        if value is not None and value is not self:
-            self._send(value, giver)
-            return True
-        returned = value is self and (self._status is not None or self._body is not None)
-        if self._state == _OPEN and (returned or (self._status or 200) >= 300):
-            self._send(None, giver)
-        return self._state != _OPEN
+        return True
 
     def _put(self, value: Any, giver: object) -> None:
         if isinstance(value, (dict, list)):
@@ -2241,8 +2242,8 @@ class Response:
         self._state = _HANDED_OVER
         if varies := self._request._varies:  # RFC 9110 section 12.5.5
             if said := self._headers.get("vary"):
-                names = {name.lower(): name for _, value in said for name in value.split(", ")}
-                varies = (*names.values(), *(name for name in varies if name.lower() not in names))
+                names = ", ".join([*(value for _, value in said), *varies]).split(", ")
+                varies = tuple({name.lower(): name for name in names}.values())
             self._headers = {**self._headers, "vary": (("Vary", ", ".join(dict.fromkeys(varies))),)}
         status, body = self._status or 200, self._body
         if body is None or status in _BODILESS:
@@ -3528,7 +3529,7 @@ class WebApp(Scope):
     def _ask_first(self, context: WebContext) -> None:
         """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
         try:
-            context.response._send_if_answered(self.on_request(context), self.on_request)
+            context.response._send(self.on_request(context), self.on_request, _IF_ANSWERED)
         finally:
             if context.response.sent:
                 context._hooks = _NO_HOOKS
@@ -3538,14 +3539,14 @@ class WebApp(Scope):
         response, kept = context.response, _NO_HEADERS
         try:
             for hook in context._hooks.before:
-                if response._send_if_answered(hook(context), hook):
+                if response._send(hook(context), hook, _IF_ANSWERED):
                     return
                 kept = response._headers
             if context._miss is not None:
                 self._answer_failure(context, context._miss, kept)
                 return
             for call in context._chain or ():  # add_executor may make it longer meanwhile
-                if response._send_if_answered(call(context), call):
+                if response._send(call(context), call, _IF_ANSWERED):
                     return
             if response._body is None and response._status is None:
                 _note_nothing(context.request, cast(Route, context.route))
