@@ -1382,7 +1382,7 @@ class Request:
     def content_length(self) -> int | None:
         """Length of the body in bytes, None if none was sent. HttpException 400 if it is no number."""
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
-        if sent and not _CONTENT_LENGTH.fullmatch(sent):
+        if sent and not (sent.isascii() and sent.isdigit() and len(sent) <= 18):
             raise HttpException(400, f"Content-Length is not a number: {sent[:80]!r}")
         return int(sent) if sent else None
 
@@ -1891,6 +1891,7 @@ class _Session:
 # RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
 
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
+_IF_ANSWERED = True  # the third argument of `_send`
 _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
@@ -2137,8 +2138,17 @@ class Response:
         self._send(body, self.send)
         return self
 
-    def _send(self, value: Any = None, giver: object = None) -> None:
-        """Send `value`, or the body built so far if it is None or the response; messages name `giver`."""
+    def _send(self, value: Any = None, giver: object = None, if_answered: bool = False) -> bool:
+        """Send `value`, or the body built so far if it is None or the response; messages name `giver`.
+
+        For the value of a guard or executor: send only `if_answered`, and tell whether it has (see `Scope.before`).
+        """
+        if if_answered and (value is None or value is self):
+            if self._state != _OPEN:
+                return True
+            built = value is self and (self._status is not None or self._body is not None)
+            if not built and (self._status or 200) < 300:
+                return False
         if self._state != _OPEN:
             self._close_later(value)
             self._refuse_if_sent()
@@ -2157,16 +2167,7 @@ class Response:
         self._body = body
         self._status = status or self._status or (204 if body is None else 200)
         self._state = _SENT
-
-    def _send_if_answered(self, value: object, giver: Callable[..., object]) -> bool:
-        """Send the answer of a guard or executor that returned `value`, if it answered (see `Scope.before`)."""
-        if value is not None and value is not self:
-            self._send(value, giver)
-            return True
-        returned = value is self and (self._status is not None or self._body is not None)
-        if self._state == _OPEN and (returned or (self._status or 200) >= 300):
-            self._send(None, giver)
-        return self._state != _OPEN
+        return True
 
     def _put(self, value: Any, giver: object) -> None:
         if isinstance(value, (dict, list)):
@@ -2232,8 +2233,8 @@ class Response:
         self._state = _HANDED_OVER
         if varies := self._request._varies:  # RFC 9110 section 12.5.5
             if said := self._headers.get("vary"):
-                names = {name.lower(): name for _, value in said for name in value.split(", ")}
-                varies = (*names.values(), *(name for name in varies if name.lower() not in names))
+                names = ", ".join([*(value for _, value in said), *varies]).split(", ")
+                varies = tuple({name.lower(): name for name in names}.values())
             self._headers = {**self._headers, "vary": (("Vary", ", ".join(dict.fromkeys(varies))),)}
         status, body = self._status or 200, self._body
         if body is None or status in _BODILESS:
@@ -3497,7 +3498,7 @@ class WebApp(Scope):
     def _ask_first(self, context: WebContext) -> None:
         """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
         try:
-            context.response._send_if_answered(self.on_request(context), self.on_request)
+            context.response._send(self.on_request(context), self.on_request, _IF_ANSWERED)
         finally:
             if context.response.sent:
                 context._hooks = _NO_HOOKS
@@ -3507,14 +3508,14 @@ class WebApp(Scope):
         response, kept = context.response, _NO_HEADERS
         try:
             for hook in context._hooks.before:
-                if response._send_if_answered(hook(context), hook):
+                if response._send(hook(context), hook, _IF_ANSWERED):
                     return
                 kept = response._headers
             if context._miss is not None:
                 self._answer_failure(context, context._miss, kept)
                 return
             for call in context._chain or ():  # add_executor may make it longer meanwhile
-                if response._send_if_answered(call(context), call):
+                if response._send(call(context), call, _IF_ANSWERED):
                     return
             if response._body is None and response._status is None:
                 _note_nothing(context.request, cast(Route, context.route))
