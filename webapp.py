@@ -2326,11 +2326,14 @@ class ValidationExecutor(Executor):
     """
 
     secret_fields: Collection[str] = ()
+    _errors: dict[str, list[str]] | None = None  # made on demand, because a subclass may write __init__ without super()
 
-    @functools.cached_property  # not made by __init__, because a subclass may forget super().__init__()
+    @property
     def errors(self) -> dict[str, list[str]]:
         """The messages so far, by field."""
-        return {}
+        if self._errors is None:
+            self._errors = {}
+        return self._errors
 
     def add_error(self, field: str, message: str) -> None:
         """Add a message about an input field, for the person who filled it in.
@@ -2357,7 +2360,7 @@ class ValidationExecutor(Executor):
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
-        self.canceled = self.canceled or bool(self.errors)  # an application may put errors into the dict by hand
+        self.canceled = self.canceled or bool(self._errors)  # an application may put errors into the dict by hand
         if not self.canceled and value is not None and value is not context.response:
             wanted = "give mistakes to add_error(field, message) or add_errors(mapping), and return None"
             raise TypeError(f"{_name(type(self).validate)} returned {type(value).__name__}: {wanted}")
