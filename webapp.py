@@ -1562,14 +1562,11 @@ _NO_HEADERS: _HeaderPairs = {}
 _Begun = tuple[Union[bytes, Iterator[bytes], "_FileBody"], _HeaderPairs, Optional[int]]  # body, header fields, status
 
 
-class _Document:
+class _Document(NamedTuple):
     """A JSON document. The members of the response form join a document that is an object."""
 
-    __slots__ = ("document", "form")
-
-    def __init__(self, document: Any, form: Mapping[str, Any] | None = None) -> None:
-        self.document = document
-        self.form = form
+    document: Any
+    form: Mapping[str, Any] | None = None
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
         document = self.document
@@ -3882,15 +3879,14 @@ class TestClient:
         finally:
             observer.errors.clear()  # the frames of an error refer to this list
 
-    # `cookies` shows UTF-8 as text and hides other bytes in surrogates, so that every value returns as it came.
-
     def _cookie_header(self, given: str) -> str:
         names = {pair.partition("=")[0].strip() for pair in given.split(";")}
         jar = "; ".join(f"{name}={value}" for name, value in self.cookies.items() if name not in names)
         return "; ".join(filter(None, (given, jar.encode("utf-8", "surrogateescape").decode("latin-1"))))
 
     def _keep_cookie(self, header: str) -> None:
-        parts = header.encode("latin-1").decode("utf-8", "surrogateescape").split(";")
+        # Bytes that are not UTF-8 become surrogates, so that every value returns as it came.
+        parts = _wsgi_text(header, "surrogateescape").split(";")
         (name, _, value), *rest = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
         attributes = {attribute.lower(): text for attribute, _, text in rest}
         expires, max_age = _parse_http_date(attributes.get("expires", "")), attributes.get("max-age", "")
@@ -5633,7 +5629,6 @@ def _stop_signals() -> list[int]:
 _CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
 _CANNOT_LISTEN = 4  # exit status of a child; no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
-_SETTLE = 0.2  # seconds that a change may take, because editors write in steps
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
 
 _loading = False  # the module that holds the application, for the command line
@@ -5709,7 +5704,6 @@ def _supervise() -> int:
                 time.sleep(_POLL)
             changed = min(path for path, _ in files.items() ^ now.items())
             _say(f"webapp: {_printable(changed.removeprefix(os.path.join(os.getcwd(), '')))} has changed")
-            time.sleep(_SETTLE)
             child.terminate()
             child.wait()
     except KeyboardInterrupt:
