@@ -830,8 +830,7 @@ def _parse_multipart(
 #     _parse_json(b"[NaN]", 1000)           HttpException 400; also for 1e999, for 201 brackets within each other ...
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
-# Our own limits keep a body cheap, and a document within them can be encoded again. A failure to write names the
-# member: document["user"]["joined"]. A first reading may skip how values are counted.
+# Our own limits keep a body cheap, and a document within them can be encoded again. A first reading may skip them.
 
 _MAX_JSON_VALUES = 2**17  # numbers, strings, arrays..., because one of two bytes may take 230 bytes of memory
 _BYTES_PER_VALUE = 8  # a larger max_form_memory takes more values
@@ -949,8 +948,8 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
-# HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}". The escape is right
-# for text and quoted attributes only. Read beside it: markupsafe's manual. A first reading may skip template strings.
+# HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}". Read beside it:
+# markupsafe's manual. A first reading may skip template strings.
 
 
 class Markup(str):
@@ -992,7 +991,7 @@ class Markup(str):
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
-        """Format as str.format does, each field escaped, unless its `__html_format__(format_spec)` gives Markup."""
+        """Format as str.format does, each field escaped unless it is HTML."""
         return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
@@ -1084,13 +1083,11 @@ class _HtmlFormatter(string.Formatter):
         return super().get_field(field_name, args, kwargs)
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if hasattr(value, "__html_format__"):
+        if not _is_html(value):
             # A field within the format, as in {price:{width}}, was escaped on its way here.
-            value = value.__html_format__(html.unescape(format_spec))
-        elif not _is_html(value):
             value = format(value, html.unescape(format_spec))
         elif format_spec:
-            raise ValueError(f"{_name(type(value))} takes no format {format_spec!r}, because it has no __html_format__")
+            raise ValueError(f"{_name(type(value))} is HTML, which takes no format {format_spec!r}")
         return _as_html(value)
 
 
@@ -1632,14 +1629,12 @@ def _encode_event(event: Any) -> bytes:
 _CONTENT_TYPES = {
     "." + (extension or subtype): f"{main_type}/{subtype}"
     for main_type, subtypes in {
-        "application": "gzip=gz json manifest+json=webmanifest msword=doc pdf vnd.ms-excel=xls vnd.ms-powerpoint=ppt "
-        "wasm x-tar=tar xml xml=xsl zip",
+        "application": "gzip=gz json manifest+json=webmanifest pdf wasm xml zip",
         "audio": "aac mpeg=mp3 opus x-wav=wav",
         "font": "otf ttf woff woff2",
         "image": "avif bmp gif heic jpeg jpeg=jpg png svg+xml=svg tiff tiff=tif webp x-icon=ico",
-        "text": "css csv html html=htm javascript=js javascript=mjs markdown=md plain=txt tab-separated-values=tsv vtt "
-        "x-python=py x-vcard=vcf",
-        "video": "mp4 mpeg mpeg=mpg quicktime=mov webm",
+        "text": "css csv html html=htm javascript=js javascript=mjs markdown=md plain=txt vtt x-python=py",
+        "video": "mp4 mpeg quicktime=mov webm",
     }.items()
     for subtype, _, extension in (pair.partition("=") for pair in subtypes.split())
 }
@@ -2306,10 +2301,10 @@ class Executor:
 
 
 class ValidationExecutor(Executor):
-    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake.
+    """Check the input of a request: a subclass writes `validate`, which calls `add_error`.
 
     Any error cancels the executor and answers 422, without error hooks: override `on_cancel` to change body or status.
-    The 422 does not give back `secret_fields`: one name, or a tuple such as `("password", "again")`.
+    `secret_fields` is one name, or a tuple such as `("password", "again")`, that the 422 does not give back.
     """
 
     secret_fields: Collection[str] = ()
@@ -2353,7 +2348,7 @@ class ValidationExecutor(Executor):
     def on_cancel(self, context: WebContext) -> object:
         """Answer 422 with a JSON object: all input as it came, to fill in a form again, and `validation`.
 
-        Unreadable input and `secret_fields` are left out. Does nothing if `validate` has sent a response.
+        Unreadable input is left out. Does nothing if `validate` has sent a response.
         """
         if not context.response.sent:
             given = context.request._all_input(HttpException, RuntimeError)
@@ -3648,7 +3643,7 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client never repairs a response. `TestClient._exchange` is the server's side of PEP 3333 for one request. A first
-# reading may skip the functions above the class, which make an environ.
+# reading may begin at the class.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
