@@ -827,8 +827,7 @@ def _parse_multipart(
 #     _parse_json(b"[NaN]", 1000)           HttpException 400; also for 1e999, for 201 brackets within each other ...
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
-# Our own limits keep a body cheap, and a document within them can be encoded again. A failure to write names the
-# member: document["user"]["joined"]. A first reading may skip how values are counted.
+# Our own limits keep a body cheap, and a document within them can be encoded again. A first reading may skip them.
 
 _MAX_JSON_VALUES = 2**17  # numbers, strings, arrays..., because one of two bytes may take 230 bytes of memory
 _BYTES_PER_VALUE = 8  # a larger max_form_memory takes more values
@@ -951,8 +950,8 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
-# HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}". The escape is right
-# for text and quoted attributes only. Read beside it: markupsafe's manual. A first reading may skip template strings.
+# HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}". Read beside it:
+# markupsafe's manual. A first reading may skip template strings.
 
 
 class Markup(str):
@@ -1567,14 +1566,11 @@ _NO_HEADERS: _HeaderPairs = {}
 _Begun = tuple[Union[bytes, Iterator[bytes], "_FileBody"], _HeaderPairs, Optional[int]]  # body, header fields, status
 
 
-class _Document:
+class _Document(NamedTuple):
     """A JSON document. The members of the response form join a document that is an object."""
 
-    __slots__ = ("document", "form")
-
-    def __init__(self, document: Any, form: Mapping[str, Any] | None = None) -> None:
-        self.document = document
-        self.form = form
+    document: Any
+    form: Mapping[str, Any] | None = None
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
         return _encode_json(_with_form(self.document, self.form), giver), _NO_HEADERS, None
@@ -2319,10 +2315,10 @@ class Executor:
 
 
 class ValidationExecutor(Executor):
-    """Check the input of a request: a subclass writes `validate`, which calls `add_error` for each mistake.
+    """Check the input of a request: a subclass writes `validate`, which calls `add_error`.
 
     Any error cancels the executor and answers 422, without error hooks: override `on_cancel` to change body or status.
-    The 422 does not give back `secret_fields`: one name, or a tuple such as `("password", "again")`.
+    `secret_fields` is one name, or a tuple such as `("password", "again")`, that the 422 does not give back.
     """
 
     secret_fields: Collection[str] = ()
@@ -2369,7 +2365,7 @@ class ValidationExecutor(Executor):
     def on_cancel(self, context: WebContext) -> object:
         """Answer 422 with a JSON object: all input as it came, to fill in a form again, and `validation`.
 
-        Unreadable input and `secret_fields` are left out. Does nothing if `validate` has sent a response.
+        Unreadable input is left out. Does nothing if `validate` has sent a response.
         """
         if not context.response.sent:
             given = context.request._all_input(HttpException, RuntimeError)
@@ -3669,7 +3665,7 @@ def _origin(url: str) -> str:
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # The client never repairs a response. `TestClient._exchange` is the server's side of PEP 3333 for one request. A first
-# reading may skip the functions above the class, which make an environ.
+# reading may begin at the class.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
@@ -3900,15 +3896,14 @@ class TestClient:
         finally:
             observer.errors.clear()  # the frames of an error refer to this list
 
-    # `cookies` shows UTF-8 as text and hides other bytes in surrogates, so that every value returns as it came.
-
     def _cookie_header(self, given: str) -> str:
         names = {pair.partition("=")[0].strip() for pair in given.split(";")}
         jar = "; ".join(f"{name}={value}" for name, value in self.cookies.items() if name not in names)
         return "; ".join(filter(None, (given, jar.encode("utf-8", "surrogateescape").decode("latin-1"))))
 
     def _keep_cookie(self, header: str) -> None:
-        parts = header.encode("latin-1").decode("utf-8", "surrogateescape").split(";")
+        # Bytes that are not UTF-8 become surrogates, so that every value returns as it came.
+        parts = _wsgi_text(header, "surrogateescape").split(";")
         (name, _, value), *rest = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
         attributes = {attribute.lower(): text for attribute, _, text in rest}
         expires, max_age = _parse_http_date(attributes.get("expires", "")), attributes.get("max-age", "")
@@ -5602,7 +5597,6 @@ def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
 _CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
 _CANNOT_LISTEN = 4  # exit status of a child; no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
-_SETTLE = 0.2  # seconds that a change may take, because editors write in steps
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
 
 _loading = False  # the module that holds the application, for the command line
@@ -5678,7 +5672,6 @@ def _supervise() -> int:
                 time.sleep(_POLL)
             changed = min(path for path, _ in files.items() ^ now.items())
             _say(f"webapp: {_printable(changed.removeprefix(os.path.join(os.getcwd(), '')))} has changed")
-            time.sleep(_SETTLE)
             child.terminate()
             child.wait()
     except KeyboardInterrupt:
