@@ -2584,12 +2584,13 @@ def test_stream_that_sets_a_header_behind_its_first_chunk_breaks_off():
 
 
 @pytest.mark.parametrize("failure, levels", [(ValueError("late"), ["ERROR"]), (KeyboardInterrupt(), [])], ids=repr)
-def test_stream_that_fails_half_way_breaks_off_and_is_logged(failure, levels):
-    app = Completing()
+def test_stream_that_fails_half_way_breaks_off_and_is_logged_under_any_server(failure, levels):
+    app, environ = Completing(), {}
+    setup_testing_defaults(environ)
     app.get("/", lambda context: app.chunks("a", failure))
     app.error(lambda context, cause, status: app.seen.append("error hook"))
-    with Log() as log, pytest.raises(type(failure)):
-        client(app).get("/")
+    with Log() as log, contextlib.closing(app(environ, lambda *_: None)) as body, pytest.raises(type(failure)):
+        b"".join(body)
     assert (app.seen, log.levels()) == (["a", "finally", "on_complete"], levels)
 
 
@@ -2691,7 +2692,7 @@ EVENTS = [
     ("é\u2028b\x0bc\x85", "data: é\u2028b\x0bc\x85\n\n"), (" a: ", "data:  a: \n\n"),
     ({"data": {"done": 1}}, 'data: {"done": 1}\n\n'), ({"data": "a\n"}, "data: a\ndata: \n\n"),
     ({"id": ""}, "id: \n\n"), ({"comment": "keep\nalive"}, ": keep\n: alive\n\n"),
-    ({"data": "x", "event": "e", "id": "7", "retry": 9, "comment": "c"}, ": c\nid: 7\nevent: e\nretry: 9\ndata: x\n\n"),
+    ({"data": "x", "event": "", "id": "7", "retry": 90, "comment": "c"}, ": c\nid: 7\nevent: \nretry: 90\ndata: x\n\n"),
 ]  # fmt: skip
 
 
@@ -5585,6 +5586,14 @@ def test_body_has_a_deadline(size):
     with serving(body_timeout=0.2) as server:
         request = post("/echo", f"Content-Length: {size}", body=bytes(size - 1)[:70_000])
         assert ask(server, request)[0] == 408
+
+
+def test_slow_body_that_keeps_the_pace_arrives():
+    with serving(body_timeout=1) as server, Connection(server, post("/sized", "Content-Length: 327680")) as connection:
+        for _ in range(5):
+            time.sleep(0.3)
+            connection.sock.sendall(bytes(2**16))
+        assert connection.response()[2] == b"327680"
 
 
 def test_idle_connection_is_closed_silently():
