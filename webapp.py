@@ -114,7 +114,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #
 # `_printable` escapes text, so that no client can forge a line of the log.
 
-_LOG = logging.getLogger("webapp")  # without a handler, as a library's logger should be
+_LOG = logging.getLogger("webapp")  # without a handler, because this is a library
 _FUNCTION = type(lambda: None)
 _FILE = sys._getframe().f_code.co_filename
 
@@ -195,7 +195,7 @@ _is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST}(?:%[0-9A-Fa-f]{{2}}{_HOST})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
 _ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For; it may have a port, or be a made-up name
-# Fields of the connection, which is the server's (RFC 9110 section 7.6.1, PEP 3333), and CGI's Status.
+# The server's fields about its connection (RFC 9110 section 7.6.1, PEP 3333), and CGI's Status.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
     "te trailer trailers transfer-encoding upgrade status".split()
@@ -244,7 +244,7 @@ def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, s
     r"""Split a header value into its main part and its parameters; the first of two parameters of one name wins.
 
     A backslash in a quoted string escapes the next character; unless `strict`, only a quote or a backslash, because
-    browsers do not escape the backslashes of a path (`C:\dir\file`).
+    browsers send `C:\dir\file` unescaped.
     """
     escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslashes
     found = reversed(_PARAMETER.findall(value))
@@ -315,7 +315,7 @@ def _write_cookie(
     samesite: str | None,
     partitioned: bool,
 ) -> str:
-    """Return the value of a Set-Cookie field; ValueError if browsers would not keep the cookie unchanged."""
+    """Return the value of a Set-Cookie field; ValueError if browsers would refuse or change the cookie."""
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
         value = f'"{value}"'  # readers remove one pair of quotes, and spaces around it
     pair = f"{name}={value}".encode().decode("latin-1")  # the bytes of UTF-8, each as a character (PEP 3333)
@@ -434,7 +434,7 @@ class NotFoundException(HttpException):
 class MethodNotAllowedException(HttpException):
     """Answer 405 with an Allow header (RFC 9110 section 15.5.6): the path exists, but not for this method.
 
-    `allow` is an iterable of methods, or a str such as "GET, HEAD"; the attribute `allow` is a sorted tuple.
+    `allow` is an iterable of methods, or a str such as "GET, HEAD"; as an attribute a sorted tuple.
     """
 
     status_code = 405
@@ -677,7 +677,7 @@ _READ_SIZE = 2**20
 
 def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
     """Return a file of all pieces, at its start, and its size."""
-    # Before Python 3.11 neither zipfile nor io can read a tempfile.SpooledTemporaryFile.
+    # zipfile and io cannot read a tempfile.SpooledTemporaryFile before Python 3.11.
     file: Any = io.BytesIO()
     for piece in pieces:
         if isinstance(file, io.BytesIO) and file.tell() + len(piece) > _SPOOL_SIZE:
@@ -770,8 +770,7 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send it. Other charsets would hide a name
-    # from a filter in front of the application.
+    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send it. Other charsets would hide a name.
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
         return _decode(_unescape_percent(extended[2]).encode("latin-1", "replace"), extended[0])
@@ -784,8 +783,8 @@ def _parse_multipart(
 ) -> tuple[list[tuple[str, str]], list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
 
-    `read(n)` gives up to `n` bytes, none only at the end. HttpException 413 for more than `max_fields` parts, more than
-    `max_form_memory` bytes in names and values of fields, or too long headers of parts; 400 for a malformed body.
+    `read(n)` gives up to `n` bytes, none only at the end. HttpException 413 past `max_fields` parts or
+    `max_form_memory` bytes in names and values of fields, and for too long headers; 400 for a malformed body.
     """
     parts = _PartReader(read, boundary)
     fields: list[tuple[str, str]] = []
@@ -2405,12 +2404,10 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
 
     A decorated function is a handler. Another function is a factory if it needs no argument.
     """
-    if isinstance(executor, Executor):
-        carried = f"an instance of {type(executor).__qualname__} would carry one request's state into the next"
-        raise TypeError(f"{carried}: give the class, or a function that makes one ({_place()})")
     is_class = isinstance(executor, type)
     if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
-        raise TypeError(f"{_value(executor)} is no executor: give an Executor class, factory or handler ({_place()})")
+        wanted = "give an Executor class, a function that makes one, or a handler"
+        raise TypeError(f"{_value(executor)} is no executor: {wanted} ({_place()})")
     signature = _signature(executor)
     # A function that takes `*args` is a handler in a decorator without functools.wraps.
     takes_any = signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
@@ -2858,10 +2855,8 @@ def _mistaken(app: object) -> str:
         return f"{name} is async, an ASGI application, and this takes WSGI"
     if _takes(signature, None, None):
         return ""
-    if isinstance(app, type):
-        return f"{name} is a class: give an application made of it, {name}()"
-    if _takes(signature):
-        return f"{name} takes no arguments: give the application that it makes, {name}()"
+    if isinstance(app, type) or _takes(signature):
+        return f"{name} is no WSGI application: give the one that it makes, {name}()"
     return f"{name} takes no (environ, start_response), as a WSGI application does"
 
 
@@ -2977,7 +2972,7 @@ class Scope:
     """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
 
     Made by `path`. Two calls make two scopes, even with one prefix: neither's hooks reach the other's routes. Hooks
-    apply to routes written above them too. After the first request every declaration is a RuntimeError.
+    apply to routes above them too. After the first request every declaration is a RuntimeError.
 
     Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
     digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count: `/a`,
@@ -3216,7 +3211,7 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
 
 
 def _forget_earlier(error: BaseException) -> None:
-    """Cut off the frames of earlier requests, because Python adds frames to an object that is raised once more."""
+    """Cut off the frames of earlier requests, because an exception that is raised again keeps them."""
     first = trace = error.__traceback__
     while first is not None and trace is not None:
         if trace.tb_next is not None and trace.tb_next.tb_frame.f_code is first.tb_frame.f_code:
@@ -3784,8 +3779,8 @@ class TestClient:
     ones), `body` (bytes), `text` (by its charset, UTF-8 by default) and `json` (parsed; ValueError if it is none).
 
     It is the response that a browser would get. With `raise_errors` the first exception that no error hook answered is
-    raised instead. An exception that escapes from the application, for example from a stream, is always raised. A body
-    that is not as long as its Content-Length is a RuntimeError.
+    raised instead. An exception that leaves the application, as from a stream, is always raised. A body that is not as
+    long as its Content-Length is a RuntimeError.
 
     `cookies` is a dict of names to values, which Set-Cookie changes. Each request sends all of them: Path, Domain and
     Secure do not count, and no cookie expires by waiting.
@@ -3859,7 +3854,7 @@ class TestClient:
     head: _Verb = partialmethod(request, "HEAD")
     options: _Verb = partialmethod(request, "OPTIONS")
 
-    def _follow(self, response: _TestResponse, environ: dict[str, Any], content: bytes) -> _TestResponse:
+    def _follow(self, response: _TestResponse, environ: _Environ, content: bytes) -> _TestResponse:
         """Follow redirects: 307 and 308 repeat the request, the others make it a GET without a body."""
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
@@ -3876,7 +3871,7 @@ class TestClient:
             response = self._exchange(environ)
         return response
 
-    def _exchange(self, environ: dict[str, Any]) -> _TestResponse:
+    def _exchange(self, environ: _Environ) -> _TestResponse:
         observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
