@@ -2922,7 +2922,7 @@ REFUSED_DECLARATIONS = [
     # An annotated parameter with a default that is not in the pattern never gets the query's value.
     *((lambda app, path=path: app.get(path)(page), TypeError, "query.parse('n', int, def") for path in ("/", "/{id}")),
     *((lambda app, bad=bad: app.get("/", bad), TypeError, "") for bad in BAD_EXECUTORS),
-    (lambda app: app.get("/", Says()), TypeError, "is no executor: give an Executor class, a function that"),
+    (lambda app: app.get("/", Says()), TypeError, "an instance of Says would carry one request's state"),
     *((lambda app, row=row: getattr(app.path(""), row[0])(row[1]), TypeError, "") for row in by_kind(BAD_HOOKS)),
     (lambda app: app.error(ValueError), TypeError, "(context, cause, status_code), not ValueError: it sees every fail"),
     (lambda app: new_class(Executor, execute=coroutine), TypeError, "coroutine is async, and WSGI is not"),
@@ -2931,7 +2931,7 @@ REFUSED_DECLARATIONS = [
     (lambda app: new_class(Answer422, validate=nothing), TypeError, "App.validate must take (self, context)"),
     (lambda app: new_class(on_request=nothing), TypeError, "App.on_request must take (self, context)"),
     (lambda app: new_class(resolve_status_code=lambda self: 4), TypeError, "status_code must take (self, cause)"),
-    (lambda app: app.mount("/in", WebApp), TypeError, "no WSGI application: give the one that it makes, WebApp()"),
+    (lambda app: app.mount("/in", WebApp), TypeError, "WebApp is a class: give an application made of it, WebApp()"),
     (lambda app: app.mount("/in", app), TypeError, "an application cannot be mounted in itself"),
     (lambda app: app.static("/static", "nowhere"), ValueError, f"no directory {os.path.realpath('nowhere')!r}"),
 ]
@@ -6521,8 +6521,8 @@ CANNOT_START = [
     ("site1 --host 192.0.2.1", "192.0.2.1 port 8000: "),
     ("site1 --port 99999", "99999"),
     # What is no application is told with what to write.
-    ("shop:Shop", "Shop is no WSGI application: give the one that it makes, Shop(); write app = Shop() into"),
-    ("shop", "app is no WSGI application: give the one that it makes, app(); write application = app()"),
+    ("shop:Shop", "Shop is a class: give an application made of it, Shop(); write app = Shop() into the file, and"),
+    ("shop", "app takes no arguments: give the application that it makes, app(); write application = app() into"),
     ("shop:app()", "app() is a call: write app = app() into the file, and name shop:app"),
     ("shop.py:page", "page takes no (environ, start_response), as a WSGI application does"),
     ("shop.py:arrive", "arrive is async, an ASGI application, and this takes WSGI"),
@@ -6991,7 +6991,7 @@ def test_two_copies_in_one_process_work_and_know_their_own_exceptions():
         app.get("/foreign")(raiser(other.HttpException(409)))
         with Log():
             assert [client(app).get(path).status for path in ("/mounted/own", "/foreign")] == [409, 500]
-        with pytest.raises(TypeError, match="is no executor|must take"):
+        with pytest.raises(TypeError, match="instance of|is no executor|must take"):
             WebApp().get("/", other.Executor())
     finally:
         del sys.modules["another_copy_of_webapp"]

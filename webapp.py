@@ -2404,10 +2404,12 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
 
     A decorated function is a handler. Another function is a factory if it needs no argument.
     """
+    if isinstance(executor, Executor):
+        carried = f"an instance of {type(executor).__qualname__} would carry one request's state into the next"
+        raise TypeError(f"{carried}: give the class, or a function that makes one ({_place()})")
     is_class = isinstance(executor, type)
     if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
-        wanted = "give an Executor class, a function that makes one, or a handler"
-        raise TypeError(f"{_value(executor)} is no executor: {wanted} ({_place()})")
+        raise TypeError(f"{_value(executor)} is no executor: give an Executor class, factory or handler ({_place()})")
     signature = _signature(executor)
     # A function that takes `*args` is a handler in a decorator without functools.wraps.
     takes_any = signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
@@ -2855,8 +2857,10 @@ def _mistaken(app: object) -> str:
         return f"{name} is async, an ASGI application, and this takes WSGI"
     if _takes(signature, None, None):
         return ""
-    if isinstance(app, type) or _takes(signature):
-        return f"{name} is no WSGI application: give the one that it makes, {name}()"
+    if isinstance(app, type):
+        return f"{name} is a class: give an application made of it, {name}()"
+    if _takes(signature):
+        return f"{name} takes no arguments: give the application that it makes, {name}()"
     return f"{name} takes no (environ, start_response), as a WSGI application does"
 
 
@@ -3854,7 +3858,7 @@ class TestClient:
     head: _Verb = partialmethod(request, "HEAD")
     options: _Verb = partialmethod(request, "OPTIONS")
 
-    def _follow(self, response: _TestResponse, environ: _Environ, content: bytes) -> _TestResponse:
+    def _follow(self, response: _TestResponse, environ: dict[str, Any], content: bytes) -> _TestResponse:
         """Follow redirects: 307 and 308 repeat the request, the others make it a GET without a body."""
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
@@ -3871,7 +3875,7 @@ class TestClient:
             response = self._exchange(environ)
         return response
 
-    def _exchange(self, environ: _Environ) -> _TestResponse:
+    def _exchange(self, environ: dict[str, Any]) -> _TestResponse:
         observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
