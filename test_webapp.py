@@ -6216,7 +6216,8 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path):
         (post("/sign", CHUNKED, "Content-Length: 1"), "Transfer-Encoding beside Content-Length"),
     ],
 )
-def test_each_request_has_one_access_line_that_ends_with_the_reason_of_an_error(capsys, request_, reason):
+def test_each_request_has_one_access_line_that_ends_with_the_reason_of_an_error(capsys, monkeypatch, request_, reason):
+    monkeypatch.setattr(webapp, "_say", lambda text, say=webapp._say: time.sleep(0.05) or say(text))
     app = WebApp()
     app.get("/hello")(lambda context: "hello")
     app.post("/sign")(lambda context: context.request.form["name"])
@@ -6224,6 +6225,8 @@ def test_each_request_has_one_access_line_that_ends_with_the_reason_of_an_error(
     app.get("/forbidden")(raiser(HttpException(403, "not for you\x1b[31m")))
     with serving(app, quiet=False) as server:
         _, _, body = ask(server, request_)
+        wake = server._wake  # the server may end while stop() is at its beginning
+        server._wake = lambda: wake() or (server.stopping and comes_true(lambda: not server.crew.threads))
     line = capsys.readouterr().err
     assert re.fullmatch(r"\d\d:\d\d:\d\d 127\.0\.0\.1 \S+ \S+ (200 5|4\d\d \d\d) \d+\.\d ms(  .*)?\n", line), line
     assert line.endswith(f" ms  {reason}\n") or not reason

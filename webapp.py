@@ -5075,9 +5075,8 @@ class Server:
         """
         self.stopping = True
         self._wake()
-        if not self.crew.threads:
-            if not self._finished.is_set():
-                self._close()
+        if self.clerk.thread.ident is None:  # it was never started
+            self._close()
         elif threading.current_thread() not in self.crew.threads:
             self._finished.wait()
             self.crew.join()
