@@ -4350,11 +4350,15 @@ class _AccessHandler(logging.Handler):
 _OWN_HANDLER = _AccessHandler()
 
 
+def _log_access(facts: tuple[object, ...]) -> None:
+    _ACCESS.handle(_ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, _ACCESS_LINE, facts, None))
+
+
 class _Clerk:
     """The thread that writes access lines, and the server's own log records."""
 
     def __init__(self) -> None:
-        self._notes: deque[Callable[[], object]] = deque()
+        self._notes: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._dropped = 0
         self._some = threading.Event()
         self._ended = threading.Event()
@@ -4364,23 +4368,22 @@ class _Clerk:
             _ACCESS.setLevel(_ACCESS.level or logging.INFO)
             _ACCESS.propagate = any(isinstance(each, logging.FileHandler) for each in logging.getLogger().handlers)
 
-    def note(self, write: Callable[..., object], *arguments: Any, **more: Any) -> None:
+    def note(self, write: Callable[..., object], *arguments: Any) -> None:
         """Let the thread call `write`."""
         if len(self._notes) < _MOST_NOTES:
-            self._notes.append(functools.partial(write, *arguments, **more))
+            self._notes.append((write, arguments))
         else:
             self._dropped += 1
         if not self._some.is_set():
             self._some.set()
 
     def report(self, level: int, message: str, *arguments: object, error: BaseException | None = None) -> None:
-        self.note(_report, level, message, *arguments, error=error)
+        self.note(functools.partial(_report, error=error), level, message, *arguments)
 
     def note_access(self, *facts: object) -> None:
         """Let the thread log an access line."""
         if _ACCESS.isEnabledFor(logging.INFO):
-            made = _ACCESS.name, logging.INFO, _FILE, 0, _ACCESS_LINE, facts, None
-            self.note(lambda: _ACCESS.handle(_ACCESS.makeRecord(*made)))
+            self.note(_log_access, facts)
 
     def end(self) -> None:
         self._ended.set()
@@ -4393,7 +4396,8 @@ class _Clerk:
             self._some.clear()
             for _ in range(len(self._notes)):
                 with contextlib.suppress(Exception):
-                    self._notes.popleft()()
+                    write, arguments = self._notes.popleft()
+                    write(*arguments)
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
                 _say(f"webapp: {dropped} lines were dropped, because nobody took them in time")
