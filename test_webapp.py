@@ -1842,7 +1842,6 @@ t"{name!s} {name!r}"                            | &lt;b&gt;&#34;&#39;&amp; &#39;
 t"{'<é'!a}"                                     | &#39;&lt;\xe9&#39;
 t"{1 / 8:.2f} {7:{fill}>{width}} {name:.3}"     | 0.12 ***7 &lt;b&gt;
 t"{M('<br>')}{Image()}{M('<i>')!s}"             | <br><img>&lt;i&gt;
-t"{User(3, name[0]):link}"                      | <a href="/user/3">&lt;</a>
 t"<ul>{[t'<li>{x}' for x in (1, name[0])]}</ul>" | <ul><li>1<li>&lt;</ul>
 t"{(t'<i>{x}' for x in name[:2])}"              | <i>&lt;<i>b
 t"{ {'a': 1} } {None} {b'<'}"                   | {&#39;a&#39;: 1} None b&#39;&lt;&#39;
@@ -2913,7 +2912,7 @@ REFUSED_DECLARATIONS = [
     *((lambda app, bad=bad: app.get("/", bad), TypeError, "") for bad in BAD_EXECUTORS),
     (lambda app: app.get("/", Says()), TypeError, "is no executor: give an Executor class, a function that"),
     *((lambda app, row=row: getattr(app.path(""), row[0])(row[1]), TypeError, "") for row in by_kind(BAD_HOOKS)),
-    (lambda app: app.error(ValueError), TypeError, "(context, cause, status_code), not ValueError: it sees every fail"),
+    (lambda app: app.error(ValueError), TypeError, "hook ValueError must take (context, cause, status_code): it sees"),
     (lambda app: new_class(Executor, execute=coroutine), TypeError, "coroutine is async, and WSGI is not"),
     (lambda app: new_class(Executor, on_cancel=function("self, *, context")), TypeError, "App.on_cancel must take ("),
     (lambda app: new_class(new_class(object, execute=function("")), Executor), TypeError, "must take (self, context)"),
@@ -6484,7 +6483,7 @@ text = "main"
 
 CANNOT_START = [
     ("nowhere", "No module named"),
-    ("nowhere.py", "no file"),
+    ("nowhere.py", "No module named"),
     ("site1:nothing", "nothing"),
     ("broken", "broken.py"),
     ("raising", "division by zero ({folder}raising.py:1)\n"),

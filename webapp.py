@@ -487,14 +487,15 @@ class _MissingField(_BadField, KeyError):
 
 
 _NOT_GIVEN: Any = object()  # where None is a value
+_BYTES = bytes, bytearray, memoryview
 
 
 class Fields(Mapping[str, _T]):
     """Values that a client sent by name, read-only: fields of a query or form, header fields, cookies.
 
-    A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
-    each name once, in order of first appearance. A missing `fields[name]` is a KeyError that is also an HttpException
-    of status 400. Its message calls a value `noun`, and may give a `reason`.
+    A name may have several values: `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
+    each name once, in order of appearance. A missing `fields[name]` is a KeyError and an HttpException of status 400,
+    whose message calls a value `noun` and may give a `reason`.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
@@ -651,8 +652,8 @@ def _decode(data: bytes, charset: str = "utf-8") -> str:
 class UploadedFile(NamedTuple):
     """One uploaded file (RFC 7578). Its name and type are claims of the client, and may be false.
 
-    `filename` is without directories and control characters. It may be `..` or, from an empty file input, `""` with
-    `size` 0. `content_type` is the media type alone, in small letters; `""` if none was sent. `file` is binary,
+    `filename` has no directory and no control characters. It may be `..` or, from an empty file input, `""` with a
+    `size` of 0. `content_type` is the media type alone, in small letters; `""` if none was sent. `file` is binary,
     seekable and at its start: a BytesIO, or a temporary file past 256 KiB.
     """
 
@@ -905,7 +906,7 @@ def _as_json_value(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         with contextlib.suppress(TypeError):
             return sorted(value)
-    if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview)):
+    if isinstance(value, Iterable) and not isinstance(value, _BYTES):
         return list(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON: {_value(value)}")
 
@@ -952,10 +953,10 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 
 
 class Markup(str):
-    """Text that is HTML already: `Response.html` does not escape it, and a handler that returns it answers HTML.
+    """Text that is HTML: `Response.html` does not escape it, and a handler that returns it answers HTML.
 
-    It works as markupsafe's: `+` (on either side), `%`, `format`, `join` and the other methods of str give Markup and
-    escape the values that are not HTML. `str(markup)`, f-strings and `"...".join` give plain text, escaped later.
+    As in markupsafe, `+` (on either side), `%`, `format`, `join` and the other methods of str give Markup and escape
+    values that are not HTML. `str(markup)`, f-strings and `"...".join` give plain text, escaped later.
     """
 
     __slots__ = ()
@@ -1086,7 +1087,7 @@ class _HtmlFormatter(string.Formatter):
             # A field within the format, as in {price:{width}}, was escaped on its way here.
             value = format(value, html.unescape(format_spec))
         elif format_spec:
-            raise ValueError(f"{_name(type(value))} is HTML, which takes no format {format_spec!r}")
+            raise ValueError(f"{_name(type(value))} takes no format {format_spec!r}, because it is HTML")
         return _as_html(value)
 
 
@@ -1546,9 +1547,9 @@ class Request:
 #     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
 # `begin` runs when the response is sent. It does everything that can fail (encode a document, draw the first chunk of a
-# stream, choose the range of a file), so that the error path can still answer. `status` is the application's; messages
-# name `giver`, the function that gave the body. It returns the body for the server, header fields, and a status or
-# None. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip file names.
+# stream, choose the range of a file), so that the error path can still answer. Messages name `giver`, the function that
+# gave the body. The result is the body for the server, header fields, and a status or None. Read beside it: RFC 9110
+# sections 8.8, 13 and 14. A first reading may skip file names.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -1598,7 +1599,7 @@ class _Stream:
 def _encode_chunk(chunk: Any) -> bytes:
     if isinstance(chunk, str):
         return chunk.encode("utf-8", "replace")
-    if isinstance(chunk, (bytes, bytearray, memoryview)):
+    if isinstance(chunk, _BYTES):
         return bytes(chunk)
     raise TypeError(f"a chunk of a stream is str or bytes, not {type(chunk).__name__}")
 
@@ -2408,19 +2409,19 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     """
     signature = _signature(handler)
     parameters = [] if signature is None else list(signature.parameters.values())
-    own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    for p in own:
-        if p.name not in names and p.empty not in (p.default, p.annotation):
+    own = {p.name: p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    for name, p in own.items():
+        if name not in names and p.empty not in (p.default, p.annotation):
             convert = getattr(p.annotation, "__name__", p.annotation)
-            query = f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)})"
-            raise TypeError(f"the handler {_name(handler)}: the pattern has no {p.name}; write {query} ({_place()})")
-    if [p.name for p in own][: len(names)] in ([], list(names)) and _takes(signature, None, *names):
+            query = f"context.request.query.parse({name!r}, {convert}, default={_value(p.default)})"
+            raise TypeError(f"the handler {_name(handler)}: the pattern has no {name}; write {query} ({_place()})")
+    if list(own)[: len(names)] in ([], list(names)) and _takes(signature, None, *names):
         return handler
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
     if _takes(signature, None, **dict.fromkeys(names)):
         call: _Call = lambda context, *_: handler(context, **context.params)  # noqa: E731
-    elif _takes(signature, None) and not forgotten and not any(p.name in names for p in own):
+    elif _takes(signature, None) and not forgotten and own.keys().isdisjoint(names):
         call = lambda context, *_: handler(context)  # noqa: E731
     else:
         takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
@@ -2724,10 +2725,10 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 #     app.static("/s", "public")     GET /s/a.txt    the file public/a.txt, as `Response.file` sends it
 #     app.mount("/m", other)         GET /m/x        other(...), with SCRIPT_NAME "/m" and PATH_INFO "/x"
 #
-# One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
-# than the router: ignore case, decode once more, or take a backslash for a slash. Each of these readings, and the real
-# name of an opened file, must lead to the same route. Otherwise the answer is a 404, because the hooks of another route
-# have not run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
+# One rule decides about names (`_check_readings`). A file system or another application may read a path otherwise than
+# the router: ignore case, decode once more, or take a backslash for a slash. Each of these readings, and the real name
+# of an opened file, must lead to the same route; else the answer is a 404, because the hooks of the other route have
+# not run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = re.compile(
@@ -2935,7 +2936,7 @@ class _Gateway:
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
 #
-# Which hooks run for a route? Those of the block (`Scope`) that it is written in, and of the blocks around it.
+# Which hooks run for a route? Those of its block (`Scope`), and of the blocks around it.
 #
 #     with app.path("/admin") as admin:      a scope inside the application, which is the outermost scope
 #         admin.before(only_staff)           runs for /admin/users, not for /admin-guide, nor in another path("/admin")
@@ -2949,10 +2950,10 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 
 
 class Scope:
-    """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
+    """A block of routes and hooks: its hooks apply to its routes and to those of the blocks inside it.
 
-    Made by `path`. Two calls make two scopes, even with one prefix: neither's hooks reach the other's routes. Hooks
-    apply to routes above them too. After the first request every declaration is a RuntimeError.
+    Made by `path`. Two calls make two scopes, even with one prefix. Hooks apply to routes above them too. After the
+    first request every declaration is a RuntimeError.
 
     Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
     digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count: `/a`,
@@ -3107,11 +3108,9 @@ class Scope:
 
     def _attach(self, kind: str, hook: _Handler, arguments: str) -> _Handler:
         self._begin_declaration()
-        if not callable(hook) or isinstance(hook, type):
+        if not callable(hook) or isinstance(hook, type) or not _takes(_signature(hook), *arguments.split(", ")):
             every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-            raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
-        if not _takes(_signature(hook), *arguments.split(", ")):
-            raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
+            raise TypeError(f"the {kind} hook {_value(hook)} must take ({arguments}){every} ({_place()})")
         getattr(self, f"_{kind}").append(hook)
         return hook
 
@@ -3121,9 +3120,9 @@ class Scope:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         A directory answers its index.html, after a redirect to its name with a slash. A 404 answers `..`, a link that
-        leads out, a leading dot, a backslash, a NUL, a %2F, a short name of Windows (NAME~1.TXT), and each path that a
-        file system could take for another route's: in another case or form of Unicode, or by a link (one exchanged
-        during a request deceives it, but not on Linux). ValueError if there is no such directory now.
+        leads out, a leading dot, a backslash, a NUL, a %2F, a short name of Windows (NAME~1.TXT), and a path that could
+        be another route's: in another case or form of Unicode, or by a link (one exchanged during a request deceives
+        it, but not on Linux). ValueError if there is no such directory now.
         """
         _serve_files(self, prefix, directory)
 
@@ -3676,7 +3675,7 @@ def _header_entries(headers: _FieldSource) -> dict[str, str]:
 
 def _to_bytes(value: Any) -> bytes:
     value = value.read() if hasattr(value, "read") else value
-    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode()
+    return bytes(value) if isinstance(value, _BYTES) else str(value).encode()
 
 
 _ESCAPED_NAME = {0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"}  # HTML standard, multipart/form-data encoding algorithm
@@ -3710,7 +3709,7 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
         content, content_type = urllib.parse.urlencode(_pairs(form)).encode(), "application/x-www-form-urlencoded"
     elif body is None:
         return b"", {}
-    elif isinstance(body, (str, bytes, bytearray, memoryview)):
+    elif isinstance(body, (str, *_BYTES)):
         return _to_bytes(body), {"CONTENT_LENGTH": str(len(_to_bytes(body)))}
     else:
         return b"".join(body), {"wsgi.input_terminated": True}
@@ -5707,13 +5706,12 @@ def _supervise() -> int:
 
 
 def _modification_times() -> dict[str, float]:
-    """Return the times of sources and templates in the working directory and in the folders of imports."""
+    """Return the times of sources and templates in the working directory and the folders of imports."""
     installed = sys.prefix, sys.base_prefix
     paths = [path for path in sys.path if not path.startswith(installed) and "site-packages" not in path]
     times = {}
     for root in {os.getcwd(), *filter(None, paths)}:
         for folder, folders, names in os.walk(root):
-            # Hidden directories and virtual environments are skipped.
             environments = [f for f in folders if os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))]
             folders[:] = [f for f in folders if f[0] != "." and f not in environments]
             for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
@@ -5794,8 +5792,6 @@ def _find(target: str) -> tuple[str, str, str, str]:
     if os.path.exists(path + ".py"):
         path += ".py"
     if path.endswith(".py"):
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"there is no file {path}")
         folder, file = os.path.split(os.path.abspath(path))
         return folder, path, file[:-3], name
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
@@ -5804,7 +5800,7 @@ def _find(target: str) -> tuple[str, str, str, str]:
 
 
 def _load(path: str, module: str, name: str) -> Any:
-    """Import an application; the TypeError for another object says what to write instead."""
+    """Import an application; the TypeError for another object tells what to write."""
     import importlib
 
     global _loading
