@@ -1735,7 +1735,7 @@ def _validators(info: os.stat_result) -> tuple[str, str]:
 
 
 def _attachment(filename: str) -> str:
-    """Return Content-Disposition for a download (RFC 6266), with a second name in ASCII if `filename` needs one."""
+    """Return Content-Disposition for a download (RFC 6266), with an ASCII name too if `filename` needs one."""
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename)
     if plain == filename:
         return f'attachment; filename="{filename}"'
@@ -1798,12 +1798,12 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         raise ValueError("secret_key is a str or bytes, or a list of them")
     advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
-        if len(key.strip()) <= 5:  # in minutes, by anybody with one signed cookie
+        if len(key.strip()) <= 5:  # in minutes, with one signed cookie
             raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:
             _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
-    # No cookie can use the signature of another. The secret is the message of this hash and not its key (RFC 5869
-    # section 2.2), so no application that signs texts with the same secret signs this text.
+    # Each cookie has keys of its own. The secret is the message of this hash and not its key (RFC 5869 section 2.2), so
+    # no other signature with this secret signs it.
     return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -2315,10 +2315,7 @@ class ValidationExecutor(Executor):
         return {}
 
     def add_error(self, field: str, message: str) -> None:
-        """Add a message about an input field, for the person who filled it in.
-
-        TypeError unless both are str, because an exception would give the client its stack trace.
-        """
+        """Add a message about an input field. TypeError unless both are str: an exception would show its trace."""
         _check_text("the field of add_error()", field)
         _check_text(f"the message of add_error({_value(field)})", message, ": str(message) is its text")
         self.errors.setdefault(field, []).append(message)
@@ -2959,9 +2956,9 @@ class Scope:
     digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count: `/a`,
     `/a/` and `//a` are one. ValueError for a pattern that can match no path, or a method and shape declared twice.
 
-    `get` and its like return a decorator for the handler. `executors` run in order, then the handler: Executor
-    subclasses, factories that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly
-    the pattern's names; else TypeError. The first one that answers ends the route (see `before`).
+    `get` and its like return a decorator for the handler. `executors` run before it: Executor subclasses, factories
+    that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly the pattern's names;
+    else TypeError. The first one that answers ends the route (see `before`).
     """
 
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
@@ -3049,13 +3046,13 @@ class Scope:
             decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
             raise TypeError(f"a pattern is a str, not {_value(pattern)}{decorated} ({_place()})")
         _parse_pattern(pattern)  # because a prefix may hide a mistake, as in "/api" + "http://..."
-        whole = "/" + "/".join(filter(None, f"{self._prefix}/{pattern}".split("/")))
+        whole = _as_path(_named_segments(f"{self._prefix}/{pattern}")) or "/"
         return _parse_pattern(whole), whole
 
     # Blocks.
 
     def path(self, prefix: str, block: Callable[[Scope], object] | None = None) -> Scope:
-        """Return a new scope inside this one: for `with scope.path("/admin") as admin:`, or call `block` with it.
+        """Return a new scope inside this one, for `with scope.path("/admin") as admin:`, or call `block` with it.
 
         `prefix` is a pattern without `{name:path}`; it may be "". RuntimeError for a `with` block without declarations.
         """
@@ -3087,7 +3084,7 @@ class Scope:
 
         A hook that has answered ends the request: no later before hook and no executor runs, but after hooks do. It has
         answered if it sent, returned a value, left a status of 300 or more (as `redirect` does), or returned the
-        response with a body or a status. Headers, cookies, a 2xx status or a body that is not returned are no answer.
+        response with a body or a status. Headers, cookies, a 2xx status and a body that is not returned do not answer.
         """
         return self._attach("before", hook, "context")
 
@@ -3101,8 +3098,8 @@ class Scope:
     def error(self, hook: _ErrorHook) -> _ErrorHook:
         """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
 
-        The status is already set. A hook that builds a body leaves outer hooks their turn, one that sends does not. Its
-        own exception is logged and changes nothing. When no route matched, the hooks of the application itself run.
+        The status is already set. A hook that sends ends the error path, one that only builds a body does not. Its own
+        exception is logged and changes nothing. When no route matched, the hooks of the application itself run.
         """
         return self._attach("error", hook, "context, cause, status_code")
 
@@ -3157,7 +3154,7 @@ def _report(
         info = None if error is None else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
         line, code = sys._getframe(1).f_lineno, sys._getframe(1).f_code
         record = _LOG.makeRecord(_LOG.name, level, _FILE, line, message, arguments, info, code.co_name)
-        vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
+        vars(record).update(extra)  # makeRecord refuses names that a record factory has set
         if error is not None:
             try:
                 lines = [*_trace_lines(traceback.TracebackException(type(error), error, error.__traceback__))]
@@ -3171,7 +3168,7 @@ def _report(
 def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
-    A message, a note, or the source line of a SyntaxError may come from a client, and must not forge lines.
+    Messages, notes and the source line of a SyntaxError may come from a client, and must not forge lines.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -3636,8 +3633,7 @@ def _origin(url: str) -> str:
 #
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
-# The client never repairs a response. `TestClient._exchange` is the server's side of PEP 3333 for one request. A first
-# reading may begin at the class.
+# It never repairs a response. `_exchange` is the server's side of PEP 3333. A first reading begins at the class.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
@@ -5644,7 +5640,7 @@ def _run(
         _say(f"webapp: {error}")
         sys.exit(1)
     except (OSError, OverflowError, UnicodeError) as error:
-        # The socket module appends the address: "Address already in use (while attempting to bind on address ...)".
+        # The socket module appends "(while attempting to bind on address ...)".
         reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
         _say(f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port")
         sys.exit(_CANNOT_LISTEN if reload else 1)
