@@ -48,12 +48,10 @@ import sys
 if (python_3_9_is_needed := (3, 9)) > sys.version_info:
     sys.exit("webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info))
 
-import base64
 import contextlib
 import copy
 import errno
 import functools
-import html
 import inspect
 import io
 import itertools
@@ -78,10 +76,9 @@ from functools import partialmethod
 from http import HTTPStatus
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast
-from wsgiref.handlers import SimpleHandler
 from wsgiref.util import FileWrapper, setup_testing_defaults
 
-# Modules that few programs need are imported where they are used: ssl, argparse, subprocess, tempfile, hashlib.
+# Modules that few programs need are imported where they are used, as ssl, argparse, subprocess and hmac.
 if TYPE_CHECKING:
     import ssl
     from types import TracebackType
@@ -389,7 +386,7 @@ _STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.ite
 
 
 def _check_status(status: object) -> int:
-    if isinstance(status, int) and not isinstance(status, bool) and 200 <= status <= 599:
+    if isinstance(status, int) and status in _PHRASES:
         return int(status)  # it may be an HTTPStatus
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
@@ -915,6 +912,11 @@ def _as_json_value(value: Any) -> Any:
 _json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value).encode
 
 
+def _with_form(document: object, form: Mapping[str, Any] | None) -> object:
+    """Return a document; an object is joined with the members of the response form."""
+    return {**form, **document} if form and isinstance(document, dict) else document
+
+
 def _encode_json(
     document: object, giver: object = None, write: Callable[[Any], str] = _json_text, name: str = "document"
 ) -> bytes:
@@ -991,7 +993,7 @@ class Markup(str):
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
-        """Format as str.format does, each field escaped unless it is HTML."""
+        """Format as str.format does, each field escaped, unless its `__html_format__(format_spec)` gives Markup."""
         return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
@@ -1083,11 +1085,16 @@ class _HtmlFormatter(string.Formatter):
         return super().get_field(field_name, args, kwargs)
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if not _is_html(value):
-            # A field within the format, as in {price:{width}}, was escaped on its way here.
-            value = format(value, html.unescape(format_spec))
+        if "&" in format_spec:  # a field within the format, as in {price:{width}}, was escaped on its way here
+            from html import unescape
+
+            format_spec = unescape(format_spec)
+        if hasattr(value, "__html_format__"):
+            value = value.__html_format__(format_spec)
+        elif not _is_html(value):
+            value = format(value, format_spec)
         elif format_spec:
-            raise ValueError(f"{_name(type(value))} takes no format {format_spec!r}, because it is HTML")
+            raise ValueError(f"{_name(type(value))} takes no format {format_spec!r}, because it has no __html_format__")
         return _as_html(value)
 
 
@@ -1302,13 +1309,13 @@ class Request:
 
     _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
     _reader = ""  # the attribute that has taken the input: body, form or stream
-    _varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
         self._closing: list[Callable[[], object]] = []  # called when the response is closed, the last one first
+        self._varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
 
     # Its target.
 
@@ -1374,7 +1381,7 @@ class Request:
     def content_length(self) -> int | None:
         """Length of the body in bytes, None if none was sent. HttpException 400 if it is no number."""
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
-        if sent and not _CONTENT_LENGTH.fullmatch(sent):
+        if sent and not (sent.isascii() and sent.isdigit() and len(sent) <= 18):
             raise HttpException(400, f"Content-Length is not a number: {sent[:80]!r}")
         return int(sent) if sent else None
 
@@ -1566,10 +1573,7 @@ class _Document(NamedTuple):
     form: Mapping[str, Any] | None = None
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        document = self.document
-        if self.form and isinstance(document, dict):
-            document = {**self.form, **document}
-        return _encode_json(document, giver), _NO_HEADERS, None
+        return _encode_json(_with_form(self.document, self.form), giver), _NO_HEADERS, None
 
 
 class _Stream:
@@ -1629,12 +1633,14 @@ def _encode_event(event: Any) -> bytes:
 _CONTENT_TYPES = {
     "." + (extension or subtype): f"{main_type}/{subtype}"
     for main_type, subtypes in {
-        "application": "gzip=gz json manifest+json=webmanifest pdf wasm xml zip",
+        "application": "gzip=gz json manifest+json=webmanifest msword=doc pdf vnd.ms-excel=xls vnd.ms-powerpoint=ppt "
+        "wasm x-tar=tar xml xml=xsl zip",
         "audio": "aac mpeg=mp3 opus x-wav=wav",
         "font": "otf ttf woff woff2",
         "image": "avif bmp gif heic jpeg jpeg=jpg png svg+xml=svg tiff tiff=tif webp x-icon=ico",
-        "text": "css csv html html=htm javascript=js javascript=mjs markdown=md plain=txt vtt x-python=py",
-        "video": "mp4 mpeg quicktime=mov webm",
+        "text": "css csv html html=htm javascript=js javascript=mjs markdown=md plain=txt tab-separated-values=tsv vtt "
+        "x-python=py x-vcard=vcf",
+        "video": "mp4 mpeg mpeg=mpg quicktime=mov webm",
     }.items()
     for subtype, _, extension in (pair.partition("=") for pair in subtypes.split())
 }
@@ -1707,16 +1713,16 @@ _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".spli
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
 # No file names on Windows: devices, which may block; characters with a meaning (a colon names a stream); cut-off ends.
-_NO_NAME_ON_WINDOWS = re.compile(
-    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
-    r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$)', re.IGNORECASE | re.DOTALL
-)  # fmt: skip
+_NO_NAME_ON_WINDOWS = (
+    r"(?is:(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
+    r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$))'
+)
 
 
 def _open_file(path: str) -> _FileBody:
     """Open a regular file; NotFoundException if there is none, HttpException 503 if the machine is busy."""
     try:
-        if _WINDOWS and _NO_NAME_ON_WINDOWS.match(os.path.basename(path)):
+        if _WINDOWS and re.match(_NO_NAME_ON_WINDOWS, os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
         return _FileBody(path)
     except (OSError, ValueError) as error:
@@ -1814,7 +1820,9 @@ def _digest(key: bytes, text: bytes) -> bytes:
 
 
 def _base64(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
+    from base64 import urlsafe_b64encode
+
+    return urlsafe_b64encode(data).rstrip(b"=")
 
 
 def _plain(value: Any) -> Any:
@@ -1848,13 +1856,14 @@ class _Session:
 
     def _verified(self, cookie: bytes) -> bytes:
         """Return the JSON in a cookie; b"{}" if our signature is missing or too old."""
+        from base64 import urlsafe_b64decode
         from hmac import compare_digest
 
         signed, _, signature = cookie.rpartition(b".")
         document, _, stamp = signed.rpartition(b".")
         valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in self._keys]
         fresh = any(valid) and time.time() - int(stamp) <= self.max_age  # a stamp that we have signed is a number
-        return base64.urlsafe_b64decode(document + b"==") if fresh else b"{}"
+        return urlsafe_b64decode(document + b"==") if fresh else b"{}"
 
     def cookie(self, giver: object) -> str | None:
         """Return the value of the session's cookie, "" for an empty session, None without changes."""
@@ -1878,6 +1887,7 @@ class _Session:
 # RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
 
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
+_IF_ANSWERED = True  # the third argument of `_send`
 _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
@@ -2124,8 +2134,17 @@ class Response:
         self._send(body, self.send)
         return self
 
-    def _send(self, value: Any = None, giver: object = None) -> None:
-        """Send `value`, or the body built so far if it is None or the response; messages name `giver`."""
+    def _send(self, value: Any = None, giver: object = None, if_answered: bool = False) -> bool:
+        """Send `value`, or the body built so far if it is None or the response; messages name `giver`.
+
+        For the value of a guard or executor: send only `if_answered`, and tell whether it has (see `Scope.before`).
+        """
+        if if_answered and (value is None or value is self):
+            if self._state != _OPEN:
+                return True
+            built = value is self and (self._status is not None or self._body is not None)
+            if not built and (self._status or 200) < 300:
+                return False
         if self._state != _OPEN:
             self._close_later(value)
             self._refuse_if_sent()
@@ -2144,20 +2163,11 @@ class Response:
         self._body = body
         self._status = status or self._status or (204 if body is None else 200)
         self._state = _SENT
-
-    def _send_if_answered(self, value: object, giver: Callable[..., object]) -> bool:
-        """Send the answer of a guard or executor that returned `value`, if it answered (see `Scope.before`)."""
-        if value is not None and value is not self:
-            self._send(value, giver)
-            return True
-        returned = value is self and (self._status is not None or self._body is not None)
-        if self._state == _OPEN and (returned or (self._status or 200) >= 300):
-            self._send(None, giver)
-        return self._state != _OPEN
+        return True
 
     def _put(self, value: Any, giver: object) -> None:
         if isinstance(value, (dict, list)):
-            self._body, self._content_type = _Document(value, self._form), _JSON
+            self._body, self._content_type = _encode_json(_with_form(value, self._form), giver), _JSON
         elif _is_html(value):
             self.html(value)
         elif isinstance(value, str):
@@ -2199,47 +2209,51 @@ class Response:
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
         """Undo a failed step, and set the status."""
-        self._restore((_OPEN, headers, status, None, _TEXT, None, None))
+        self._headers, self._status, self._body, self._content_type = headers, status, None, _TEXT
+        self._form = self._session = None
 
     def _send_default(self) -> None:
         """Send the default error body for the status, with nothing of the failure."""
-        status = self.status
-        self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
+        status = self._status or 200
+        if "content-type" in self._headers:
+            self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
         if self._request.accept_json():
-            self._build(f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'.encode(), _JSON)
+            text, content_type = f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}', _JSON
         else:
-            self._build(_STATUS_LINES[status].encode(), _TEXT)
+            text, content_type = _STATUS_LINES[status], _TEXT
+        self._body, self._content_type = text.encode(), content_type
         self._send()
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body."""
         self._state = _HANDED_OVER
         if varies := self._request._varies:  # RFC 9110 section 12.5.5
-            said = [value for _, value in self._headers.get("vary", ())]
-            names = {name.lower(): name for name in ", ".join([*said, *varies]).split(", ")}
-            self._headers = {**self._headers, "vary": (("Vary", ", ".join(names.values())),)}
-        status = self._status or 200
-        body = b"" if self._body is None or status in _BODILESS else self._body
+            if said := self._headers.get("vary"):
+                names = ", ".join([*(value for _, value in said), *varies]).split(", ")
+                varies = tuple({name.lower(): name for name in names}.values())
+            self._headers = {**self._headers, "vary": (("Vary", ", ".join(dict.fromkeys(varies))),)}
+        status, body = self._status or 200, self._body
+        if body is None or status in _BODILESS:
+            body = b""
+        content_type = "Content-Type", self._content_type
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
-        headers = [] if "content-type" in self._headers else [("Content-Type", self._content_type)]
-        replaced: tuple[str, ...] = ()
-        if length is not None:
-            headers.append(("Content-Length", str(length)))
-            replaced = ("content-length",)
-        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
-            headers, replaced = [], ("content-length", "content-type")
+        headers = [content_type] if length is None else [content_type, ("Content-Length", f"{length}")]
         for key, fields in self._headers.items():
-            if key not in replaced:
+            if key == "content-type":
+                headers[0] = fields[0]
+            elif key != "content-length" or length is None:
                 headers += fields
+        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
+            headers = [field for field in headers if field[0].lower() not in ("content-type", "content-length")]
         start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
 
 # ---- executors -------------------------------------------------------------------------------------------------------
 #
-# What runs for a route? Its executors, then its handler. Each becomes a call with the context and the parameters:
+# What runs for a route? Its executors, then its handler. Each becomes a call, which takes the context:
 #
-#     _make_call(user, ["id"])      for `def user(context, id)` the function itself: user(context, 7)
+#     _make_call(user, ["id"])(context)      for `def user(context, id)`: user(context, 7)
 #
 # A declaration refuses a function that the dispatcher cannot call. A first reading may skip `_handler_call`.
 
@@ -2308,11 +2322,14 @@ class ValidationExecutor(Executor):
     """
 
     secret_fields: Collection[str] = ()
+    _errors: dict[str, list[str]] | None = None  # made on demand, because a subclass may write __init__ without super()
 
-    @functools.cached_property  # not made by __init__, because a subclass may forget super().__init__()
+    @property
     def errors(self) -> dict[str, list[str]]:
         """The messages so far, by field."""
-        return {}
+        if self._errors is None:
+            self._errors = {}
+        return self._errors
 
     def add_error(self, field: str, message: str) -> None:
         """Add a message about an input field. TypeError unless both are str: an exception would show its trace."""
@@ -2336,7 +2353,7 @@ class ValidationExecutor(Executor):
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
-        self.canceled = self.canceled or bool(self.errors)  # an application may put errors into the dict by hand
+        self.canceled = self.canceled or bool(self._errors)  # an application may put errors into the dict by hand
         if not self.canceled and value is not None and value is not context.response:
             wanted = "give mistakes to add_error(field, message) or add_errors(mapping), and return None"
             raise TypeError(f"{_name(type(self).validate)} returned {type(value).__name__}: {wanted}")
@@ -2355,20 +2372,20 @@ class ValidationExecutor(Executor):
         return None
 
 
-def _run_executor(factory: Callable[[], object], context: WebContext, *_: object) -> object:
+def _run_executor(factory: Callable[[], object], context: WebContext) -> object:
     """Make an executor and run it. If it was canceled, answer, which ends the chain."""
     executor = factory()
-    name, response = _name(type(executor)), context.response
     if not isinstance(executor, Executor):
-        raise TypeError(f"the factory {_place(factory)} made {name}, which is no Executor: a handler takes (context)")
-    value, found = executor.execute(context), "canceled the rest"
+        made = f"the factory {_place(factory)} made {_name(type(executor))}"
+        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
+    value, response, found = executor.execute(context), context.response, "canceled the rest"
     if not executor.canceled:
         return value
     if isinstance(executor, ValidationExecutor):
         found = f"found errors in {', '.join(executor.errors)}"
         if not response.sent:
             response.code(422)
-    _observer(context.request.environ).explain(_printable(f"{name} {found}"))
+    _observer(context.request.environ).explain(_printable(f"{_name(type(executor))} {found}"))
     built = response._body
     answer = executor.on_cancel(context)
     if answer is None and response._body is built:
@@ -2385,10 +2402,12 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
 
     A decorated function is a handler. Another function is a factory if it needs no argument.
     """
+    if isinstance(executor, Executor):
+        carried = f"an instance of {type(executor).__qualname__} would carry one request's state into the next"
+        raise TypeError(f"{carried}: give the class, or a function that makes one ({_place()})")
     is_class = isinstance(executor, type)
     if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
-        wanted = "give an Executor class, a function that makes one, or a handler"
-        raise TypeError(f"{_value(executor)} is no executor: {wanted} ({_place()})")
+        raise TypeError(f"{_value(executor)} is no executor: give an Executor class, factory or handler ({_place()})")
     signature = _signature(executor)
     # A function that takes `*args` is a handler in a decorator without functools.wraps.
     takes_any = signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
@@ -2412,14 +2431,14 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
             convert = getattr(p.annotation, "__name__", p.annotation)
             query = f"context.request.query.parse({name!r}, {convert}, default={_value(p.default)})"
             raise TypeError(f"the handler {_name(handler)}: the pattern has no {name}; write {query} ({_place()})")
-    if list(own)[: len(names)] in ([], list(names)) and _takes(signature, None, *names):
-        return handler
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
-    if _takes(signature, None, **dict.fromkeys(names)):
-        call: _Call = lambda context, *_: handler(context, **context.params)  # noqa: E731
+    if names and list(own)[: len(names)] in ([], list(names)) and _takes(signature, None, *names):
+        call: _Call = lambda context: handler(context, *context._values)  # noqa: E731
+    elif names and _takes(signature, None, **dict.fromkeys(names)):
+        call = lambda context: handler(context, **context.params)  # noqa: E731
     elif _takes(signature, None) and not forgotten and own.keys().isdisjoint(names):
-        call = lambda context, *_: handler(context)  # noqa: E731
+        return handler
     else:
         takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
         raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
@@ -2444,7 +2463,6 @@ class WebContext:
         "_chain": "The calls of the route; add_executor appends to it. None when it is too late for more.",
         "_hooks": "The hooks that run for the request; none behind an on_request that has sent.",
         "_miss": "The exception that answers a request without a route.",
-        "_step": "The header fields before the running step, to which a failure goes back.",
         "_values": "The path's parameters in the pattern's order.",
     }
 
@@ -2454,7 +2472,6 @@ class WebContext:
         self.response = Response(self.request)
         self._chain: list[_Call] | None
         self.route, self._values, self._hooks, self._chain, self._miss = match
-        self._step = _NO_HEADERS
         self.state: dict[Any, Any] = {}
 
     @property
@@ -2728,13 +2745,13 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 # not run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
-_IGNORABLE = re.compile(
+_IGNORABLE = (
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 # Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); on Windows also impossible names.
 _NOT_SERVED = re.compile(
-    r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS.pattern if _WINDOWS else ""),
+    r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS if _WINDOWS else ""),
     re.DOTALL | re.IGNORECASE,
 )
 
@@ -2744,7 +2761,7 @@ def _fold(name: str) -> str:
     if not name.isascii():
         from unicodedata import normalize
 
-        name = _IGNORABLE.sub("", normalize("NFKC", normalize("NFKC", name).casefold()))
+        name = re.sub(_IGNORABLE, "", normalize("NFKC", normalize("NFKC", name).casefold()))
     return name.lower().rstrip(". ") or name
 
 
@@ -2838,8 +2855,10 @@ def _mistaken(app: object) -> str:
         return f"{name} is async, an ASGI application, and this takes WSGI"
     if _takes(signature, None, None):
         return ""
-    if isinstance(app, type) or _takes(signature):
-        return f"{name} is no WSGI application: give the one that it makes, {name}()"
+    if isinstance(app, type):
+        return f"{name} is a class: give an application made of it, {name}()"
+    if _takes(signature):
+        return f"{name} takes no arguments: give the application that it makes, {name}()"
     return f"{name} takes no (environ, start_response), as a WSGI application does"
 
 
@@ -2855,7 +2874,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         _check_readings(context, segments[:depth], segments[depth:])
         result = wsgi_app(_shifted(request.environ, depth), gateway.start_response)
         response._close_later(result)
-        body = gateway.body(result, request.method)
+        body = gateway.blocks(result, request.method)
         first = next(body, b"")
         status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
         response.code(int(status[:3]))
@@ -2904,10 +2923,12 @@ class _Gateway:
         return self.write
 
     def write(self, data: bytes) -> None:
+        if not isinstance(data, bytes):
+            raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
         self.headers_sent = self.headers_sent or bool(data)
         self._written.append(data)
 
-    def body(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
+    def blocks(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
         """Yield the blocks that were written and those of `result`, which the caller closes, without empty ones.
 
         RuntimeError for a body without a head, and for one that is not as long as its Content-Length says.
@@ -2925,6 +2946,9 @@ class _Gateway:
             for block in filter(None, written):
                 sent += len(block)
                 if announced is not None and sent > announced:
+                    if isinstance(result, FileWrapper):  # PEP 3333: a file ends where its Content-Length says
+                        yield from filter(None, [block[: announced - sent]])
+                        return
                     raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server refuses it")
                 yield block
         if announced is not None and sent < announced:
@@ -2949,8 +2973,8 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 class Scope:
     """A block of routes and hooks: its hooks apply to its routes and to those of the blocks inside it.
 
-    Made by `path`. Two calls make two scopes, even with one prefix. Hooks apply to routes above them too. After the
-    first request every declaration is a RuntimeError.
+    Made by `path`. Two calls make two scopes, even with one prefix: neither's hooks reach the other's routes. Hooks
+    apply to routes above them too. After the first request every declaration is a RuntimeError.
 
     Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
     digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count: `/a`,
@@ -3287,7 +3311,7 @@ def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
 
 def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> None:
     """Send the body of the error hooks, or the default body; the last error hook."""
-    if context.response.has_body:
+    if context.response._body is not None:
         context.response._send()
     else:
         context.response._send_default()
@@ -3435,10 +3459,7 @@ class WebApp(Scope):
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
-            try:
-                self._respond(context)
-            except Exception as cause:
-                self._answer_failure(context, cause)
+            self._respond(context)
             if after := context._hooks.after:
                 self._run_after(context, after)
             if response._status == 405 and "allow" not in response._headers:
@@ -3466,32 +3487,35 @@ class WebApp(Scope):
         if route is None:
             miss = MethodNotAllowedException(methods) if methods else NotFoundException("no such route")
             return None, (), self._miss_hooks, [], miss
-        return route, values, route._hooks, list(route._calls), None
+        return route, values, route._hooks, [*route._calls], None
 
     def _ask_first(self, context: WebContext) -> None:
         """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
         try:
-            context.response._send_if_answered(self.on_request(context), self.on_request)
+            context.response._send(self.on_request(context), self.on_request, _IF_ANSWERED)
         finally:
             if context.response.sent:
                 context._hooks = _NO_HOOKS
 
     def _respond(self, context: WebContext) -> None:
         """Send the first answer, or the response that was built without one."""
-        response = context.response
-        for hook in context._hooks.before:
-            if response._send_if_answered(hook(context), hook):
+        response, kept = context.response, _NO_HEADERS
+        try:
+            for hook in context._hooks.before:
+                if response._send(hook(context), hook, _IF_ANSWERED):
+                    return
+                kept = response._headers
+            if context._miss is not None:
+                self._answer_failure(context, context._miss, kept)
                 return
-            context._step = response._headers
-        if context._miss is not None:
-            self._answer_failure(context, context._miss)
-            return
-        for call in context._chain or ():  # add_executor may make it longer meanwhile
-            if response._send_if_answered(call(context, *context._values), call):
-                return
-        if not response.has_body and response._status is None:
-            _note_nothing(context.request, cast(Route, context.route))
-        response._send(None, call)
+            for call in context._chain or ():  # add_executor may make it longer meanwhile
+                if response._send(call(context), call, _IF_ANSWERED):
+                    return
+            if response._body is None and response._status is None:
+                _note_nothing(context.request, cast(Route, context.route))
+            response._send(None, call)
+        except Exception as cause:
+            self._answer_failure(context, cause, kept)
 
     def _run_after(self, context: WebContext, hooks: Sequence[Callable[..., object]]) -> None:
         """Run the after hooks. They can only add header fields; one that raises adds none."""
@@ -3509,19 +3533,21 @@ class WebApp(Scope):
     # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
     # failed step is undone, so that no cookie or header of a handler that failed reaches the client.
 
-    def _answer_failure(self, context: WebContext, cause: Exception) -> None:
+    def _answer_failure(self, context: WebContext, cause: Exception, kept: _HeaderPairs) -> None:
+        """Answer an exception; only the header fields in `kept` stay, those from before the step that raised it."""
         response, context._chain = context.response, None
         _forget_earlier(cause)
         status = self._resolve(cause)
         _log_failure(context, cause, status)
         if not response.sent:
-            response._undo_step(context._step, status)
-            first = (_add_headers,) if isinstance(cause, HttpException) and cause.headers else ()
-            for hook in (*first, *context._hooks.error):
+            response._undo_step(kept, status)
+            if isinstance(cause, HttpException) and cause.headers:
+                self._run_hook(context, _add_headers, cause, status)
+            for hook in context._hooks.error:
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
-            answered = response.has_body
+            answered = response._body is not None
             self._run_hook(context, _send_what_was_built, cause, status)
             if not response.sent:  # a document that is no JSON, a stream that fails, a session that is too large
                 answered, response._session = False, None
@@ -3827,7 +3853,7 @@ class TestClient:
     head: _Verb = partialmethod(request, "HEAD")
     options: _Verb = partialmethod(request, "OPTIONS")
 
-    def _follow(self, response: _TestResponse, environ: _Environ, content: bytes) -> _TestResponse:
+    def _follow(self, response: _TestResponse, environ: dict[str, Any], content: bytes) -> _TestResponse:
         """Follow redirects: 307 and 308 repeat the request, the others make it a GET without a body."""
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
@@ -3844,7 +3870,7 @@ class TestClient:
             response = self._exchange(environ)
         return response
 
-    def _exchange(self, environ: _Environ) -> _TestResponse:
+    def _exchange(self, environ: dict[str, Any]) -> _TestResponse:
         observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this one.
@@ -3852,7 +3878,7 @@ class TestClient:
         try:
             result = self._app(environ, gateway.start_response)
             try:
-                body = b"".join(gateway.body(result, environ["REQUEST_METHOD"]))
+                body = b"".join(gateway.blocks(result, environ["REQUEST_METHOD"]))
             finally:
                 getattr(result, "close", lambda: None)()
             response = _TestResponse(gateway, body)
@@ -3916,6 +3942,7 @@ class _Head:
         self.keep_alive = modern  # the client wants the connection to stay
 
 
+@functools.lru_cache(maxsize=1)  # because polling and health checks repeat the whole head
 def _parse_head(data: bytes) -> _Head:
     """Parse a head without its empty line; HttpException if it is malformed."""
     lines = data.decode("latin-1").split("\r\n")
@@ -4167,7 +4194,7 @@ class _Body(io.RawIOBase):
 # HEAD       leader  more of a head           408                     BODY, ANSWERING
 # BODY       leader  more of a body           408 for who reads it    ANSWERING
 # ANSWERING  thread  (the thread waits for its client, if it must)    SENDING, or as SENDING
-# SENDING    leader  takes more of the answer cut                     IDLE, LINGERING, CLOSED; ANSWERING to close a file
+# SENDING    leader  takes more of the answer cut                     IDLE, LINGERING, CLOSED
 # LINGERING  leader  bytes are thrown away    closed                  CLOSED
 #
 # LINGERING exists because a close with unread bytes would reset the connection and destroy the answer under way.
@@ -4177,6 +4204,7 @@ _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering",
 _ANSWERS, _STREAMS, _READS = range(3)  # the places of an answer in the crew; see there
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_TLS_AWAITS = {2: _READ, 3: _WRITE}  # the errno of ssl.SSLWantReadError and SSLWantWriteError
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
 # Times write_timeout that a fast reader may gain for later, because a system's buffer may be emptied in large steps.
 _CREDIT = 16
@@ -4184,11 +4212,10 @@ _NEVER = float("inf")
 
 
 class _Connection:
-    def __init__(self, sock: socket.socket, address: str, would_block: tuple[type[OSError], ...]) -> None:
+    def __init__(self, sock: socket.socket, address: str) -> None:
         self.socket = sock
         self.address = address
-        self.would_block = would_block  # exceptions of an operation that has to wait; TLS has its own
-        self.secure = len(would_block) > 1  # this is TLS
+        self.secure = False  # this is TLS
         self.stage = _IDLE  # set by the leader, as the next two
         self.deadline = _NEVER  # until when it may stay in its stage
         self.selected = 0  # the events that the leader's selector looks out for
@@ -4196,41 +4223,26 @@ class _Connection:
         self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
         self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
         self.lost = False  # an operation has failed: the client went away
-        self.forget_request()
-
-    def forget_request(self) -> None:
-        """Drop a request that was answered. These attributes are the owner's."""
-        self.head: _Head | None = None
-        self.body: _Body | None = None
-        self.refusal: HttpException | None = None  # of a malformed request
-        self.run: _Run | None = None  # of the application
-        self.output: bytes | Iterator[int] | None = None  # the answer or its sender, until it was sent
+        self.run: Any = None  # the _Run of the present request, from its head to the end of its answer, of the owner
 
     def attempt(self, event: int, operation: Callable[..., Any], *arguments: Any) -> Any:
         """Return the result of an operation on the socket, None if it has to wait. OSError if the client has gone."""
         try:
             return operation(*arguments)
-        except self.would_block as error:
+        except BlockingIOError:
+            self.awaited = event
+        except OSError as error:
             # TLS may have to read for a write, and the other way round.
-            kind = type(error)
-            self.awaited = event if kind is BlockingIOError else _READ if kind is self.would_block[1] else _WRITE
-            return None
-        except OSError:
-            self.lost = True
-            raise
-
-    # The next two use methods of socket.socket, because an SSLSocket cannot peek, and after its own shutdown() its
-    # owner would send without encryption.
-
-    def has_input(self) -> bool:
-        """Tell whether there are bytes to read."""
-        with contextlib.suppress(OSError):
-            return bool(socket.socket.recv(self.socket, 1, socket.MSG_PEEK))
-        return False
+            if not (self.secure and error.errno in _TLS_AWAITS):
+                self.lost = True
+                raise
+            self.awaited = _TLS_AWAITS[error.errno]
+        return None
 
     def shut_down(self) -> None:
         """Make the operations of the owner fail."""
         with contextlib.suppress(OSError):
+            # After the shutdown() of an SSLSocket its owner would send without encryption.
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def end_output(self) -> None:
@@ -4321,12 +4333,13 @@ class _AccessHandler(logging.Handler):
     lines: list[str] = []  # noqa: RUF012
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {self.format(record)}")
+        self.lines.append(record.getMessage())
 
     def flush(self) -> None:
         lines, self.lines = self.lines, []
         if lines:
-            _say("\n".join(lines))
+            clock = time.strftime("%H:%M:%S")
+            _say("\n".join(f"{clock} {line}" for line in lines))
 
 
 _OWN_HANDLER = _AccessHandler()
@@ -4357,6 +4370,12 @@ class _Clerk:
 
     def report(self, level: int, message: str, *arguments: object, error: BaseException | None = None) -> None:
         self.note(_report, level, message, *arguments, error=error)
+
+    def note_access(self, *facts: object) -> None:
+        """Let the thread log an access line."""
+        if _ACCESS.isEnabledFor(logging.INFO):
+            made = _ACCESS.name, logging.INFO, _FILE, 0, _ACCESS_LINE, facts, None
+            self.note(lambda: _ACCESS.handle(_ACCESS.makeRecord(*made)))
 
     def end(self) -> None:
         self._ended.set()
@@ -4440,92 +4459,75 @@ def _date_field(second: int) -> str:
     return f"Date: {_http_date(second)}"
 
 
-class _Run(_Observer, _Gateway, SimpleHandler):
-    """Run the application for one request and frame its response."""
+class _Run(_Observer, _Gateway):
+    """One request and its answer: runs the application, and frames its response."""
 
+    body: _Body | None = None
+    refusal: HttpException | None = None  # of a malformed request
     result: Any = None  # of the application, until it was closed
+    file: Any = None  # that the leader sends, until it was closed
     framing = _Framing()  # of the response, once its head was made
-    sent = 0  # bytes of the body, for the access line; less the head until it has left
+    output: bytes | Iterator[int] | None = None  # the answer or its sender, until it was sent
     block: bytes = b""  # the bytes in memory that wait for the client
+    sent = 0  # bytes of head and body that have left, without the frames of chunks
+    unlogged = False  # the access line is to be written
     reason = ""  # of the status, for the access line
-    events = False  # it is a stream of events, which has no end of its own
     cut = False  # the response broke off, and only a reset can tell
-    over = False  # there is nothing more to write
-    noted = False  # the access line was written
+    _begun = False  # the head cannot be replaced
+    _announced = ""  # the Content-Type of a stream, before its head is there
     _known: BaseException | None = None  # the last failure that the application has logged itself
-    _left: int | None = None  # bytes of the body that are to come, if its length is known
     _input: Any = None
 
-    def __init__(self, server: Server, connection: _Connection) -> None:
-        self.started = time.perf_counter()
+    def __init__(self, server: Server, connection: _Connection, request: _Head) -> None:
+        super().__init__()
         self.server = server
         self.connection = connection
-        self.request: Any = connection.head  # a _Head
+        self.request = request
         self.patience = _Patience(server.write_timeout, _CREDIT)  # with a client that takes the answer slowly
 
     # From the call of the application to the end of its answer.
 
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; no exception leaves this method."""
-        connection, body = self.connection, self.connection.body
+        self.started, self.unlogged, body = time.perf_counter(), True, self.body
         try:
-            if connection.refusal is not None:
-                raise copy.copy(connection.refusal)
+            if self.refusal is not None:
+                raise copy.copy(self.refusal)
             if body is None or body.complete:
                 self._input = io.BytesIO() if body is None else body.take()
             else:
                 body.receive = self._receive
                 self._input = io.BufferedReader(body, _RECEIVE)
-            more = {"REMOTE_ADDR": connection.address, "wsgi.input": self._input, "webapp.server": self}
+            more = {"REMOTE_ADDR": self.connection.address, "wsgi.input": self._input, "webapp.server": self}
             environ = {**self.server.template, **self.request.environ, **more}
             self.result = application(environ, self.start_response)
-            self.finish_response()
+            self._answer()
         except BaseException as error:
             if self.server.alive:  # not in a child process that a handler has forked
                 self._fail(error)
-        self.over = True
-        self._known = None  # its frames refer to this object
-        if connection.output is None or not self.result_is_file():  # else the leader sends the file
-            self.end()
+        self._close_result()
+        self._known = None  # its frames refer to the run
 
-    def finish_response(self) -> None:
-        if isinstance(self.result, (list, tuple)) and not self.headers_sent:
-            self._send_whole(b"".join(self.result))
-        elif self.headers_sent or not (self.result_is_file() and self.sendfile()):
-            self.begin_stream("")
-            for data in self.result:
-                self.write(data)
-                # An endless stream must not be drawn for a HEAD, nor a file beyond what was announced.
-                if self._left == 0 and (self.framing.bodiless or self.result_is_file()):
-                    break
-            if not self.headers_sent:
-                self._send_whole(b"")
-            elif self._left:
-                raise ValueError(f"the response ended {self._left} bytes short of its Content-Length")
-            elif self.framing.chunked:
-                self._send(b"0\r\n\r\n")
+    def _answer(self) -> None:
+        """Leave a whole answer or a file to the leader; send a stream."""
+        result = self.result
+        if isinstance(result, (list, tuple)) and not self.headers_sent:
+            self._send_whole(b"".join(result))
+        elif self.headers_sent or not (isinstance(result, FileWrapper) and self._send_file(result.filelike)):
+            self._send_stream(self.blocks(result, self.request.method))
 
-    def write(self, data: bytes) -> None:
-        """Send one block, the head before the first (PEP 3333)."""
-        if not isinstance(data, bytes):
-            raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
-        if self.over:
-            raise AssertionError("write() after the end of the response")
-        if not data:
-            return
-        head = b"" if self.headers_sent else self._make_head(None)
-        if self._left is not None:
-            if len(data) > self._left and not (self.framing.bodiless or self.result_is_file()):
-                raise ValueError("the response is longer than its Content-Length")
-            data = data[: self._left]
-            self._left -= len(data)
-        self.headers_sent = True
-        self.sent += len(data)
-        self._send(head, *((b"%x\r\n" % len(data), data, b"\r\n") if self.framing.chunked else (data,)))
+    def _send_whole(self, data: bytes) -> None:
+        head = self._make_head(None if not data and self.request.method == "HEAD" else len(data))
+        if self.framing.bodiless:
+            data = b""
+        elif len(data) != self.framing.length:
+            raise ValueError(f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}")
+        self._begun, self.block = True, data
+        # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
+        self.output = head + data if len(data) <= _PACE else _sending(self.connection, [head, data])
 
-    def sendfile(self) -> bool:
+    def _send_file(self, file: Any) -> bool:
         """Leave a plain file to the leader, who sends it without reading it; False for any other file."""
-        file = self.result.filelike
         # The descriptor of a gzip file gives other bytes than its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
@@ -4534,31 +4536,40 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         size = facts.st_size - offset
         if size <= 0:
             return False
+        try:
+            # The application closes its file now, as if the body were bytes.
+            self.file = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
+        except OSError:  # there are no more descriptors: its thread sends it
+            return False
         head = self._make_head(size)
-        count = size if self._left is None else min(self._left, size)
-        self.headers_sent, self.sent = True, -len(head)
-        self.connection.output = _sending(self.connection, [head], file, offset, count)
+        length = 0 if self.framing.bodiless else self.framing.length
+        count = size if length is None else min(length, size)
+        self._begun = True
+        self.output = _sending(self.connection, [head], self.file, offset, count)
         return True
 
-    def _send_whole(self, data: bytes) -> None:
-        """Leave an answer to the leader."""
-        head = self._make_head(None if not data and self.request.method == "HEAD" else len(data))
-        if self.framing.bodiless:
-            data = b""
-        elif len(data) != self.framing.length:
-            raise ValueError(f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}")
-        self.headers_sent, self.sent, self.block = True, -len(head), data
-        # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
-        self.connection.output = head + data if len(data) <= _PACE else _sending(self.connection, [head, data])
+    def _send_stream(self, blocks: Iterator[bytes]) -> None:
+        self.begin_stream("")
+        for block in blocks:
+            head = b"" if self._begun else self._make_head(None)
+            self._begun = True
+            if self.framing.bodiless:  # an endless stream must not be drawn
+                self._send(head)
+                return
+            self._send(head, *((b"%x\r\n" % len(block), block, b"\r\n") if self.framing.chunked else (block,)))
+            self.sent += len(head) + len(block)
+        if not self._begun:
+            self._send_whole(b"")
+        elif self.framing.chunked:
+            self._send(b"0\r\n\r\n")
 
     def _make_head(self, size: int | None) -> bytes:
         if self.head is None:
             raise AssertionError("a response without start_response()")
-        body = self.connection.body
-        stays = self.request.keep_alive and not self.server.stopping and (body is None or body.complete)
-        self.framing = framing = _frame(*self.head, self.request, size, stays)
-        self._left = 0 if framing.bodiless else framing.length
-        return framing.head
+        complete = self.body is None or self.body.complete
+        stays = self.request.keep_alive and not self.server.stopping and complete
+        self.framing = _frame(*self.head, self.request, size, stays)
+        return self.framing.head
 
     # A thread waits for its client.
 
@@ -4597,13 +4608,18 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def begin_stream(self, content_type: str) -> None:
         """Take a place for a stream; HttpException 503 if there is none."""
-        types = [value for name, value in (self.head or ("", []))[1] if name.lower() == "content-type"]
-        self.events = any(each[:17].lower() == "text/event-stream" for each in (content_type, *types))
+        self._announced = content_type
         try:
-            self.server.crew.take_place(self.connection, _STREAMS, leave=self.events)
+            self.server.crew.take_place(self.connection, _STREAMS, leave=self.has_events())
         except HttpException as busy:
             self._known = busy  # a client that opens streams must not fill the log
             raise
+
+    def has_events(self) -> bool:
+        """Tell whether it is a stream of events, which has no end of its own."""
+        fields = [("Content-Type", self._announced), *(self.head or ("", ()))[1]]
+        types = [value for name, value in fields if name.lower() == "content-type"]
+        return any(each.lower().startswith("text/event-stream") for each in types)
 
     def explain(self, reason: str) -> None:
         self.reason = reason
@@ -4618,7 +4634,7 @@ class _Run(_Observer, _Gateway, SimpleHandler):
         """Log a failure and answer it; a response that has begun is cut, so that the client can tell."""
         framing, lost = self.framing, self.connection.lost
         self._log(error)
-        if self.headers_sent or lost:
+        if self._begun or lost:
             # A body with chunks or a length tells by itself that it is not complete.
             self.cut = not (lost or framing.chunked or framing.length is not None)
             self.framing = framing._replace(keep_alive=False)
@@ -4629,31 +4645,38 @@ class _Run(_Observer, _Gateway, SimpleHandler):
 
     def _log(self, error: BaseException) -> None:
         """Log an exception of the application, unless it was logged already or the client is the cause."""
-        refused = isinstance(error, HttpException) and (self.connection.refusal is not None or error.status_code < 500)
+        refused = isinstance(error, HttpException) and (self.refusal is not None or error.status_code < 500)
         if not (refused or self.connection.lost or error is self._known):
             target = _printable(self.request.target)
             _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
 
-    def end(self) -> None:
-        """Close the result of the application (PEP 3333); failures are logged."""
-        result, self.result = self.result, None
+    def _close_result(self) -> None:
+        """Close the result of the application (PEP 3333) and its input; failures are logged."""
         try:
-            if hasattr(result, "close"):
-                result.close()
+            if hasattr(self.result, "close"):
+                self.result.close()
             if self._input is not None:
                 self._input.close()
         except BaseException as error:
             self._log(error)
-        self._input = None
+        self.result = self._input = None
+
+    def end(self) -> None:
+        """Note the access, and close the file, behind the answer or a failure of it."""
+        self.note_access()
+        if self.file is not None:
+            self.file.close()
+        self.body = None  # which refers to the run
 
     def note_access(self) -> None:
-        if self.server.quiet or self.noted:
+        if self.server.quiet or not self.unlogged:
             return
-        self.noted = True
-        request, milliseconds = self.request, (time.perf_counter() - self.started) * 1000
-        facts = request.method, _printable(request.target), self.framing.code, max(0, self.sent), milliseconds
-        address, reason = self.connection.address or "-", self.reason or str(self.connection.refusal or "")
-        self.server.clerk.note(_ACCESS.info, _ACCESS_LINE, address, *facts, reason and f"  {_printable(reason)}")
+        self.unlogged = False
+        address, request, framing = self.connection.address or "-", self.request, self.framing
+        size, milliseconds = max(0, self.sent - len(framing.head)), (time.perf_counter() - self.started) * 1000
+        reason = _printable(self.reason or str(self.refusal or ""))
+        facts = address, request.method, _printable(request.target), framing.code, size, milliseconds
+        self.server.clerk.note_access(*facts, reason and f"  {reason}")
 
 
 # ---- the crew --------------------------------------------------------------------------------------------------------
@@ -4692,7 +4715,8 @@ class _Crew:
         self._leader = 0  # the identifier of a thread, or 0
         self._idle = 0  # threads that rest, or are on their way to a role
         self._careful_until = 0.0
-        self._beat = 0  # counts the beginnings and ends of the leader's answers: odd while it answers
+        self._answers = 0  # that leaders have begun
+        self._answering = False  # the leader works on the last of them
         self._watch_sleeps = False
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
@@ -4769,7 +4793,7 @@ class _Crew:
 
     def _depose(self) -> None:
         self._leader = 0
-        self._beat += self._beat % 2
+        self._answering = False
         self._share()
 
     # The threads.
@@ -4804,25 +4828,24 @@ class _Crew:
             except Exception as error:
                 self._server.clerk.report(logging.ERROR, "the server failed, and goes on", error=error)
                 time.sleep(_PATIENCE)
-            if self.may_answer(leading=True):
-                until = time.monotonic() + _TURN
-                while self._answer_next(leading=True) and time.monotonic() < until:
-                    pass
-            elif self.waiting:
+            until = time.monotonic() + _TURN
+            while self._answer_next(leading=True) and time.monotonic() < until:
+                pass
+            if self.waiting:
                 with self._lock:
                     self._share()
 
     def _answer_next(self, leading: bool) -> bool:
         """Answer a request; False if there is none for this thread, or its role has changed."""
         with self._lock:
-            room = self._taken[_ANSWERS] < self._limits[_ANSWERS]
-            if self.ended or not (self.waiting and room and (leading or len(self.answered) < _MOST_ANSWERED)):
+            if self.ended or not self.may_answer(leading):
                 return False
             connection = self.waiting.popleft()
             connection.place = _ANSWERS
             self._taken[_ANSWERS] += 1
             if leading:
-                self._beat += 1
+                self._answers += 1
+                self._answering = True
                 if self._watch_sleeps:
                     self._watch_sleeps = False
                     self._alarm.notify()
@@ -4832,7 +4855,7 @@ class _Crew:
             if not self.ended:
                 self.answered[connection] = None
             if leading and self.leads():
-                self._beat += 1
+                self._answering = False
                 return True
         if self.ended:
             self._server._close_for_good(connection)
@@ -4844,11 +4867,11 @@ class _Crew:
         seen = 0
         with self._lock:
             while not self.ended:
-                if self._beat == seen and seen % 2:
+                if self._answering and self._answers == seen:
                     self._careful_until = time.monotonic() + _CAUTION
                     self._depose()
-                self._watch_sleeps = self._beat == seen
-                seen = self._beat
+                self._watch_sleeps = self._answers == seen
+                seen = self._answers
                 self._alarm.wait(None if self._watch_sleeps else _PATIENCE / 2)
         self.threads.discard(threading.current_thread())
 
@@ -4871,6 +4894,8 @@ _THREADLESS = 24  # of the connections that can be open, those that need no thre
 _SPARE = 64  # descriptors that are left to the application, or a quarter of fewer than 256
 _SILENCE = 60  # seconds between two warnings of the same kind
 _UNSENT = 2 * 2**20  # bytes that the system may keep unsent for one client
+# Windows has one more, for Ctrl-Break.
+_STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _GRACE = 0.2  # seconds for streams of events to end by themselves when the server stops
 
 
@@ -4928,8 +4953,7 @@ class Server:
         self.write_timeout = _check_number("write_timeout", write_timeout)
         self.stop_timeout = _check_number("stop_timeout", stop_timeout)
         self.clerk = _Clerk()
-        self._ssl_context = ssl_context
-        self._would_block = (BlockingIOError,) if ssl_context is None else _check_ssl_context(ssl_context)
+        self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
         # If few connections can be open, those with a thread leave some to the others.
         others = min(self.max_waiting, max(self._most - 2 * threads - _THREADLESS, self._most // 2))
@@ -4960,7 +4984,6 @@ class Server:
         # The leader's: all connections, the last one to move bytes behind; and those with work to do.
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
-        self._last_head: tuple[bytes, _Head] = b"", _Head("", "", True, {})
         self._collected = 0  # bytes of bodies in memory
         timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
         self._tick = min(_TICK, min(timeouts) / 4)
@@ -5027,7 +5050,7 @@ class Server:
 
         Signals are handled on the main thread only, and given back afterwards.
         """
-        numbers = _stop_signals() if threading.current_thread() is threading.main_thread() else []
+        numbers = _STOP_SIGNALS if threading.current_thread() is threading.main_thread() else []
         previous = [(number, signal.signal(number, self._on_signal)) for number in numbers]
         try:
             self.start()
@@ -5107,7 +5130,7 @@ class Server:
 
     def _round(self) -> None:
         """Send all answers, wait for something to happen, and take a step with each connection that is ready."""
-        self._take_steps(Server._send, self.crew.answered, _ANSWERING)
+        self._take_steps(Server._send, self.crew.answered)
         if self.stopping and self._may_end():
             self._close()
             return
@@ -5124,9 +5147,8 @@ class Server:
                 self._woken = False
         if knocked:
             self._accept()
-        for stage, ready in self._ready.items():
-            if ready:
-                self._take_steps(self._steps[stage], ready, stage)
+        for ready in self._ready.values():
+            self._take_steps(Server._go_on, ready)
         if self._now - self._checked >= self._tick:
             self._check_deadlines()
 
@@ -5135,30 +5157,24 @@ class Server:
         if self.crew.answered or any(self._ready.values()) or self.crew.may_answer(leading=True):
             return 0
         until_check = max(0, self._checked + self._tick - self._now)
-        if self.crew.waiting:
-            return min(until_check, _PATIENCE)  # for a place, or for another thread that takes it
-        return min(until_check, _GRACE / 4) if self.stopping else until_check
+        # A request may wait for a place, or for another thread that takes it.
+        return min(until_check, _PATIENCE) if self.crew.waiting or self.stopping else until_check
 
-    def _take_steps(
-        self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None], stage: str = ""
-    ) -> None:
-        """Take a step with each connection that is still in `stage`, the oldest first, for one turn."""
+    def _take_steps(self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None]) -> None:
+        """Take a step with each connection, the oldest first, for one turn."""
         until = time.monotonic() + _TURN if work else 0
         for connection in list(work):
             del work[connection]
             try:
-                if connection.stage == stage or not stage:
-                    step(self, connection)
+                step(self, connection)
+            except OSError:  # the client has left
+                self._drop(connection)
             except Exception as error:  # our own fault costs only that connection
-                self._report_fault(connection, error)
+                message = "the server failed with the connection of %s"
+                self.clerk.report(logging.ERROR, message, connection.address, error=error)
                 self._drop(connection)
             if time.monotonic() >= until:
                 break
-
-    def _report_fault(self, connection: _Connection, error: Exception) -> None:
-        connection.lost = True
-        message = "the server failed with the connection of %s"
-        self.clerk.report(logging.ERROR, message, connection.address, error=error)
 
     def _enter(self, connection: _Connection, stage: str, seconds: float = _NEVER) -> None:
         """Let a connection enter a stage, or stay after some progress, for so many seconds."""
@@ -5197,7 +5213,7 @@ class Server:
                         self._warned = self._now
                         self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
                 return
-            connection = _Connection(sock, address[0] if address else "", self._would_block)
+            connection = _Connection(sock, address[0] if address else "")
             self._connections[connection] = None
             connection.deadline = self._now + self.idle_timeout
             self._take_steps(Server._welcome, {connection: None})
@@ -5211,20 +5227,14 @@ class Server:
         return False
 
     def _welcome(self, connection: _Connection) -> None:
-        connection.socket.setblocking(False)
-        if self._ssl_context is None:
-            # The request is often there already.
-            self._read_head(connection)
-            return
-        with contextlib.suppress(OSError):
-            connection.socket.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
+        sock = connection.socket
+        sock.setblocking(False)
+        if self._ssl_context is not None:
+            sock.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
             # The handshake happens in the first reads.
-            connection.socket = self._ssl_context.wrap_socket(
-                connection.socket, server_side=True, do_handshake_on_connect=False
-            )
-            self._select(connection, _READ)
-            return
-        self._drop(connection)
+            connection.socket = self._ssl_context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            connection.secure = True
+        self._read_head(connection)  # the request is often there already
 
     # A request that arrives.
 
@@ -5237,8 +5247,7 @@ class Server:
             data = b""
             if connection.secure and getattr(error, "reason", None) and not self.quiet:
                 # The client speaks plain HTTP or distrusts us, and nothing else would tell.
-                facts = connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
-                self.clerk.note(_ACCESS.info, _ACCESS_LINE, *facts)
+                self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}")
         if data:
             connection.buffer += data
             return True
@@ -5270,24 +5279,22 @@ class Server:
                         self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
                 return
-            # Polling and health checks repeat the whole head.
-            if data[:end] != self._last_head[0]:
-                self._last_head = data[:end], _parse_head(data[:end])
-            connection.head = head = self._last_head[1]
+            head = _parse_head(data[:end])
             connection.buffer = data[end + 4 :]
         except HttpException as refusal:
             self._refuse(connection, refusal)
             return
+        connection.run = run = _Run(self, connection, head)
         if head.length or head.chunked:
-            connection.body = body = _Body(head, self.body_timeout)
+            run.body = body = _Body(head, self.body_timeout)
             if head.length <= _COLLECTED:
                 if body.expected and not connection.buffer:
                     with contextlib.suppress(OSError):
                         connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
                 body.expected = False
                 self._enter(connection, _BODY, self.body_timeout)
-                body.paused = True
-                self._ready[_BODY][connection] = None
+                body.paused = True  # bytes of it may be there already
+                self._read_body(connection)
                 return
         self._hand_over(connection)
 
@@ -5296,14 +5303,15 @@ class Server:
         line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
         match = _REQUEST_LINE.fullmatch(line)
         method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
-        connection.head = _Head(method, target if line[:1] != "\x16" else "-", True, {})
-        connection.head.keep_alive = False
-        connection.refusal = copy.copy(refusal)  # without the frames that it came from
+        head = _Head(method, target if line[:1] != "\x16" else "-", True, {})
+        head.keep_alive = False
+        connection.run = _Run(self, connection, head)
+        connection.run.refusal = copy.copy(refusal)  # without the frames that it came from
         self._hand_over(connection)
 
     def _read_body(self, connection: _Connection) -> None:
         """Collect some of a body; hand the request over when the body is complete or too large for memory."""
-        body = cast(_Body, connection.body)
+        body = connection.run.body
         if not (body.paused or self._receive(connection, 4 * _RECEIVE)):
             return
         body.patience.left = connection.deadline - self._now
@@ -5320,8 +5328,8 @@ class Server:
             self._select(connection, _READ)
 
     def _hand_over(self, connection: _Connection) -> None:
-        """Let a thread answer a request, or close the result of an answer."""
-        if connection.body is not None and not connection.body.complete:
+        """Let a thread answer a request."""
+        if connection.run.body is not None and not connection.run.body.complete:
             self._select(connection, 0)  # its thread reads
         connection.stage, connection.deadline = _ANSWERING, _NEVER
         self.crew.waiting.append(connection)
@@ -5329,15 +5337,8 @@ class Server:
     # For the thread that answers, the leader or another.
 
     def _answer(self, connection: _Connection) -> None:
-        """Answer a request, or close the result of an answer that was sent."""
-        try:
-            if connection.run is None:
-                connection.run = _Run(self, connection)
-                connection.run.run(_answer_ping if connection.run.request.target == "*" else self.app)
-            else:
-                connection.run.end()
-        except Exception as error:
-            self._report_fault(connection, error)
+        """Run the application for the request of a connection."""
+        connection.run.run(_answer_ping if connection.run.request.target == "*" else self.app)
         if not self.alive:
             raise SystemExit  # a handler has forked, and this is the child
 
@@ -5345,102 +5346,81 @@ class Server:
 
     def _send(self, connection: _Connection) -> None:
         """Send some of an answer; behind the end of it, go on with the connection."""
-        run, output, total = cast(_Run, connection.run), connection.output, 0
+        run, output, total = connection.run, connection.run.output, 0
         try:
-            if output.__class__ is bytes and not connection.lost:
+            if output.__class__ is bytes:
                 total = connection.attempt(_WRITE, connection.socket.send, output) or 0
                 run.sent += total
-                rest = output[total:]
-                connection.output = output = _sending(connection, [rest]) if rest else None
-            if output is not None and not connection.lost:
-                if connection.stage == _ANSWERING:  # it has to wait for its turn behind all small answers
-                    self._wait_for_reader(connection, run, total)
-                    self._ready[_SENDING][connection] = None
+                output = _sending(connection, [output[total:]]) if total < len(output) else None
+            if output is not None and connection.stage == _ANSWERING:
+                # It has to wait for its turn behind all small answers.
+                run.output = output
+                self._hold(connection, run.block)
+                self._enter(connection, _SENDING, run.patience.left)
+                self._ready[_SENDING][connection] = None
+                return
+            for moved in output or ():
+                run.sent += moved
+                total += moved
+                if not moved or total >= _SLICE:
+                    run.patience.left = connection.deadline - self._now
+                    run.patience.moved(total)
+                    if total:
+                        self._hold(connection, run.block)
+                        self._enter(connection, _SENDING, run.patience.left)
+                    self._select(connection, _WRITE if moved else connection.awaited)
                     return
-                for moved in cast("Iterator[int]", output):
-                    run.sent += moved
-                    total += moved
-                    if not moved or total >= _SLICE:
-                        self._wait_for_reader(connection, run, total)
-                        return
         except EOFError as error:
             self.clerk.report(logging.ERROR, "%s", error)
             connection.lost = True
         except OSError:
             connection.lost = True
-        connection.output = None
+        self._finish(connection)
+
+    def _finish(self, connection: _Connection) -> None:
+        """Go on with a connection behind its answer."""
+        run, connection.run = connection.run, None
+        if run.body is not None:
+            self._collected -= run.body.counted
         if connection in self._unsent:
             self._hold(connection, b"")
-        if run.result is not None:
-            self._select(connection, 0)
-            self._hand_over(connection)  # to close the result
-        else:
-            self._finish(connection, run)
-
-    def _wait_for_reader(self, connection: _Connection, run: _Run, moved: int) -> None:
-        begins = connection.stage == _ANSWERING
-        if not begins:
-            run.patience.left = connection.deadline - self._now
-        run.patience.moved(moved)
-        if begins or moved:
-            self._hold(connection, run.block)
-            self._enter(connection, _SENDING, run.patience.left)
-            connection.awaited = _WRITE
-        self._select(connection, connection.awaited)
-
-    def _finish(self, connection: _Connection, run: _Run) -> None:
-        """Go on with a connection behind its answer."""
-        run.note_access()
-        body, refused = connection.body, connection.refusal is not None
-        complete = not refused and (body is None or body.complete)
-        if body is not None:
-            self._collected -= body.counted
-        connection.forget_request()
+        run.end()
         if connection.lost:
             self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
+            self._drop(connection)
         elif run.cut:
             connection.cut()
-        elif complete and run.framing.keep_alive:
+            self._drop(connection)
+        elif not run.framing.keep_alive:
+            self._enter(connection, _LINGERING, self.body_timeout * _LINGER)
+            connection.end_output()
+            self._select(connection, _READ)
+        else:
             self._enter(connection, _IDLE, self.idle_timeout)
             if connection.buffer:
                 self._parse(connection)
             else:
                 self._select(connection, _READ)
-            return
-        elif not complete or connection.buffer or connection.has_input():
-            # Throw away further bytes for a while, longer if they may be a slow upload.
-            self._enter(connection, _LINGERING, self.body_timeout * (1 if refused else _LINGER))
-            connection.end_output()
-            self._select(connection, _READ)
-            return
-        elif connection.secure:
-            connection.end_output()
-        self._drop(connection)
 
     def _throw_away(self, connection: _Connection) -> None:
-        with contextlib.suppress(OSError):
-            if connection.attempt(_READ, connection.socket.recv, _RECEIVE) != b"":
-                return
-        self._drop(connection)
+        if connection.attempt(_READ, connection.socket.recv, _RECEIVE) == b"":
+            self._drop(connection)
 
     def _drop(self, connection: _Connection) -> None:
-        """Close a connection; first let a thread close the result of the application."""
+        """Close a connection that no thread has."""
         if connection.stage == _CLOSED:
             return
         self._select(connection, 0)
         self._hold(connection, b"")
-        if connection.run is not None and connection.run.result is not None:
-            connection.lost = True
-            self._hand_over(connection)
-            return
-        if connection.body is not None:
-            self._collected -= connection.body.counted
+        if connection.run is not None and connection.run.body is not None:
+            self._collected -= connection.run.body.counted
         del self._connections[connection]
         self._close_for_good(connection)
 
     # The table of stages: a socket is ready, or time is up.
 
     _steps: ClassVar[dict[str, Callable[[Server, _Connection], None]]] = {
+        _CLOSED: lambda self, connection: None,
         _IDLE: _read_head,
         _HEAD: _read_head,
         _BODY: _read_body,
@@ -5448,6 +5428,10 @@ class Server:
         _SENDING: _send,
         _LINGERING: _throw_away,
     }
+
+    def _go_on(self, connection: _Connection) -> None:
+        """Take the step of a socket that may be ready."""
+        self._steps[connection.stage](self, connection)
 
     def _check_deadlines(self) -> None:
         """End connections after their deadline, and listen again if it was given up."""
@@ -5462,9 +5446,9 @@ class Server:
         if connection.stage == _SENDING:
             connection.lost = True
             connection.cut()  # the system would go on trying
-            self._send(connection)
+            self._finish(connection)
         elif connection.stage == _BODY:
-            cast(_Body, connection.body).failure = HttpException(408, "the body came too slowly")
+            connection.run.body.failure = HttpException(408, "the body came too slowly")
             self._hand_over(connection)
         elif connection.stage == _HEAD:
             self._refuse(connection, HttpException(408, "the header came too slowly"))
@@ -5483,7 +5467,7 @@ class Server:
             self._listener.close()
         waited, running = time.monotonic() - self._stopped_at, []
         for connection in list(self._connections):
-            if connection.run is not None and connection.run.events:
+            if connection.run is not None and connection.run.has_events():
                 connection.shut_down()
             elif connection.stage in (_ANSWERING, _SENDING) or (connection.stage == _LINGERING and waited <= 1):
                 running.append(connection)
@@ -5491,7 +5475,7 @@ class Server:
                 self._drop(connection)
         if waited > 1 and running and not self._told:
             self._told = True
-            heads = [each.head for each in running if each.head is not None]
+            heads = [each.run.request for each in running if each.run is not None]
             names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads[:5])
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
@@ -5518,10 +5502,9 @@ class Server:
 
     def _close_for_good(self, connection: _Connection) -> None:
         connection.stage, connection.deadline = _CLOSED, _NEVER
-        if connection.run is not None:
-            connection.run.end()
-            connection.run.note_access()
-        connection.forget_request()
+        run, connection.run = connection.run, None
+        if run is not None:
+            run.end()
         connection.socket.close()
 
     def _forget(self) -> None:
@@ -5548,17 +5531,16 @@ if hasattr(os, "register_at_fork"):
 
 def _check_number(name: str, value: float, whole: bool = False) -> float:
     """Return the value of an option; TypeError or ValueError if it is no number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is a number, not {_value(value)}")
-    if whole and not isinstance(value, int):
-        raise TypeError(f"{name} is a whole number, not {value}")
+    kind = "a whole number" if whole else "a number"
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        raise TypeError(f"{name} is {kind}, not {_value(value)}")
     if not value >= 0:  # nor a NaN, which is passed at no time
-        raise ValueError(f"{name} is a number from 0 up, not {value}")
+        raise ValueError(f"{name} is {kind} from 0 up, not {value}")
     return value
 
 
-def _check_ssl_context(context: Any) -> tuple[type[OSError], ...]:
-    """Return the exceptions of operations that have to wait; TypeError or ValueError if it is no server's context."""
+def _check_ssl_context(context: Any) -> ssl.SSLContext:
+    """Return the context; TypeError or ValueError if it is none for a server."""
     import ssl
 
     make = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
@@ -5567,7 +5549,7 @@ def _check_ssl_context(context: Any) -> tuple[type[OSError], ...]:
     # Before Python 3.10 a context for clients had no protocol of its own.
     if context.protocol == ssl.PROTOCOL_TLS_CLIENT or context.check_hostname:
         raise ValueError(f"ssl_context is one for clients: {make}")
-    return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+    return context
 
 
 def _listen(host: str, port: int, given: Any) -> socket.socket:
@@ -5597,11 +5579,6 @@ def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
     """Answer OPTIONS * (RFC 9110 section 9.3.7)."""
     start_response("204 No Content", [])
     return []
-
-
-def _stop_signals() -> list[int]:
-    """Return the signals that stop a server; Windows has one more, for Ctrl-Break."""
-    return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
@@ -5670,7 +5647,7 @@ def _follow_parent(server: Server) -> None:
 def _supervise() -> int:
     import subprocess
 
-    for number in _stop_signals():
+    for number in _STOP_SIGNALS:
         signal.signal(number, signal.default_int_handler)
     command = [sys.executable, *getattr(sys, "orig_argv", ["", *sys.argv])[1:]]  # since Python 3.10, with options
     child = None
@@ -5788,6 +5765,8 @@ def _find(target: str) -> tuple[str, str, str, str]:
     if os.path.exists(path + ".py"):
         path += ".py"
     if path.endswith(".py"):
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"there is no file {path}")
         folder, file = os.path.split(os.path.abspath(path))
         return folder, path, file[:-3], name
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
