@@ -2924,7 +2924,7 @@ REFUSED_DECLARATIONS = [
     *((lambda app, bad=bad: app.get("/", bad), TypeError, "") for bad in BAD_EXECUTORS),
     (lambda app: app.get("/", Says()), TypeError, "an instance of Says would carry one request's state"),
     *((lambda app, row=row: getattr(app.path(""), row[0])(row[1]), TypeError, "") for row in by_kind(BAD_HOOKS)),
-    (lambda app: app.error(ValueError), TypeError, "(context, cause, status_code), not ValueError: it sees every fail"),
+    (lambda app: app.error(ValueError), TypeError, "hook ValueError must take (context, cause, status_code): it sees"),
     (lambda app: new_class(Executor, execute=coroutine), TypeError, "coroutine is async, and WSGI is not"),
     (lambda app: new_class(Executor, on_cancel=function("self, *, context")), TypeError, "App.on_cancel must take ("),
     (lambda app: new_class(new_class(object, execute=function("")), Executor), TypeError, "must take (self, context)"),

@@ -484,14 +484,15 @@ class _MissingField(_BadField, KeyError):
 
 
 _NOT_GIVEN: Any = object()  # where None is a value
+_BYTES = bytes, bytearray, memoryview
 
 
 class Fields(Mapping[str, _T]):
     """Values that a client sent by name, read-only: fields of a query or form, header fields, cookies.
 
-    A name may have several values. `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
-    each name once, in order of first appearance. A missing `fields[name]` is a KeyError that is also an HttpException
-    of status 400. Its message calls a value `noun`, and may give a `reason`.
+    A name may have several values: `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
+    each name once, in order of appearance. A missing `fields[name]` is a KeyError and an HttpException of status 400,
+    whose message calls a value `noun` and may give a `reason`.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
@@ -648,8 +649,8 @@ def _decode(data: bytes, charset: str = "utf-8") -> str:
 class UploadedFile(NamedTuple):
     """One uploaded file (RFC 7578). Its name and type are claims of the client, and may be false.
 
-    `filename` is without directories and control characters. It may be `..` or, from an empty file input, `""` with
-    `size` 0. `content_type` is the media type alone, in small letters; `""` if none was sent. `file` is binary,
+    `filename` has no directory and no control characters. It may be `..` or, from an empty file input, `""` with a
+    `size` of 0. `content_type` is the media type alone, in small letters; `""` if none was sent. `file` is binary,
     seekable and at its start: a BytesIO, or a temporary file past 256 KiB.
     """
 
@@ -902,7 +903,7 @@ def _as_json_value(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         with contextlib.suppress(TypeError):
             return sorted(value)
-    if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview)):
+    if isinstance(value, Iterable) and not isinstance(value, _BYTES):
         return list(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON: {_value(value)}")
 
@@ -954,10 +955,10 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 
 
 class Markup(str):
-    """Text that is HTML already: `Response.html` does not escape it, and a handler that returns it answers HTML.
+    """Text that is HTML: `Response.html` does not escape it, and a handler that returns it answers HTML.
 
-    It works as markupsafe's: `+` (on either side), `%`, `format`, `join` and the other methods of str give Markup and
-    escape the values that are not HTML. `str(markup)`, f-strings and `"...".join` give plain text, escaped later.
+    As in markupsafe, `+` (on either side), `%`, `format`, `join` and the other methods of str give Markup and escape
+    values that are not HTML. `str(markup)`, f-strings and `"...".join` give plain text, escaped later.
     """
 
     __slots__ = ()
@@ -1553,9 +1554,9 @@ class Request:
 #     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
 #
 # `begin` runs when the response is sent. It does everything that can fail (encode a document, draw the first chunk of a
-# stream, choose the range of a file), so that the error path can still answer. `status` is the application's; messages
-# name `giver`, the function that gave the body. It returns the body for the server, header fields, and a status or
-# None. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first reading may skip file names.
+# stream, choose the range of a file), so that the error path can still answer. Messages name `giver`, the function that
+# gave the body. The result is the body for the server, header fields, and a status or None. Read beside it: RFC 9110
+# sections 8.8, 13 and 14. A first reading may skip file names.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -1602,7 +1603,7 @@ class _Stream:
 def _encode_chunk(chunk: Any) -> bytes:
     if isinstance(chunk, str):
         return chunk.encode("utf-8", "replace")
-    if isinstance(chunk, (bytes, bytearray, memoryview)):
+    if isinstance(chunk, _BYTES):
         return bytes(chunk)
     raise TypeError(f"a chunk of a stream is str or bytes, not {type(chunk).__name__}")
 
@@ -1740,7 +1741,7 @@ def _validators(info: os.stat_result) -> tuple[str, str]:
 
 
 def _attachment(filename: str) -> str:
-    """Return Content-Disposition for a download (RFC 6266), with a second name in ASCII if `filename` needs one."""
+    """Return Content-Disposition for a download (RFC 6266), with an ASCII name too if `filename` needs one."""
     plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename)
     if plain == filename:
         return f'attachment; filename="{filename}"'
@@ -1803,12 +1804,12 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         raise ValueError("secret_key is a str or bytes, or a list of them")
     advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
-        if len(key.strip()) <= 5:  # in minutes, by anybody with one signed cookie
+        if len(key.strip()) <= 5:  # in minutes, with one signed cookie
             raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:
             _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
-    # No cookie can use the signature of another. The secret is the message of this hash and not its key (RFC 5869
-    # section 2.2), so no application that signs texts with the same secret signs this text.
+    # Each cookie has keys of its own. The secret is the message of this hash and not its key (RFC 5869 section 2.2), so
+    # no other signature with this secret signs it.
     return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -2331,10 +2332,7 @@ class ValidationExecutor(Executor):
         return self._errors
 
     def add_error(self, field: str, message: str) -> None:
-        """Add a message about an input field, for the person who filled it in.
-
-        TypeError unless both are str, because an exception would give the client its stack trace.
-        """
+        """Add a message about an input field. TypeError unless both are str: an exception would show its trace."""
         _check_text("the field of add_error()", field)
         _check_text(f"the message of add_error({_value(field)})", message, ": str(message) is its text")
         self.errors.setdefault(field, []).append(message)
@@ -2427,19 +2425,19 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     """
     signature = _signature(handler)
     parameters = [] if signature is None else list(signature.parameters.values())
-    own = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    for p in own:
-        if p.name not in names and p.empty not in (p.default, p.annotation):
+    own = {p.name: p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    for name, p in own.items():
+        if name not in names and p.empty not in (p.default, p.annotation):
             convert = getattr(p.annotation, "__name__", p.annotation)
-            query = f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)})"
-            raise TypeError(f"the handler {_name(handler)}: the pattern has no {p.name}; write {query} ({_place()})")
+            query = f"context.request.query.parse({name!r}, {convert}, default={_value(p.default)})"
+            raise TypeError(f"the handler {_name(handler)}: the pattern has no {name}; write {query} ({_place()})")
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
-    if names and [p.name for p in own][: len(names)] in ([], list(names)) and _takes(signature, None, *names):
+    if names and list(own)[: len(names)] in ([], list(names)) and _takes(signature, None, *names):
         call: _Call = lambda context: handler(context, *context._values)  # noqa: E731
     elif names and _takes(signature, None, **dict.fromkeys(names)):
         call = lambda context: handler(context, **context.params)  # noqa: E731
-    elif _takes(signature, None) and not forgotten and not any(p.name in names for p in own):
+    elif _takes(signature, None) and not forgotten and own.keys().isdisjoint(names):
         return handler
     else:
         takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
@@ -2741,10 +2739,10 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 #     app.static("/s", "public")     GET /s/a.txt    the file public/a.txt, as `Response.file` sends it
 #     app.mount("/m", other)         GET /m/x        other(...), with SCRIPT_NAME "/m" and PATH_INFO "/x"
 #
-# One rule decides about names (`_check_readings`). A file system or another application may read a path in another way
-# than the router: ignore case, decode once more, or take a backslash for a slash. Each of these readings, and the real
-# name of an opened file, must lead to the same route. Otherwise the answer is a 404, because the hooks of another route
-# have not run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
+# One rule decides about names (`_check_readings`). A file system or another application may read a path otherwise than
+# the router: ignore case, decode once more, or take a backslash for a slash. Each of these readings, and the real name
+# of an opened file, must lead to the same route; else the answer is a 404, because the hooks of the other route have
+# not run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
 
 # Unicode calls these characters default ignorable: some file systems find a name with them and without them.
 _IGNORABLE = (
@@ -2959,7 +2957,7 @@ class _Gateway:
 
 # ---- scopes ----------------------------------------------------------------------------------------------------------
 #
-# Which hooks run for a route? Those of the block (`Scope`) that it is written in, and of the blocks around it.
+# Which hooks run for a route? Those of its block (`Scope`), and of the blocks around it.
 #
 #     with app.path("/admin") as admin:      a scope inside the application, which is the outermost scope
 #         admin.before(only_staff)           runs for /admin/users, not for /admin-guide, nor in another path("/admin")
@@ -2973,7 +2971,7 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 
 
 class Scope:
-    """A block of routes and hooks: its hooks apply to the routes written in it and in the blocks inside it.
+    """A block of routes and hooks: its hooks apply to its routes and to those of the blocks inside it.
 
     Made by `path`. Two calls make two scopes, even with one prefix: neither's hooks reach the other's routes. Hooks
     apply to routes above them too. After the first request every declaration is a RuntimeError.
@@ -2982,9 +2980,9 @@ class Scope:
     digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count: `/a`,
     `/a/` and `//a` are one. ValueError for a pattern that can match no path, or a method and shape declared twice.
 
-    `get` and its like return a decorator for the handler. `executors` run in order, then the handler: Executor
-    subclasses, factories that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly
-    the pattern's names; else TypeError. The first one that answers ends the route (see `before`).
+    `get` and its like return a decorator for the handler. `executors` run before it: Executor subclasses, factories
+    that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly the pattern's names;
+    else TypeError. The first one that answers ends the route (see `before`).
     """
 
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
@@ -3072,13 +3070,13 @@ class Scope:
             decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
             raise TypeError(f"a pattern is a str, not {_value(pattern)}{decorated} ({_place()})")
         _parse_pattern(pattern)  # because a prefix may hide a mistake, as in "/api" + "http://..."
-        whole = "/" + "/".join(filter(None, f"{self._prefix}/{pattern}".split("/")))
+        whole = _as_path(_named_segments(f"{self._prefix}/{pattern}")) or "/"
         return _parse_pattern(whole), whole
 
     # Blocks.
 
     def path(self, prefix: str, block: Callable[[Scope], object] | None = None) -> Scope:
-        """Return a new scope inside this one: for `with scope.path("/admin") as admin:`, or call `block` with it.
+        """Return a new scope inside this one, for `with scope.path("/admin") as admin:`, or call `block` with it.
 
         `prefix` is a pattern without `{name:path}`; it may be "". RuntimeError for a `with` block without declarations.
         """
@@ -3110,7 +3108,7 @@ class Scope:
 
         A hook that has answered ends the request: no later before hook and no executor runs, but after hooks do. It has
         answered if it sent, returned a value, left a status of 300 or more (as `redirect` does), or returned the
-        response with a body or a status. Headers, cookies, a 2xx status or a body that is not returned are no answer.
+        response with a body or a status. Headers, cookies, a 2xx status and a body that is not returned do not answer.
         """
         return self._attach("before", hook, "context")
 
@@ -3124,18 +3122,16 @@ class Scope:
     def error(self, hook: _ErrorHook) -> _ErrorHook:
         """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
 
-        The status is already set. A hook that builds a body leaves outer hooks their turn, one that sends does not. Its
-        own exception is logged and changes nothing. When no route matched, the hooks of the application itself run.
+        The status is already set. A hook that sends ends the error path, one that only builds a body does not. Its own
+        exception is logged and changes nothing. When no route matched, the hooks of the application itself run.
         """
         return self._attach("error", hook, "context, cause, status_code")
 
     def _attach(self, kind: str, hook: _Handler, arguments: str) -> _Handler:
         self._begin_declaration()
-        if not callable(hook) or isinstance(hook, type):
+        if not callable(hook) or isinstance(hook, type) or not _takes(_signature(hook), *arguments.split(", ")):
             every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-            raise TypeError(f"{kind}() takes a function ({arguments}), not {_value(hook)}{every} ({_place()})")
-        if not _takes(_signature(hook), *arguments.split(", ")):
-            raise TypeError(f"the {kind} hook {_name(hook)} must take ({arguments}) ({_place()})")
+            raise TypeError(f"the {kind} hook {_value(hook)} must take ({arguments}){every} ({_place()})")
         getattr(self, f"_{kind}").append(hook)
         return hook
 
@@ -3145,9 +3141,9 @@ class Scope:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         A directory answers its index.html, after a redirect to its name with a slash. A 404 answers `..`, a link that
-        leads out, a leading dot, a backslash, a NUL, a %2F, a short name of Windows (NAME~1.TXT), and each path that a
-        file system could take for another route's: in another case or form of Unicode, or by a link (one exchanged
-        during a request deceives it, but not on Linux). ValueError if there is no such directory now.
+        leads out, a leading dot, a backslash, a NUL, a %2F, a short name of Windows (NAME~1.TXT), and a path that could
+        be another route's: in another case or form of Unicode, or by a link (one exchanged during a request deceives
+        it, but not on Linux). ValueError if there is no such directory now.
         """
         _serve_files(self, prefix, directory)
 
@@ -3182,7 +3178,7 @@ def _report(
         info = None if error is None else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
         line, code = sys._getframe(1).f_lineno, sys._getframe(1).f_code
         record = _LOG.makeRecord(_LOG.name, level, _FILE, line, message, arguments, info, code.co_name)
-        vars(record).update(extra)  # makeRecord would refuse a name that a record factory has set already
+        vars(record).update(extra)  # makeRecord refuses names that a record factory has set
         if error is not None:
             try:
                 lines = [*_trace_lines(traceback.TracebackException(type(error), error, error.__traceback__))]
@@ -3196,7 +3192,7 @@ def _report(
 def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
 
-    A message, a note, or the source line of a SyntaxError may come from a client, and must not forge lines.
+    Messages, notes and the source line of a SyntaxError may come from a client, and must not forge lines.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -3663,8 +3659,7 @@ def _origin(url: str) -> str:
 #
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
-# The client never repairs a response. `TestClient._exchange` is the server's side of PEP 3333 for one request. A first
-# reading may begin at the class.
+# It never repairs a response. `_exchange` is the server's side of PEP 3333. A first reading begins at the class.
 
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
@@ -3702,7 +3697,7 @@ def _header_entries(headers: _FieldSource) -> dict[str, str]:
 
 def _to_bytes(value: Any) -> bytes:
     value = value.read() if hasattr(value, "read") else value
-    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode()
+    return bytes(value) if isinstance(value, _BYTES) else str(value).encode()
 
 
 _ESCAPED_NAME = {0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"}  # HTML standard, multipart/form-data encoding algorithm
@@ -3736,7 +3731,7 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
         content, content_type = urllib.parse.urlencode(_pairs(form)).encode(), "application/x-www-form-urlencoded"
     elif body is None:
         return b"", {}
-    elif isinstance(body, (str, bytes, bytearray, memoryview)):
+    elif isinstance(body, (str, *_BYTES)):
         return _to_bytes(body), {"CONTENT_LENGTH": str(len(_to_bytes(body)))}
     else:
         return b"".join(body), {"wsgi.input_terminated": True}
@@ -5625,7 +5620,7 @@ def _run(
         _say(f"webapp: {error}")
         sys.exit(1)
     except (OSError, OverflowError, UnicodeError) as error:
-        # The socket module appends the address: "Address already in use (while attempting to bind on address ...)".
+        # The socket module appends "(while attempting to bind on address ...)".
         reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
         _say(f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port")
         sys.exit(_CANNOT_LISTEN if reload else 1)
@@ -5687,13 +5682,12 @@ def _supervise() -> int:
 
 
 def _modification_times() -> dict[str, float]:
-    """Return the times of sources and templates in the working directory and in the folders of imports."""
+    """Return the times of sources and templates in the working directory and the folders of imports."""
     installed = sys.prefix, sys.base_prefix
     paths = [path for path in sys.path if not path.startswith(installed) and "site-packages" not in path]
     times = {}
     for root in {os.getcwd(), *filter(None, paths)}:
         for folder, folders, names in os.walk(root):
-            # Hidden directories and virtual environments are skipped.
             environments = [f for f in folders if os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))]
             folders[:] = [f for f in folders if f[0] != "." and f not in environments]
             for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
@@ -5784,7 +5778,7 @@ def _find(target: str) -> tuple[str, str, str, str]:
 
 
 def _load(path: str, module: str, name: str) -> Any:
-    """Import an application; the TypeError for another object says what to write instead."""
+    """Import an application; the TypeError for another object tells what to write."""
     import importlib
 
     global _loading
