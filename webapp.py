@@ -1231,7 +1231,7 @@ class _RequestHeaders(Fields[str]):
         return iter(dict.fromkeys(name for name in names if name in self))
 
 
-class _BodyInput:
+class _BodyInput(io.RawIOBase):
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
     def __init__(self, source: Any, length: int | None, limit: int) -> None:
@@ -1260,18 +1260,11 @@ class _BodyInput:
             raise HttpException(413, "the body is larger than the application takes")
         return data
 
-
-class _BodyStream(io.RawIOBase):
-    """The body as the raw file below `Request.stream`."""
-
-    def __init__(self, body: _BodyInput) -> None:
-        self._body = body
-
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._body.read(len(buffer))
+        data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
@@ -1448,7 +1441,7 @@ class Request:
     @_once
     def stream(self) -> io.BufferedIOBase:
         """Body as a binary file without a limit of size; raises what `body` raises, also while it is read."""
-        return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
+        return io.BufferedReader(self._input("stream", sys.maxsize), _PIECE)
 
     def _input(self, reader: str, limit: int) -> Any:
         """Return the body with a `read` for the attribute `reader`; RuntimeError if another one took it."""
@@ -4463,6 +4456,12 @@ def _date_field(second: int) -> str:
     return f"Date: {_http_date(second)}"
 
 
+def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
+    """Answer OPTIONS * (RFC 9110 section 9.3.7)."""
+    start_response("204 No Content", [])
+    return []
+
+
 class _Run(_Observer, _Gateway):
     """One request and its answer: runs the application, and frames its response."""
 
@@ -4491,7 +4490,7 @@ class _Run(_Observer, _Gateway):
 
     # From the call of the application to the end of its answer.
 
-    def run(self, application: _WSGIApplication) -> None:
+    def run(self) -> None:
         """Run the application; no exception leaves this method."""
         self.started, self.unlogged, body = time.perf_counter(), True, self.body
         try:
@@ -4504,6 +4503,7 @@ class _Run(_Observer, _Gateway):
                 self._input = io.BufferedReader(body, _RECEIVE)
             more = {"REMOTE_ADDR": self.connection.address, "wsgi.input": self._input, "webapp.server": self}
             environ = {**self.server.template, **self.request.environ, **more}
+            application = _answer_ping if self.request.target == "*" else self.server.app
             self.result = application(environ, self.start_response)
             self._answer()
         except BaseException as error:
@@ -4703,7 +4703,7 @@ _TURN = 0.005  # seconds that a round of the leader has for each kind of work
 
 
 class _Crew:
-    """A bounded number of threads. One leads: it calls `Server._round` over and over. Others call `Server._answer`."""
+    """A bounded number of threads. One leads: it calls `Server._round` over and over. Others only answer requests."""
 
     _numbers = itertools.count(1)  # names of threads are unique in the process
 
@@ -4853,7 +4853,9 @@ class _Crew:
                 if self._watch_sleeps:
                     self._watch_sleeps = False
                     self._alarm.notify()
-        self._server._answer(connection)
+        connection.run.run()
+        if not self._server.alive:
+            raise SystemExit  # a handler has forked, and this is the child
         with self._lock:
             self._taken[connection.place] -= 1
             if not self.ended:
@@ -4900,6 +4902,7 @@ _SILENCE = 60  # seconds between two warnings of the same kind
 _UNSENT = 2 * 2**20  # bytes that the system may keep unsent for one client
 # Windows has one more, for Ctrl-Break.
 _STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+_Step = Callable[["Server", _Connection], None]
 _GRACE = 0.2  # seconds for streams of events to end by themselves when the server stops
 
 
@@ -5133,7 +5136,7 @@ class Server:
 
     def _round(self) -> None:
         """Send all answers, wait for something to happen, and take a step with each connection that is ready."""
-        self._take_steps(Server._send, self.crew.answered)
+        self._take_steps(self.crew.answered, Server._send)
         if self.stopping and self._may_end():
             self._close()
             return
@@ -5151,7 +5154,7 @@ class Server:
         if knocked:
             self._accept()
         for ready in self._ready.values():
-            self._take_steps(Server._go_on, ready)
+            self._take_steps(ready)
         if self._now - self._checked >= self._tick:
             self._check_deadlines()
 
@@ -5163,13 +5166,13 @@ class Server:
         # A request may wait for a place, or for another thread that takes it.
         return min(until_check, _PATIENCE) if self.crew.waiting or self.stopping else until_check
 
-    def _take_steps(self, step: Callable[[Server, _Connection], None], work: dict[_Connection, None]) -> None:
-        """Take a step with each connection, the oldest first, for one turn."""
+    def _take_steps(self, work: dict[_Connection, None], step: _Step | None = None) -> None:
+        """Take a step with each connection, by default that of its stage, the oldest first, for one turn."""
         until = time.monotonic() + _TURN if work else 0
         for connection in list(work):
             del work[connection]
             try:
-                step(self, connection)
+                (step or self._steps[connection.stage])(self, connection)
             except OSError:  # the client has left
                 self._drop(connection)
             except Exception as error:  # our own fault costs only that connection
@@ -5219,7 +5222,7 @@ class Server:
             connection = _Connection(sock, address[0] if address else "")
             self._connections[connection] = None
             connection.deadline = self._now + self.idle_timeout
-            self._take_steps(Server._welcome, {connection: None})
+            self._take_steps({connection: None}, Server._welcome)
 
     def _make_room(self) -> bool:
         """Close the connection that moved longest ago (RFC 9112 section 9.5); False without one."""
@@ -5337,14 +5340,6 @@ class Server:
         connection.stage, connection.deadline = _ANSWERING, _NEVER
         self.crew.waiting.append(connection)
 
-    # For the thread that answers, the leader or another.
-
-    def _answer(self, connection: _Connection) -> None:
-        """Run the application for the request of a connection."""
-        connection.run.run(_answer_ping if connection.run.request.target == "*" else self.app)
-        if not self.alive:
-            raise SystemExit  # a handler has forked, and this is the child
-
     # An answer that leaves.
 
     def _send(self, connection: _Connection) -> None:
@@ -5422,7 +5417,7 @@ class Server:
 
     # The table of stages: a socket is ready, or time is up.
 
-    _steps: ClassVar[dict[str, Callable[[Server, _Connection], None]]] = {
+    _steps: ClassVar[dict[str, _Step]] = {
         _CLOSED: lambda self, connection: None,
         _IDLE: _read_head,
         _HEAD: _read_head,
@@ -5432,14 +5427,10 @@ class Server:
         _LINGERING: _throw_away,
     }
 
-    def _go_on(self, connection: _Connection) -> None:
-        """Take the step of a socket that may be ready."""
-        self._steps[connection.stage](self, connection)
-
     def _check_deadlines(self) -> None:
         """End connections after their deadline, and listen again if it was given up."""
         late = {each: None for each in self._connections if each.deadline <= self._now}
-        self._take_steps(Server._time_out, late)
+        self._take_steps(late, Server._time_out)
         if not late:  # or go on in the next round
             self._checked = self._now
         if not self.stopping and self._listener not in self._selector.get_map():
@@ -5576,12 +5567,6 @@ def _most_connections() -> float:
         return _SELECTABLE
     limit = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
     return _NEVER if limit < 0 else limit - min(_SPARE, limit // 4)
-
-
-def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
-    """Answer OPTIONS * (RFC 9110 section 9.3.7)."""
-    start_response("204 No Content", [])
-    return []
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
