@@ -5018,10 +5018,8 @@ class Server:
             self.host = "localhost" if on_path else address[0]
         self.port: int = 0 if on_path else address[1]
         if not on_path:
-            # Connections inherit the options.
-            self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-                # A slow reader shows early that it goes on reading.
+            self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit the options
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # a slow reader shows early that it goes on reading
                 self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
         self._selector = opened.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
@@ -5579,6 +5577,7 @@ def _most_connections() -> float:
 _CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
 _CANNOT_LISTEN = 4  # exit status of a child; no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
+_SETTLE = 0.2  # seconds that a change may take, because editors write in steps
 _WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
 
 _loading = False  # the module that holds the application, for the command line
@@ -5654,6 +5653,7 @@ def _supervise() -> int:
                 time.sleep(_POLL)
             changed = min(path for path, _ in files.items() ^ now.items())
             _say(f"webapp: {_printable(changed.removeprefix(os.path.join(os.getcwd(), '')))} has changed")
+            time.sleep(_SETTLE)
             child.terminate()
             child.wait()
     except KeyboardInterrupt:
