@@ -1231,7 +1231,7 @@ class _RequestHeaders(Fields[str]):
         return iter(dict.fromkeys(name for name in names if name in self))
 
 
-class _BodyInput(io.RawIOBase):
+class _BodyInput:
     """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
 
     def __init__(self, source: Any, length: int | None, limit: int) -> None:
@@ -1260,11 +1260,18 @@ class _BodyInput(io.RawIOBase):
             raise HttpException(413, "the body is larger than the application takes")
         return data
 
+
+class _BodyStream(io.RawIOBase):
+    """The body as the raw file below `Request.stream`."""
+
+    def __init__(self, body: _BodyInput) -> None:
+        self._body = body
+
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
+        data = self._body.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
@@ -1441,7 +1448,7 @@ class Request:
     @_once
     def stream(self) -> io.BufferedIOBase:
         """Body as a binary file without a limit of size; raises what `body` raises, also while it is read."""
-        return io.BufferedReader(self._input("stream", sys.maxsize), _PIECE)
+        return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
 
     def _input(self, reader: str, limit: int) -> Any:
         """Return the body with a `read` for the attribute `reader`; RuntimeError if another one took it."""
@@ -3761,9 +3768,6 @@ class _TestResponse:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
 
 
-_Verb = partialmethod[_TestResponse]
-
-
 class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
@@ -3838,13 +3842,13 @@ class TestClient:
         return self._follow(response, entries, content) if follow_redirects else response
 
     # help() and editors show them with the signature of `request`.
-    get: _Verb = partialmethod(request, "GET")
-    post: _Verb = partialmethod(request, "POST")
-    put: _Verb = partialmethod(request, "PUT")
-    patch: _Verb = partialmethod(request, "PATCH")
-    delete: _Verb = partialmethod(request, "DELETE")
-    head: _Verb = partialmethod(request, "HEAD")
-    options: _Verb = partialmethod(request, "OPTIONS")
+    get: partialmethod[_TestResponse] = partialmethod(request, "GET")
+    post: partialmethod[_TestResponse] = partialmethod(request, "POST")
+    put: partialmethod[_TestResponse] = partialmethod(request, "PUT")
+    patch: partialmethod[_TestResponse] = partialmethod(request, "PATCH")
+    delete: partialmethod[_TestResponse] = partialmethod(request, "DELETE")
+    head: partialmethod[_TestResponse] = partialmethod(request, "HEAD")
+    options: partialmethod[_TestResponse] = partialmethod(request, "OPTIONS")
 
     def _follow(self, response: _TestResponse, environ: dict[str, Any], content: bytes) -> _TestResponse:
         """Follow redirects: 307 and 308 repeat the request, the others make it a GET without a body."""
@@ -4369,7 +4373,6 @@ class _Clerk:
         self.note(functools.partial(_report, error=error), level, message, *arguments)
 
     def note_access(self, *facts: object) -> None:
-        """Let the thread log an access line."""
         if _ACCESS.isEnabledFor(logging.INFO):
             self.note(_log_access, facts)
 
@@ -4488,8 +4491,6 @@ class _Run(_Observer, _Gateway):
         self.request = request
         self.patience = _Patience(server.write_timeout, _CREDIT)  # with a client that takes the answer slowly
 
-    # From the call of the application to the end of its answer.
-
     def run(self) -> None:
         """Run the application; no exception leaves this method."""
         self.started, self.unlogged, body = time.perf_counter(), True, self.body
@@ -4536,8 +4537,7 @@ class _Run(_Observer, _Gateway):
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
         facts = os.fstat(file.fileno())
-        offset = file.tell() if stat.S_ISREG(facts.st_mode) else facts.st_size
-        size = facts.st_size - offset
+        size = facts.st_size - file.tell() if stat.S_ISREG(facts.st_mode) else 0
         if size <= 0:
             return False
         try:
@@ -4549,7 +4549,7 @@ class _Run(_Observer, _Gateway):
         length = 0 if self.framing.bodiless else self.framing.length
         count = size if length is None else min(length, size)
         self._begun = True
-        self.output = _sending(self.connection, [head], self.file, offset, count)
+        self.output = _sending(self.connection, [head], self.file, facts.st_size - size, count)
         return True
 
     def _send_stream(self, blocks: Iterator[bytes]) -> None:
@@ -5381,11 +5381,11 @@ class Server:
         if connection in self._unsent:
             self._hold(connection, b"")
         run.end()
-        if connection.lost:
-            self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
-            self._drop(connection)
-        elif run.cut:
-            connection.cut()
+        if connection.lost or run.cut:
+            if connection.lost:
+                self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
+            else:
+                connection.cut()
             self._drop(connection)
         elif not run.framing.keep_alive:
             self._enter(connection, _LINGERING, self.body_timeout * _LINGER)
@@ -5467,8 +5467,8 @@ class Server:
                 self._drop(connection)
         if waited > 1 and running and not self._told:
             self._told = True
-            heads = [each.run.request for each in running if each.run is not None]
-            names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads[:5])
+            heads = [each.run.request for each in running[:5]]
+            names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads)
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
         return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
