@@ -4267,13 +4267,12 @@ def _sending(
     file has become shorter.
     """
     sock, secure = connection.socket, connection.secure
-    for number, block in enumerate(blocks, 1):
+    # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
+    for block in blocks if sum(map(len, blocks)) > _PACE else [b"".join(blocks)]:
         view = memoryview(block)
-        # A head leaves in one packet with the body.
-        flags = getattr(socket, "MSG_MORE", 0) if not secure and (number < len(blocks) or count) else 0
         while view:
             # A TLS write that would block must be repeated with the same length.
-            moved = connection.attempt(_WRITE, sock.send, view[: _PACE if secure else _SLICE], flags) or 0
+            moved = connection.attempt(_WRITE, sock.send, view[: _PACE if secure else _SLICE]) or 0
             view = view[moved:]
             yield moved
     while count:
@@ -4444,7 +4443,7 @@ def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size
     elif not request.modern:
         lines.append("Connection: keep-alive")
     if "date" not in own:
-        lines.append(_date_field(int(time.time())))
+        lines.append(f"Date: {_http_date(int(time.time()))}")
     if "server" not in own:
         lines.append("Server: webapp")
     text = "\r\n".join((f"HTTP/1.1 {status}", *lines))
@@ -4452,17 +4451,6 @@ def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size
     if not text.count("\n") == text.count("\r") == len(lines) or "\0" in text:
         raise ValueError("a control character in the status or in a header field")
     return _Framing(code, f"{text}\r\n\r\n".encode("latin-1"), bodiless, chunked, length, stays)
-
-
-@functools.lru_cache(maxsize=1)
-def _date_field(second: int) -> str:
-    return f"Date: {_http_date(second)}"
-
-
-def _answer_ping(environ: Any, start_response: Any) -> Iterable[bytes]:
-    """Answer OPTIONS * (RFC 9110 section 9.3.7)."""
-    start_response("204 No Content", [])
-    return []
 
 
 class _Run(_Observer, _Gateway):
@@ -4473,7 +4461,7 @@ class _Run(_Observer, _Gateway):
     result: Any = None  # of the application, until it was closed
     file: Any = None  # that the leader sends, until it was closed
     framing = _Framing()  # of the response, once its head was made
-    output: bytes | Iterator[int] | None = None  # the answer or its sender, until it was sent
+    output: Iterator[int] = iter(())  # sends the answer, unless it is a stream
     block: bytes = b""  # the bytes in memory that wait for the client
     sent = 0  # bytes of head and body that have left, without the frames of chunks
     unlogged = False  # the access line is to be written
@@ -4504,8 +4492,10 @@ class _Run(_Observer, _Gateway):
                 self._input = io.BufferedReader(body, _RECEIVE)
             more = {"REMOTE_ADDR": self.connection.address, "wsgi.input": self._input, "webapp.server": self}
             environ = {**self.server.template, **self.request.environ, **more}
-            application = _answer_ping if self.request.target == "*" else self.server.app
-            self.result = application(environ, self.start_response)
+            if self.request.target == "*":  # OPTIONS *: RFC 9110 section 9.3.7
+                self.head, self.result = ("204 No Content", []), []
+            else:
+                self.result = self.server.app(environ, self.start_response)
             self._answer()
         except BaseException as error:
             if self.server.alive:  # not in a child process that a handler has forked
@@ -4528,8 +4518,7 @@ class _Run(_Observer, _Gateway):
         elif len(data) != self.framing.length:
             raise ValueError(f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}")
         self._begun, self.block = True, data
-        # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
-        self.output = head + data if len(data) <= _PACE else _sending(self.connection, [head, data])
+        self.output = _sending(self.connection, [head, data])
 
     def _send_file(self, file: Any) -> bool:
         """Leave a plain file to the leader, who sends it without reading it; False for any other file."""
@@ -4580,7 +4569,7 @@ class _Run(_Observer, _Gateway):
     def _send(self, *blocks: bytes) -> None:
         """Send blocks of a stream; OSError if the client has gone, or is too slow."""
         self.block = max(blocks, key=len)
-        for moved in _sending(self.connection, [b"".join(blocks)] if len(self.block) <= _PACE else blocks):
+        for moved in _sending(self.connection, blocks):
             if not moved:
                 self.server._wait(self, _STREAMS, self.patience)
             self.patience.moved(moved)
@@ -5000,7 +4989,6 @@ class Server:
         # Of all threads:
         self.stopping = False
         self.alive = True  # but not in a child process
-        self._woken = False  # the bell rings
         self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
         self._unsent_size = 0
         self._unsent_lock = threading.Lock()  # guards the last two
@@ -5095,10 +5083,8 @@ class Server:
 
     def _wake(self) -> None:
         """Make the leader look at answers, and at `stopping`."""
-        if not self._woken:
-            self._woken = True
-            with contextlib.suppress(OSError):  # the server has just ended
-                self._ringer.send(b"!")
+        with contextlib.suppress(OSError):  # it rings loudly already, or the server has just ended
+            self._ringer.send(b"!")
 
     def _wait(self, run: _Run, place: int, patience: _Patience) -> None:
         """Wait for the client of an answer; TimeoutError if it is too slow, HttpException 503 without a place."""
@@ -5148,7 +5134,6 @@ class Server:
                 knocked = True
             else:
                 self._bell.recv(_RECEIVE)
-                self._woken = False
         if knocked:
             self._accept()
         for ready in self._ready.values():
@@ -5293,8 +5278,7 @@ class Server:
             run.body = body = _Body(head, self.body_timeout)
             if head.length <= _COLLECTED:
                 if body.expected and not connection.buffer:
-                    with contextlib.suppress(OSError):
-                        connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
+                    connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
                 body.expected = False
                 self._enter(connection, _BODY, self.body_timeout)
                 body.paused = True  # bytes of it may be there already
@@ -5342,28 +5326,17 @@ class Server:
 
     def _send(self, connection: _Connection) -> None:
         """Send some of an answer; behind the end of it, go on with the connection."""
-        run, output, total = connection.run, connection.run.output, 0
+        run, total = connection.run, 0
         try:
-            if output.__class__ is bytes:
-                total = connection.attempt(_WRITE, connection.socket.send, output) or 0
-                run.sent += total
-                output = _sending(connection, [output[total:]]) if total < len(output) else None
-            if output is not None and connection.stage == _ANSWERING:
-                # It has to wait for its turn behind all small answers.
-                run.output = output
-                self._hold(connection, run.block)
-                self._enter(connection, _SENDING, run.patience.left)
-                self._ready[_SENDING][connection] = None
-                return
-            for moved in output or ():
+            for moved in run.output:
                 run.sent += moved
                 total += moved
                 if not moved or total >= _SLICE:
-                    run.patience.left = connection.deadline - self._now
+                    if connection.stage == _SENDING:
+                        run.patience.left = connection.deadline - self._now
                     run.patience.moved(total)
-                    if total:
-                        self._hold(connection, run.block)
-                        self._enter(connection, _SENDING, run.patience.left)
+                    self._hold(connection, run.block)
+                    self._enter(connection, _SENDING, run.patience.left)
                     self._select(connection, _WRITE if moved else connection.awaited)
                     return
         except EOFError as error:
@@ -5375,12 +5348,8 @@ class Server:
 
     def _finish(self, connection: _Connection) -> None:
         """Go on with a connection behind its answer."""
-        run, connection.run = connection.run, None
-        if run.body is not None:
-            self._collected -= run.body.counted
-        if connection in self._unsent:
-            self._hold(connection, b"")
-        run.end()
+        run = connection.run
+        self._end_run(connection)
         if connection.lost or run.cut:
             if connection.lost:
                 self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
@@ -5398,19 +5367,23 @@ class Server:
             else:
                 self._select(connection, _READ)
 
+    def _end_run(self, connection: _Connection) -> None:
+        """Note the access, and free the memory of a request."""
+        run, connection.run = connection.run, None
+        if connection in self._unsent:
+            self._hold(connection, b"")
+        if run is not None:
+            self._collected -= run.body.counted if run.body is not None else 0
+            run.end()
+
     def _throw_away(self, connection: _Connection) -> None:
         if connection.attempt(_READ, connection.socket.recv, _RECEIVE) == b"":
             self._drop(connection)
 
     def _drop(self, connection: _Connection) -> None:
         """Close a connection that no thread has."""
-        if connection.stage == _CLOSED:
-            return
         self._select(connection, 0)
-        self._hold(connection, b"")
-        if connection.run is not None and connection.run.body is not None:
-            self._collected -= connection.run.body.counted
-        del self._connections[connection]
+        self._connections.pop(connection, None)
         self._close_for_good(connection)
 
     # The table of stages: a socket is ready, or time is up.
@@ -5493,10 +5466,8 @@ class Server:
         self.clerk.end()
 
     def _close_for_good(self, connection: _Connection) -> None:
-        connection.stage, connection.deadline = _CLOSED, _NEVER
-        run, connection.run = connection.run, None
-        if run is not None:
-            run.end()
+        connection.stage = _CLOSED
+        self._end_run(connection)
         connection.socket.close()
 
     def _forget(self) -> None:
@@ -5532,15 +5503,14 @@ def _check_number(name: str, value: float, whole: bool = False) -> float:
 
 
 def _check_ssl_context(context: Any) -> ssl.SSLContext:
-    """Return the context; TypeError or ValueError if it is none for a server."""
+    """Return the context; TypeError if it is none for a server."""
     import ssl
 
-    make = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
-    if not isinstance(context, ssl.SSLContext):
-        raise TypeError(f"ssl_context is an ssl.SSLContext, not {_value(context)}: {make}")
     # Before Python 3.10 a context for clients had no protocol of its own.
-    if context.protocol == ssl.PROTOCOL_TLS_CLIENT or context.check_hostname:
-        raise ValueError(f"ssl_context is one for clients: {make}")
+    is_context = isinstance(context, ssl.SSLContext) and context.protocol != ssl.PROTOCOL_TLS_CLIENT
+    if not is_context or context.check_hostname:
+        make = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
+        raise TypeError(f"ssl_context is an ssl.SSLContext of a server, not {_value(context)}: {make}")
     return context
 
 
