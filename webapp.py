@@ -4060,7 +4060,6 @@ _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
 _MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body
-_MOST_PIECES = 1000  # of a body, before they are joined: a small piece takes more memory than its bytes
 _LINES_AT_ONCE = 256  # lines of a chunked body that are decoded before other connections have their turn
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # the next line of a chunked body
 
@@ -4091,7 +4090,7 @@ class _Body(io.RawIOBase):
         self.chunked = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
         self.failure: HttpException | None = None  # raised behind the bytes that came before: 400, 408 or 503
-        self.kept: list[bytes] = []  # the decoded bytes
+        self.kept = io.BytesIO()  # the decoded bytes
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout)
@@ -4111,8 +4110,7 @@ class _Body(io.RawIOBase):
             for _ in range(_LINES_AT_ONCE):
                 piece = data[start : start + self.left]
                 size = len(piece)
-                if size:
-                    self.kept.append(piece)
+                self.kept.write(piece)
                 self.patience.moved(size)
                 self.size += size
                 self.left -= size
@@ -4125,16 +4123,15 @@ class _Body(io.RawIOBase):
                 self._read_line(line[:-2])
             if self._framing > _MAX_FRAMING + 8 * self.size:
                 raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
-            if len(self.kept) > _MOST_PIECES:
-                self.kept = [b"".join(self.kept)]
         except HttpException as failure:
             self.failure = copy.copy(failure)  # without the frames that it came from
         return data[start:]
 
     def take(self) -> io.BytesIO:
         """Take the decoded bytes."""
-        kept, self.kept = self.kept, []
-        return io.BytesIO(b"".join(kept))
+        kept, self.kept = self.kept, io.BytesIO()
+        kept.seek(0)
+        return kept
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its CRLF, b"" if it has not arrived completely."""
@@ -4170,7 +4167,7 @@ class _Body(io.RawIOBase):
     def readinto(self, target: Any) -> int:
         """Read some bytes, or wait for them; 0 at the end of the body, HttpException if it has failed."""
         while not (size := self._taken.readinto(target)) and not self.complete:
-            if not self.kept:
+            if not self.kept.tell():
                 if self.failure is not None:
                     raise copy.copy(self.failure)
                 self.receive(self)
@@ -4464,7 +4461,7 @@ class _Run(_Observer, _Gateway):
     output: Iterator[int] = iter(())  # sends the answer, unless it is a stream
     block: bytes = b""  # the bytes in memory that wait for the client
     sent = 0  # bytes of head and body that have left, without the frames of chunks
-    unlogged = False  # the access line is to be written
+    started = 0.0  # when the run began, until the access was noted
     reason = ""  # of the status, for the access line
     cut = False  # the response broke off, and only a reset can tell
     _begun = False  # the head cannot be replaced
@@ -4481,7 +4478,7 @@ class _Run(_Observer, _Gateway):
 
     def run(self) -> None:
         """Run the application; no exception leaves this method."""
-        self.started, self.unlogged, body = time.perf_counter(), True, self.body
+        self.started, body = time.perf_counter(), self.body
         try:
             if self.refusal is not None:
                 raise copy.copy(self.refusal)
@@ -4602,11 +4599,7 @@ class _Run(_Observer, _Gateway):
     def begin_stream(self, content_type: str) -> None:
         """Take a place for a stream; HttpException 503 if there is none."""
         self._announced = content_type
-        try:
-            self.server.crew.take_place(self.connection, _STREAMS, leave=self.has_events())
-        except HttpException as busy:
-            self._known = busy  # a client that opens streams must not fill the log
-            raise
+        self.server.crew.take_place(self.connection, _STREAMS, leave=self.has_events())
 
     def has_events(self) -> bool:
         """Tell whether it is a stream of events, which has no end of its own."""
@@ -4662,11 +4655,11 @@ class _Run(_Observer, _Gateway):
         self.body = None  # which refers to the run
 
     def note_access(self) -> None:
-        if self.server.quiet or not self.unlogged:
+        if self.server.quiet or not self.started:
             return
-        self.unlogged = False
         address, request, framing = self.connection.address or "-", self.request, self.framing
         size, milliseconds = max(0, self.sent - len(framing.head)), (time.perf_counter() - self.started) * 1000
+        self.started = 0.0
         reason = _printable(self.reason or str(self.refusal or ""))
         facts = address, request.method, _printable(request.target), framing.code, size, milliseconds
         self.server.clerk.note_access(*facts, reason and f"  {reason}")
