@@ -5310,8 +5310,6 @@ class Server:
 
     def _hand_over(self, connection: _Connection) -> None:
         """Let a thread answer a request."""
-        if connection.run.body is not None and not connection.run.body.complete:
-            self._select(connection, 0)  # its thread reads
         connection.stage, connection.deadline = _ANSWERING, _NEVER
         self.crew.waiting.append(connection)
 
@@ -5386,7 +5384,7 @@ class Server:
         _IDLE: _read_head,
         _HEAD: _read_head,
         _BODY: _read_body,
-        _ANSWERING: lambda self, connection: self._select(connection, 0),  # a client that sends more must wait
+        _ANSWERING: lambda self, connection: self._select(connection, 0),  # a thread reads, or more has to wait
         _SENDING: _send,
         _LINGERING: _throw_away,
     }
@@ -5443,16 +5441,14 @@ class Server:
         """Close everything. A thread that still answers finds its connection shut down."""
         left = self.crew.end()
         for connection in self._connections:
+            connection.shut_down()
             if connection.stage != _ANSWERING or connection in left:
                 self._close_for_good(connection)
-            else:
-                run = connection.run
-                connection.shut_down()
-                if run is not None and connection.place == _STREAMS:
-                    # Its thread may wait for a block for ever. A running generator cannot be closed.
-                    with contextlib.suppress(BaseException):
-                        run.result.close()
-                    run.note_access()
+            elif connection.place == _STREAMS and (run := connection.run) is not None:
+                # Its thread may wait for a block for ever. A running generator cannot be closed.
+                with contextlib.suppress(BaseException):
+                    run.result.close()
+                run.note_access()
         self._held.close()
         _servers.discard(self)
         self._finished.set()
