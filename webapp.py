@@ -74,7 +74,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
-from types import GeneratorType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast
 from wsgiref.util import FileWrapper, setup_testing_defaults
 
@@ -105,7 +104,7 @@ _StartResponse = Callable[..., Any]
 _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
 
-# ---- words for people ------------------------------------------------------------------------------------------------
+# ---- words for people --------------------------------------------------------
 #
 # How do messages to the author of an application name a function, a value and a place?
 #
@@ -169,13 +168,22 @@ def _check_text(what: str, value: object, hint: str = "") -> None:
         raise TypeError(f"{what} is a str, not {_value(value)}{hint}")
 
 
+def _check_number(name: str, value: Any, whole: bool = True) -> Any:
+    kind = "a whole number" if whole else "a number"
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        raise TypeError(f"{name} is {kind}, not {_value(value)}")
+    if not value >= 0:  # nor a NaN
+        raise ValueError(f"{name} is {kind} from 0 up, not {value}")
+    return value
+
+
 def _explain(error: Exception, what: str, giver: object = None) -> None:
     """Begin the message of one of Python's own exceptions with its subject."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         error.args = (f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",)
 
 
-# ---- header values ---------------------------------------------------------------------------------------------------
+# ---- header values -----------------------------------------------------------
 #
 # How is the text of a header field read and written? The grammar is that of RFC 9110.
 #
@@ -369,7 +377,7 @@ def _time_stamp(moment: float | datetime) -> float:
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
-# ---- statuses and exceptions -----------------------------------------------------------------------------------------
+# ---- statuses and exceptions -------------------------------------------------
 #
 # What can go wrong, and how does HTTP call it? An exception names the status that answers a request, and no body.
 #
@@ -460,7 +468,7 @@ class CodeException(Exception):
         return f"{self.code}: {self.message}" if self.message else str(self.code)
 
 
-# ---- fields and uploads ----------------------------------------------------------------------------------------------
+# ---- fields and uploads ------------------------------------------------------
 #
 # How do the bytes of a query string or form become values by name?
 #
@@ -819,7 +827,7 @@ def _parse_multipart(
     return fields, files
 
 
-# ---- JSON ------------------------------------------------------------------------------------------------------------
+# ---- JSON --------------------------------------------------------------------
 #
 # How is JSON read and written, if it must be exactly what RFC 8259 calls JSON?
 #
@@ -943,7 +951,7 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
     return name
 
 
-# ---- HTML ------------------------------------------------------------------------------------------------------------
+# ---- HTML --------------------------------------------------------------------
 #
 # How does text get into a page without becoming markup? Everything that is not known to be HTML is escaped.
 #
@@ -1133,7 +1141,7 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
     return page
 
 
-# ---- the request -----------------------------------------------------------------------------------------------------
+# ---- the request -------------------------------------------------------------
 #
 # What did the client ask for?
 #
@@ -1262,9 +1270,9 @@ class _BodyInput:
 
 
 class _BodyStream(io.RawIOBase):
-    """The body as the raw file below `Request.stream`."""
+    """A body as a raw file, for io.BufferedReader."""
 
-    def __init__(self, body: _BodyInput) -> None:
+    def __init__(self, body: Any) -> None:
         self._body = body
 
     def readable(self) -> bool:
@@ -1546,7 +1554,7 @@ class Request:
         return found
 
 
-# ---- contents --------------------------------------------------------------------------------------------------------
+# ---- contents ----------------------------------------------------------------
 #
 # What does a response send? A body is bytes, or an object with `begin`: a `_Document`, a `_Stream` or a `_FileBody`.
 #
@@ -1783,7 +1791,7 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
     return start, min(size, int(last) + 1) if last else size
 
 
-# ---- sessions --------------------------------------------------------------------------------------------------------
+# ---- sessions ----------------------------------------------------------------
 #
 # How does the server know a browser again, without keeping anything?
 #
@@ -1874,7 +1882,7 @@ class _Session:
         return (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
 
 
-# ---- the response ----------------------------------------------------------------------------------------------------
+# ---- the response ------------------------------------------------------------
 #
 # What does the client get?
 #
@@ -2249,7 +2257,7 @@ class Response:
         return b"" if self._request.method == "HEAD" else body
 
 
-# ---- executors -------------------------------------------------------------------------------------------------------
+# ---- executors ---------------------------------------------------------------
 #
 # What runs for a route? Its executors, then its handler. Each becomes a call, which takes the context:
 #
@@ -2445,7 +2453,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     return functools.update_wrapper(call, handler, updated=())
 
 
-# ---- the context -----------------------------------------------------------------------------------------------------
+# ---- the context -------------------------------------------------------------
 #
 # What does application code get? The context of its request, as the first argument of each handler, executor and hook.
 # Only an open stream or file refers back to the context, so its memory is free as soon as the request is over.
@@ -2522,7 +2530,7 @@ class WebContext:
         return _quote(script_name, _PATH_SAFE, "latin-1") + self.app._path_of(handler, params)
 
 
-# ---- patterns and routes ---------------------------------------------------------------------------------------------
+# ---- patterns and routes -----------------------------------------------------
 #
 # Which route answers a path and a method? Patterns live in a tree with one node for each segment: "/users/{id:int}" is
 # the node "users" and behind it the node of an integer.
@@ -2732,7 +2740,7 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
     return path or "/"
 
 
-# ---- files and mounts ------------------------------------------------------------------------------------------------
+# ---- files and mounts --------------------------------------------------------
 #
 # Which routes have handlers of this file's own? The files below a directory, and other WSGI applications.
 #
@@ -2955,7 +2963,7 @@ class _Gateway:
             raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server cuts the connection")
 
 
-# ---- scopes ----------------------------------------------------------------------------------------------------------
+# ---- scopes ------------------------------------------------------------------
 #
 # Which hooks run for a route? Those of its block (`Scope`), and of the blocks around it.
 #
@@ -3157,13 +3165,16 @@ class Scope:
         _mount(self, prefix, wsgi_app)
 
 
-# ---- the log ---------------------------------------------------------------------------------------------------------
+# ---- the log -----------------------------------------------------------------
 #
-# What does the log say about a failure? One record, with a stack trace from where the failure left this file, below a
-# line that names the hook or the route. A client's text stands in it only escaped. The exception stays as it is.
+# What does the log say? The logger `webapp` gets a record for each failure, with a stack trace from where the failure
+# left this file, below a line that names the hook or the route. The exception stays as it is. `webapp.access` gets a
+# record for each request of our server. A client's text stands in both only escaped.
 #
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
+#     _log_access(("127.0.0.1", "GET", "/", 200, 512, 0.4, ""))     "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 
+_ACCESS = logging.getLogger("webapp.access")
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -3255,7 +3266,47 @@ def _note_nothing(request: Request, route: Route) -> None:
         _observer(request.environ).explain(f"{_name(handler)} {said}")
 
 
-# ---- the application -------------------------------------------------------------------------------------------------
+def _say(text: str, stream: Any = None) -> None:
+    """Write a line to a stream, by default sys.stderr, escaped where its encoding needs it; never fail."""
+    stream = sys.stderr if stream is None else stream
+    with contextlib.suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        data = f"{text}\n".encode(encoding, "backslashreplace")
+        # Below the buffer, because a thread that blocks there holds a lock, and stops Python's exit too.
+        raw = getattr(getattr(stream, "buffer", None), "raw", None)
+        if raw is None:
+            stream.write(data.decode(encoding))
+            stream.flush()
+        while raw is not None and data:
+            written = raw.write(data)
+            data = data[written or 0 :]
+            if not written:  # it does not block, and is full
+                time.sleep(0.02)
+
+
+class _AccessHandler(logging.Handler):
+    """Collects access lines, for one write to the sys.stderr of that moment."""
+
+    lines: list[str] = []  # noqa: RUF012
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def flush(self) -> None:
+        lines, self.lines = self.lines, []
+        if lines:
+            clock = time.strftime("%H:%M:%S")
+            _say("\n".join(f"{clock} {line}" for line in lines))
+
+
+_OWN_HANDLER = _AccessHandler()
+
+
+def _log_access(facts: tuple[object, ...]) -> None:
+    _ACCESS.handle(_ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, "%s %s %s %d %d %.1f ms%s", facts, None))
+
+
+# ---- the application ---------------------------------------------------------
 #
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
@@ -3317,12 +3368,6 @@ def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> 
         context.response._send_default()
 
 
-def _check_limit(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} is a whole number, not {value!r}")
-    return value
-
-
 class WebApp(Scope):
     """An application: the outermost scope, and a WSGI application (PEP 3333).
 
@@ -3330,8 +3375,8 @@ class WebApp(Scope):
     keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits the body of a request,
     `max_form_memory` (bytes) a JSON document, a urlencoded form, and the fields of a multipart form without its files,
     `max_fields` the fields of a form or query. `trusted_proxies` is the number of proxies in front of the server that
-    set X-Forwarded-For, -Proto and -Host. ValueError for a limit that is no whole number from 0 up, a key of less than
-    6 bytes, or a `session_cookie` that is no token. Any number of threads may call it.
+    set X-Forwarded-For, -Proto and -Host. ValueError for a limit below 0, a key of less than 6 bytes, or a
+    `session_cookie` that is no token; TypeError for a limit that is no whole number. Any number of threads may call it.
     """
 
     def __init__(
@@ -3350,13 +3395,13 @@ class WebApp(Scope):
         if not _TOKEN.fullmatch(session_cookie):
             raise ValueError(f"session_cookie is a token, not {session_cookie!r}")
         keys = _signing_keys(secret_key, session_cookie)
-        max_age = _check_limit("session_max_age", session_max_age)
+        max_age = _check_number("session_max_age", session_max_age)
         self._open_session = functools.partial(_Session, keys, session_cookie, max_age)
-        self._max_body_size = _check_limit("max_body_size", max_body_size)
-        self._max_form_memory = _check_limit("max_form_memory", max_form_memory)
+        self._max_body_size = _check_number("max_body_size", max_body_size)
+        self._max_form_memory = _check_number("max_form_memory", max_form_memory)
         self._max_json_values = max(_MAX_JSON_VALUES, max_form_memory // _BYTES_PER_VALUE)
-        self._max_fields = _check_limit("max_fields", max_fields)
-        self._trusted_proxies = _check_limit("trusted_proxies", trusted_proxies)
+        self._max_fields = _check_number("max_fields", max_fields)
+        self._trusted_proxies = _check_number("trusted_proxies", trusted_proxies)
         self._router = _Router()
         self._folded_router: _Router | None = None  # made when a path is looked up that some system may respell
         self._routes: list[Route] = []
@@ -3607,7 +3652,7 @@ class WebApp(Scope):
             callback = closing.pop()
             # A server that stops closes streams from another thread, and nobody can close a generator that is running.
             generator = getattr(callback, "__self__", None)
-            if isinstance(generator, GeneratorType) and generator.gi_running:
+            if inspect.isgenerator(generator) and generator.gi_running:
                 continue
             try:
                 callback()
@@ -3624,7 +3669,7 @@ _FINAL = {"__call__", "__setattr__"}.union(name for base in (WebApp, Scope) for 
 _FINAL.difference_update(_OVERRIDABLE)
 
 
-# ---- origins ---------------------------------------------------------------------------------------------------------
+# ---- origins -----------------------------------------------------------------
 #
 # How does an application refuse requests that another site's page makes with this user's cookies?
 #
@@ -3653,7 +3698,7 @@ def _origin(url: str) -> str:
     return url.removesuffix(":443" if url.startswith("https:") else ":80")
 
 
-# ---- the test client -------------------------------------------------------------------------------------------------
+# ---- the test client ---------------------------------------------------------
 #
 # How does a test send a request without a server? `TestClient` calls any WSGI application in this process.
 #
@@ -3906,7 +3951,7 @@ class TestClient:
             del self.cookies[name]
 
 
-# ---- the head of a request -------------------------------------------------------------------------------------------
+# ---- the head of a request ---------------------------------------------------
 #
 # Which request is this? RFC 9112 sections 2 to 6 are read strictly: bytes that two parsers could understand differently
 # are refused, because a proxy in front may be the other parser (request smuggling).
@@ -4045,7 +4090,7 @@ def _add_target(head: _Head, environ: _Environ) -> None:
     environ["REQUEST_URI"] = target
 
 
-# ---- the body of a request -------------------------------------------------------------------------------------------
+# ---- the body of a request ---------------------------------------------------
 #
 # Where does a body end, and who waits for it? A `_Body` decodes bytes as they arrive (RFC 9112 sections 6 and 7):
 #
@@ -4080,7 +4125,7 @@ class _Patience:
         self.left = min(self._most, self.left + self._limit * size / _PACE)
 
 
-class _Body(io.RawIOBase):
+class _Body:
     """The body of one request: a decoder, and the bytes that were not read yet."""
 
     receive: Callable[[_Body], None]  # waits for more bytes of it, or sets its failure
@@ -4161,21 +4206,18 @@ class _Body(io.RawIOBase):
         else:
             self.chunked = False
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, target: Any) -> int:
-        """Read some bytes, or wait for them; 0 at the end of the body, HttpException if it has failed."""
-        while not (size := self._taken.readinto(target)) and not self.complete:
+    def read(self, size: int) -> bytes:
+        """Read up to `size` bytes, or wait for some; b"" at the end of the body, HttpException if it has failed."""
+        while not (data := self._taken.read(size)) and not self.complete:
             if not self.kept.tell():
                 if self.failure is not None:
                     raise copy.copy(self.failure)
                 self.receive(self)
             self._taken = self.take()
-        return size
+        return data
 
 
-# ---- a connection ----------------------------------------------------------------------------------------------------
+# ---- a connection ------------------------------------------------------------
 #
 # Who may touch a client's socket, and what happens next? A connection is in one stage, and each stage has one owner:
 # the leader, which is the one thread that waits for all clients at once, or a thread that answers. Only `shut_down` may
@@ -4200,8 +4242,6 @@ _ANSWERS, _STREAMS, _READS = range(3)  # the places of an answer in the crew; se
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _TLS_AWAITS = {2: _READ, 3: _WRITE}  # the errno of ssl.SSLWantReadError and SSLWantWriteError
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
-# Times write_timeout that a fast reader may gain for later, because a system's buffer may be emptied in large steps.
-_CREDIT = 16
 _NEVER = float("inf")
 
 
@@ -4258,10 +4298,9 @@ class _Connection:
 def _sending(
     connection: _Connection, blocks: Sequence[bytes], file: Any = None, offset: int = 0, count: int = 0
 ) -> Iterator[int]:
-    """Send blocks of bytes, and `count` bytes of a file behind them.
+    """Send blocks of bytes, and `count` bytes of a file behind them; yield the bytes of each step.
 
-    Yield the bytes of each step: 0 if the client must take some first. OSError if the client has gone, EOFError if the
-    file has become shorter.
+    0 means that the client must take some first. OSError if it has gone, EOFError if the file has become shorter.
     """
     sock, secure = connection.socket, connection.secure
     # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
@@ -4286,60 +4325,18 @@ def _sending(
         yield moved or 0
 
 
-# ---- access lines ----------------------------------------------------------------------------------------------------
+# ---- access lines ------------------------------------------------------------
 #
-# How does a person learn what the server does, although no request may wait for a terminal? Threads put facts into a
-# bounded queue. The thread of a `_Clerk` logs them to webapp.access, and a handler of ours makes lines of the records:
+# Who writes the log, although no request may wait for a terminal? Threads put calls into a bounded queue. The thread of
+# a `_Clerk` makes them:
 #
-#     ("127.0.0.1", "GET", "/", 200, 512, 0.0004, "")  ->  "09:41:07 127.0.0.1 GET / 200 512 0.4 ..."
+#     clerk.note(_log_access, facts)     the thread calls _log_access(facts) a moment later
 #
 # A terminal, a pipe or a log handler may block or fail. Then the queue fills, and more lines are dropped and counted.
 
-_ACCESS = logging.getLogger("webapp.access")
-_ACCESS_LINE = "%s %s %s %d %d %.1f ms%s"
 _PAUSE = 0.02  # seconds between two looks at the queue
 _MOST_NOTES = 4000  # in the queue
 _LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
-
-
-def _say(text: str, stream: Any = None) -> None:
-    """Write a line to a stream, by default sys.stderr, escaped where its encoding needs it; never fail."""
-    stream = sys.stderr if stream is None else stream
-    with contextlib.suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
-        encoding = getattr(stream, "encoding", None) or "utf-8"
-        data = f"{text}\n".encode(encoding, "backslashreplace")
-        # Below the buffer, because a thread that blocks there holds a lock, and stops Python's exit too.
-        raw = getattr(getattr(stream, "buffer", None), "raw", None)
-        if raw is None:
-            stream.write(data.decode(encoding))
-            stream.flush()
-        while raw is not None and data:
-            written = raw.write(data)
-            data = data[written or 0 :]
-            if not written:  # it does not block, and is full
-                time.sleep(_PAUSE)
-
-
-class _AccessHandler(logging.Handler):
-    """Collects access lines, for one write to the sys.stderr of that moment."""
-
-    lines: list[str] = []  # noqa: RUF012
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-    def flush(self) -> None:
-        lines, self.lines = self.lines, []
-        if lines:
-            clock = time.strftime("%H:%M:%S")
-            _say("\n".join(f"{clock} {line}" for line in lines))
-
-
-_OWN_HANDLER = _AccessHandler()
-
-
-def _log_access(facts: tuple[object, ...]) -> None:
-    _ACCESS.handle(_ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, _ACCESS_LINE, facts, None))
 
 
 class _Clerk:
@@ -4391,7 +4388,7 @@ class _Clerk:
             _OWN_HANDLER.flush()
 
 
-# ---- one run of the application --------------------------------------------------------------------------------------
+# ---- one run of the application ----------------------------------------------
 #
 # How does a request become bytes? A run calls the application (PEP 3333) and frames its answer (RFC 9112 section 6):
 #
@@ -4415,12 +4412,9 @@ class _Framing(NamedTuple):
 
 def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, stays: bool) -> _Framing:
     """Frame a body of `size` bytes, None if unknown; ValueError for headers that would break the frame."""
-    code = int(status[:3])
-    if code < 200:
-        raise ValueError("an application cannot send an interim response")
-    own = {name.lower(): value for name, value in headers}
-    if "connection" in own or "transfer-encoding" in own:
-        raise ValueError("the connection and its framing are the server's")
+    code, own = int(status[:3]), {name.lower(): value for name, value in headers}
+    if code < 200 or "connection" in own or "transfer-encoding" in own:
+        raise ValueError("interim responses, the connection and its framing are the server's")
     bodiless = request.method == "HEAD" or code in (204, 304)
     length = None if code in (204, 304) else size
     if "content-length" in own:
@@ -4433,6 +4427,8 @@ def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size
     chunked = length is None and not bodiless and request.modern
     if chunked:
         lines.append("Transfer-Encoding: chunked")
+    if "server" not in own:
+        lines.append("Server: webapp")
     # Without both, the end of the connection is the end of the body.
     stays = stays and (chunked or bodiless or length is not None)
     if not stays:
@@ -4441,8 +4437,6 @@ def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size
         lines.append("Connection: keep-alive")
     if "date" not in own:
         lines.append(f"Date: {_http_date(int(time.time()))}")
-    if "server" not in own:
-        lines.append("Server: webapp")
     text = "\r\n".join((f"HTTP/1.1 {status}", *lines))
     # A line end in a name or value would let a client write header fields.
     if not text.count("\n") == text.count("\r") == len(lines) or "\0" in text:
@@ -4474,7 +4468,8 @@ class _Run(_Observer, _Gateway):
         self.server = server
         self.connection = connection
         self.request = request
-        self.patience = _Patience(server.write_timeout, _CREDIT)  # with a client that takes the answer slowly
+        # A fast reader gains time for later, because it may empty the system's buffer in large steps.
+        self.patience = _Patience(server.write_timeout, credit=16)
 
     def run(self) -> None:
         """Run the application; no exception leaves this method."""
@@ -4486,7 +4481,7 @@ class _Run(_Observer, _Gateway):
                 self._input = io.BytesIO() if body is None else body.take()
             else:
                 body.receive = self._receive
-                self._input = io.BufferedReader(body, _RECEIVE)
+                self._input = io.BufferedReader(_BodyStream(body), _RECEIVE)
             more = {"REMOTE_ADDR": self.connection.address, "wsgi.input": self._input, "webapp.server": self}
             environ = {**self.server.template, **self.request.environ, **more}
             if self.request.target == "*":  # OPTIONS *: RFC 9110 section 9.3.7
@@ -4556,8 +4551,7 @@ class _Run(_Observer, _Gateway):
     def _make_head(self, size: int | None) -> bytes:
         if self.head is None:
             raise AssertionError("a response without start_response()")
-        complete = self.body is None or self.body.complete
-        stays = self.request.keep_alive and not self.server.stopping and complete
+        stays = self.request.keep_alive and not self.server.stopping and (self.body is None or self.body.complete)
         self.framing = _frame(*self.head, self.request, size, stays)
         return self.framing.head
 
@@ -4633,8 +4627,7 @@ class _Run(_Observer, _Gateway):
         """Log an exception of the application, unless it was logged already or the client is the cause."""
         refused = isinstance(error, HttpException) and (self.refusal is not None or error.status_code < 500)
         if not (refused or self.connection.lost or error is self._known):
-            target = _printable(self.request.target)
-            _report(logging.ERROR, "%s %s failed", self.request.method, target, error=error)
+            _report(logging.ERROR, "%s %s failed", self.request.method, _printable(self.request.target), error=error)
 
     def _close_result(self) -> None:
         """Close the result of the application (PEP 3333) and its input; failures are logged."""
@@ -4647,13 +4640,6 @@ class _Run(_Observer, _Gateway):
             self._log(error)
         self.result = self._input = None
 
-    def end(self) -> None:
-        """Note the access, and close the file, behind the answer or a failure of it."""
-        self.note_access()
-        if self.file is not None:
-            self.file.close()
-        self.body = None  # which refers to the run
-
     def note_access(self) -> None:
         if self.server.quiet or not self.started:
             return
@@ -4665,7 +4651,7 @@ class _Run(_Observer, _Gateway):
         self.server.clerk.note_access(*facts, reason and f"  {reason}")
 
 
-# ---- the crew --------------------------------------------------------------------------------------------------------
+# ---- the crew ----------------------------------------------------------------
 #
 # Which thread does what? One thread leads: it waits for all clients, and answers their requests itself, because to hand
 # a request to another thread costs as much as a quick answer. A watch looks after the leader: if one answer takes
@@ -4675,8 +4661,6 @@ class _Run(_Observer, _Gateway):
 #     _ANSWERS   the application works; `threads` of them
 #     _STREAMS   the thread waits for a block of the application, or for its client to take one; `max_waiting` of them
 #     _READS     the thread waits for its client to send more of a body; counted with those, and at most half of them
-#
-# `_Crew.waiting` are the requests to be answered, `_Crew.answered` the connections to be given back to the leader.
 
 _PATIENCE = 0.01  # seconds that a leader may take for one answer
 _CAUTION = 0.1  # seconds for which the leader then hands all requests to others
@@ -4692,8 +4676,8 @@ class _Crew:
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
         self._limits = [threads, others, (others + 1) // 2]  # of _ANSWERS, _STREAMS with _READS, and _READS
-        self.waiting: deque[_Connection] = deque()
-        self.answered: dict[_Connection, None] = {}
+        self.waiting: deque[_Connection] = deque()  # to be answered
+        self.answered: dict[_Connection, None] = {}  # to be given back to the leader
         self.threads: set[threading.Thread] = set()
         # The lock guards all of these. Threads that rest wait for a change, the watch for an alarm.
         self.ended = False
@@ -4732,8 +4716,7 @@ class _Crew:
         """Move an answer to another place; HttpException 503 if none is free. With `leave`, lead no longer."""
         with self._lock:
             if connection.place == _ANSWERS:
-                _, streams, reads = self._taken
-                if streams + reads >= self._limits[_STREAMS] or place == _READS and reads >= self._limits[_READS]:
+                if sum(self._taken[_STREAMS:]) >= self._limits[_STREAMS] or self._taken[place] >= self._limits[place]:
                     what = "open streams" if place == _STREAMS else "uploads at a time"
                     raise HttpException(503, f"too many {what}", headers={"Retry-After": "10"})
                 self._taken[_ANSWERS] -= 1
@@ -4793,16 +4776,11 @@ class _Crew:
                     pass
             with self._lock:
                 self._idle += 1
-        self.threads.discard(threading.current_thread())
 
     def _find_role(self) -> bool:
-        """Rest until there is something to do; False if this thread is to end."""
+        """Rest until there is something to do; False at the end of the crew."""
         with self._lock:
-            while self._leader and not (self.ended or self.may_answer(leading=False)):
-                if self._idle > self._limits[_ANSWERS] + 1:  # one of many that streams have needed
-                    self._idle -= 1
-                    return False
-                self._change.wait()
+            self._change.wait_for(lambda: not self._leader or self.ended or self.may_answer(leading=False))
             self._idle -= 1
             self._leader = self._leader or threading.get_ident()
             return not self.ended
@@ -4861,10 +4839,9 @@ class _Crew:
                 self._watch_sleeps = self._answers == seen
                 seen = self._answers
                 self._alarm.wait(None if self._watch_sleeps else _PATIENCE / 2)
-        self.threads.discard(threading.current_thread())
 
 
-# ---- the server ------------------------------------------------------------------------------------------------------
+# ---- the server --------------------------------------------------------------
 #
 # How does one thread serve thousands of clients? In rounds (`Server._round`): it receives and parses all that is ready,
 # answers all of it, and sends all of it, because each of these is faster if it is repeated. A round gives each kind of
@@ -4874,14 +4851,6 @@ class _Crew:
 # in the order of a request's life. A first reading may skip the functions behind the class.
 
 _BACKLOG = 1024  # connections of a burst; one beyond it tries again after a second
-_TICK = 0.5  # seconds between two looks at the deadlines; less when a limit is shorter
-_STEP = 0.1  # seconds that a signal may have to wait
-_LINGER = 3  # times body_timeout, for a client that still uploads after the last answer
-_SELECTABLE = 500  # connections that select() can wait for on Windows
-_THREADLESS = 24  # of the connections that can be open, those that need no thread
-_SPARE = 64  # descriptors that are left to the application, or a quarter of fewer than 256
-_SILENCE = 60  # seconds between two warnings of the same kind
-_UNSENT = 2 * 2**20  # bytes that the system may keep unsent for one client
 # Windows has one more, for Ctrl-Break.
 _STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _Step = Callable[["Server", _Connection], None]
@@ -4897,9 +4866,8 @@ class Server:
     host and port, and on a path `url` is `unix:` and that path. Limits are seconds: `header_timeout` for a whole
     request header, `idle_timeout` between two requests of a connection, `body_timeout` for each 64 KiB of a request's
     body, `write_timeout` for each 64 KiB of a response, on the average of the last MiB, `stop_timeout` for requests
-    that still run when it stops. `threads` is the number of requests that are answered at the same time. `quiet`
-    leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address cannot be
-    bound.
+    that still run when it stops. `threads` is the number of requests that are answered at the same time. `quiet` leaves
+    the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address cannot be bound.
 
     A subclass may change three limits: `max_waiting` (threads that wait for a block of a stream or for a client, half
     of them for a body), `max_collected` (bytes of bodies in memory) and `max_unsent` (bytes in memory that clients have
@@ -4926,26 +4894,25 @@ class Server:
         ssl_context: ssl.SSLContext | None = None,
         socket: socket.socket | None = None,
     ) -> None:
-        mistake = _mistaken(app)
-        if mistake:
+        if mistake := _mistaken(app):
             raise TypeError(f"Server(): {mistake}")
         _check_text("host", host, "; for a port write port=8000")
-        _check_number("port", port, whole=True)
-        if _check_number("threads", threads, whole=True) < 1:
+        _check_number("port", port)
+        if _check_number("threads", threads) < 1:
             raise ValueError("threads is 1 or more, or nobody would answer")
         self.app = app
         self.host = host
         self.quiet = quiet
-        self.header_timeout = _check_number("header_timeout", header_timeout)
-        self.idle_timeout = _check_number("idle_timeout", idle_timeout)
-        self.body_timeout = _check_number("body_timeout", body_timeout)
-        self.write_timeout = _check_number("write_timeout", write_timeout)
-        self.stop_timeout = _check_number("stop_timeout", stop_timeout)
+        self.header_timeout = _check_number("header_timeout", header_timeout, whole=False)
+        self.idle_timeout = _check_number("idle_timeout", idle_timeout, whole=False)
+        self.body_timeout = _check_number("body_timeout", body_timeout, whole=False)
+        self.write_timeout = _check_number("write_timeout", write_timeout, whole=False)
+        self.stop_timeout = _check_number("stop_timeout", stop_timeout, whole=False)
         self.clerk = _Clerk()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
         # If few connections can be open, those with a thread leave some to the others.
-        others = min(self.max_waiting, max(self._most - 2 * threads - _THREADLESS, self._most // 2))
+        others = min(self.max_waiting, max(self._most - 2 * threads, self._most // 2))
         self.crew = _Crew(self, threads, int(others))
         self._prepare_state()
         with contextlib.ExitStack() as opened:
@@ -4974,8 +4941,8 @@ class Server:
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
         self._collected = 0  # bytes of bodies in memory
-        timeouts = self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout
-        self._tick = min(_TICK, min(timeouts) / 4)
+        # Seconds between two looks at the deadlines.
+        self._tick: float = min(2, self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout) / 4
         self._now = self._checked = time.monotonic()  # of the present round, and of the last look at the deadlines
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
         self._stopped_at = 0.0  # the time when it began to stop
@@ -5001,7 +4968,7 @@ class Server:
         if not on_path:
             self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit the options
             if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # a slow reader shows early that it goes on reading
-                self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+                self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 2 * 2**20)
         self._selector = opened.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
         self._selector.register(self._bell, _READ)
@@ -5040,9 +5007,8 @@ class Server:
         previous = [(number, signal.signal(number, self._on_signal)) for number in numbers]
         try:
             self.start()
-            # In steps, because on Windows and free-threaded builds a signal may not interrupt a wait. Signals of a
-            # kind that come within one step are one signal.
-            while not self._finished.wait(_STEP):
+            # In steps, because on Windows and free-threaded builds a signal may not interrupt a wait.
+            while not self._finished.wait(0.1):
                 pass
             self.clerk.thread.join(_LAST_WORDS)
         finally:
@@ -5152,8 +5118,7 @@ class Server:
             except OSError:  # the client has left
                 self._drop(connection)
             except Exception as error:  # our own fault costs only that connection
-                message = "the server failed with the connection of %s"
-                self.clerk.report(logging.ERROR, message, connection.address, error=error)
+                self.clerk.report(logging.ERROR, "the server failed for %s", connection.address, error=error)
                 self._drop(connection)
             if time.monotonic() >= until:
                 break
@@ -5186,12 +5151,12 @@ class Server:
                     sock.close()
                     raise OSError("too many are open")
             except OSError as error:
-                if isinstance(error, (BlockingIOError, ConnectionError)) or error.errno == errno.ENOTCONN:
+                if isinstance(error, (BlockingIOError, ConnectionError)):
                     return  # there is none, or it has left already
                 # Most likely out of descriptors. Without room, look again at the next check.
                 if not self._make_room():
                     self._selector.unregister(self._listener)
-                    if self._now - self._warned >= _SILENCE:
+                    if self._now - self._warned >= 60:  # seconds
                         self._warned = self._now
                         self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
                 return
@@ -5222,7 +5187,6 @@ class Server:
 
     def _receive(self, connection: _Connection, size: int) -> bool:
         """Receive some bytes, or take a step of the handshake; False without bytes."""
-        data: bytes | None
         try:
             data = connection.attempt(_READ, connection.socket.recv, size)
         except OSError as error:
@@ -5232,14 +5196,13 @@ class Server:
                 self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}")
         if data:
             connection.buffer += data
-            return True
-        if data is None:
+        elif data is None:
             self._select(connection, connection.awaited)
         else:
             if connection.stage == _BODY or connection.buffer:
                 self.clerk.report(logging.INFO, "%s went away in the middle of a request", connection.address)
             self._drop(connection)
-        return False
+        return bool(data)
 
     def _read_head(self, connection: _Connection) -> None:
         if self._receive(connection, _RECEIVE):
@@ -5254,11 +5217,10 @@ class Server:
                 connection.buffer = data = data[empty.end() :]
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                if data and data != b"\r":  # which begins an empty line, and no request
-                    begun = data.removesuffix(b"\r").removesuffix(b"\r\n")  # the empty line may have begun
-                    _check_lines(begun, begun.count(b"\r\n"))
-                    if connection.stage == _IDLE:
-                        self._enter(connection, _HEAD, self.header_timeout)
+                begun = data.removesuffix(b"\r").removesuffix(b"\r\n")  # the empty line may have begun
+                _check_lines(begun, begun.count(b"\r\n"))
+                if begun and connection.stage == _IDLE:
+                    self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
                 return
             head = _parse_head(data[:end])
@@ -5284,8 +5246,7 @@ class Server:
         line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
         match = _REQUEST_LINE.fullmatch(line)
         method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
-        head = _Head(method, target if line[:1] != "\x16" else "-", True, {})
-        head.keep_alive = False
+        head = _Head(method, target if line[:1] != "\x16" else "-", False, {})
         connection.run = _Run(self, connection, head)
         connection.run.refusal = copy.copy(refusal)  # without the frames that it came from
         self._hand_over(connection)
@@ -5348,7 +5309,7 @@ class Server:
                 connection.cut()
             self._drop(connection)
         elif not run.framing.keep_alive:
-            self._enter(connection, _LINGERING, self.body_timeout * _LINGER)
+            self._enter(connection, _LINGERING, self.body_timeout * 3)  # the client may still upload
             connection.end_output()
             self._select(connection, _READ)
         else:
@@ -5359,13 +5320,18 @@ class Server:
                 self._select(connection, _READ)
 
     def _end_run(self, connection: _Connection) -> None:
-        """Note the access, and free the memory of a request."""
+        """Note the access, and free the memory of a request, behind its answer or a failure."""
         run, connection.run = connection.run, None
         if connection in self._unsent:
             self._hold(connection, b"")
-        if run is not None:
-            self._collected -= run.body.counted if run.body is not None else 0
-            run.end()
+        if run is None:
+            return
+        run.note_access()
+        if run.file is not None:
+            run.file.close()
+        if run.body is not None:
+            self._collected -= run.body.counted
+            run.body = None  # which refers to the run
 
     def _throw_away(self, connection: _Connection) -> None:
         if connection.attempt(_READ, connection.socket.recv, _RECEIVE) == b"":
@@ -5426,13 +5392,12 @@ class Server:
             if connection.run is not None and connection.run.has_events():
                 connection.shut_down()
             elif connection.stage in (_ANSWERING, _SENDING) or (connection.stage == _LINGERING and waited <= 1):
-                running.append(connection)
+                running.append(connection.run)
             else:
                 self._drop(connection)
         if waited > 1 and running and not self._told:
             self._told = True
-            heads = [each.run.request for each in running[:5]]
-            names = ", ".join(f"{each.method} {_printable(each.target)[:60]}" for each in heads)
+            names = ", ".join(f"{run.request.method} {_printable(run.request.target)[:60]}" for run in running[:5])
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
         return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
@@ -5481,25 +5446,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_servers)
 
 
-def _check_number(name: str, value: float, whole: bool = False) -> float:
-    """Return the value of an option; TypeError or ValueError if it is no number."""
-    kind = "a whole number" if whole else "a number"
-    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-        raise TypeError(f"{name} is {kind}, not {_value(value)}")
-    if not value >= 0:  # nor a NaN, which is passed at no time
-        raise ValueError(f"{name} is {kind} from 0 up, not {value}")
-    return value
-
-
 def _check_ssl_context(context: Any) -> ssl.SSLContext:
-    """Return the context; TypeError if it is none for a server."""
+    """Return the context; TypeError or ValueError if it is none for a server."""
     import ssl
 
+    make = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
+    if not isinstance(context, ssl.SSLContext):
+        raise TypeError(f"ssl_context is an ssl.SSLContext, not {_value(context)}: {make}")
     # Before Python 3.10 a context for clients had no protocol of its own.
-    is_context = isinstance(context, ssl.SSLContext) and context.protocol != ssl.PROTOCOL_TLS_CLIENT
-    if not is_context or context.check_hostname:
-        make = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
-        raise TypeError(f"ssl_context is an ssl.SSLContext of a server, not {_value(context)}: {make}")
+    if context.protocol == ssl.PROTOCOL_TLS_CLIENT or context.check_hostname:
+        raise ValueError(f"ssl_context is one for clients: {make}")
     return context
 
 
@@ -5512,21 +5468,19 @@ def _listen(host: str, port: int, given: Any) -> socket.socket:
         return given
     if not host and socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-    family, _, _, _, address = socket.getaddrinfo(
-        host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    return socket.create_server((str(address[0]), port), family=family, backlog=_BACKLOG)
+    found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return socket.create_server((str(found[0][4][0]), port), family=found[0][0], backlog=_BACKLOG)
 
 
 def _most_connections() -> float:
     """Return how many may be open, so that the application can still open files and import modules."""
     if sys.platform == "win32":
-        return _SELECTABLE
+        return 500  # select() can wait for 512 sockets
     limit = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
-    return _NEVER if limit < 0 else limit - min(_SPARE, limit // 4)
+    return _NEVER if limit < 0 else limit - min(64, limit // 4)
 
 
-# ---- the command line ------------------------------------------------------------------------------------------------
+# ---- the command line --------------------------------------------------------
 #
 # How does a person start an application? `python -m webapp` (`_main`) and WebApp.run serve in one process. With
 # --reload it is a child; its parent watches the files, and replaces the child when a file changes:
