@@ -4135,7 +4135,7 @@ class _Body:
         self.chunked = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
         self.failure: HttpException | None = None  # raised behind the bytes that came before: 400, 408 or 503
-        self.kept = io.BytesIO()  # the decoded bytes
+        self.kept: list[bytes] = []  # the decoded bytes
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout)
@@ -4155,7 +4155,8 @@ class _Body:
             for _ in range(_LINES_AT_ONCE):
                 piece = data[start : start + self.left]
                 size = len(piece)
-                self.kept.write(piece)
+                if size:
+                    self.kept.append(piece)
                 self.patience.moved(size)
                 self.size += size
                 self.left -= size
@@ -4166,6 +4167,8 @@ class _Body:
                 if not line:
                     break
                 self._read_line(line[:-2])
+            if len(self.kept) > 1000:  # a small piece takes more memory than its bytes
+                self.kept = [b"".join(self.kept)]
             if self._framing > _MAX_FRAMING + 8 * self.size:
                 raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
         except HttpException as failure:
@@ -4174,9 +4177,8 @@ class _Body:
 
     def take(self) -> io.BytesIO:
         """Take the decoded bytes."""
-        kept, self.kept = self.kept, io.BytesIO()
-        kept.seek(0)
-        return kept
+        kept, self.kept = self.kept, []
+        return io.BytesIO(b"".join(kept))
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its CRLF, b"" if it has not arrived completely."""
@@ -4209,7 +4211,7 @@ class _Body:
     def read(self, size: int) -> bytes:
         """Read up to `size` bytes, or wait for some; b"" at the end of the body, HttpException if it has failed."""
         while not (data := self._taken.read(size)) and not self.complete:
-            if not self.kept.tell():
+            if not self.kept:
                 if self.failure is not None:
                     raise copy.copy(self.failure)
                 self.receive(self)
@@ -4854,7 +4856,6 @@ _BACKLOG = 1024  # connections of a burst; one beyond it tries again after a sec
 # Windows has one more, for Ctrl-Break.
 _STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _Step = Callable[["Server", _Connection], None]
-_GRACE = 0.2  # seconds for streams of events to end by themselves when the server stops
 
 
 class Server:
@@ -5400,7 +5401,7 @@ class Server:
             names = ", ".join(f"{run.request.method} {_printable(run.request.target)[:60]}" for run in running[:5])
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
-        return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
+        return waited >= (self.stop_timeout if running else 0.2) or not self._connections  # 0.2: streams may end
 
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
