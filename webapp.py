@@ -3954,11 +3954,10 @@ class TestClient:
 # ---- the head of a request ---------------------------------------------------
 #
 # Which request is this? RFC 9112 sections 2 to 6 are read strictly: bytes that two parsers could understand differently
-# are refused, because a proxy in front may be the other parser (request smuggling).
+# are refused, because a proxy in front may be the other parser (request smuggling). A refusal depends on the bytes
+# alone, and not on the packets in which they arrive.
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"  ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
-#
-# A refusal depends on the bytes alone, and not on the packets in which they arrive.
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
@@ -4396,9 +4395,9 @@ class _Clerk:
 #
 #     status "200 OK", headers [("X", "1")], blocks [b"hi"]  ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
 #
-# A whole answer or a file is left to the leader as the `output` of its connection; a stream is sent by its thread block
-# by block. A failure becomes a 500 while the head has not left; later it cuts the connection, so that the client can
-# tell. A run is also the observer of its request: `environ["webapp.server"]`.
+# A whole answer or a file is left to the leader as `output`; a stream is sent by its thread block by block. A failure
+# becomes a 500 while the head has not left; later it cuts the connection, so that the client can tell. A run is also
+# the observer of its request: `environ["webapp.server"]`.
 
 
 class _Framing(NamedTuple):
@@ -4645,12 +4644,11 @@ class _Run(_Observer, _Gateway):
     def note_access(self) -> None:
         if self.server.quiet or not self.started:
             return
-        address, request, framing = self.connection.address or "-", self.request, self.framing
-        size, milliseconds = max(0, self.sent - len(framing.head)), (time.perf_counter() - self.started) * 1000
-        self.started = 0.0
+        request, size = self.request, max(0, self.sent - len(self.framing.head))
+        milliseconds, self.started = (time.perf_counter() - self.started) * 1000, 0.0
+        facts = self.connection.address or "-", request.method, _printable(request.target), self.framing.code, size
         reason = _printable(self.reason or str(self.refusal or ""))
-        facts = address, request.method, _printable(request.target), framing.code, size, milliseconds
-        self.server.clerk.note_access(*facts, reason and f"  {reason}")
+        self.server.clerk.note_access(*facts, milliseconds, reason and f"  {reason}")
 
 
 # ---- the crew ----------------------------------------------------------------
@@ -4853,7 +4851,6 @@ class _Crew:
 # in the order of a request's life. A first reading may skip the functions behind the class.
 
 _BACKLOG = 1024  # connections of a burst; one beyond it tries again after a second
-# Windows has one more, for Ctrl-Break.
 _STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _Step = Callable[["Server", _Connection], None]
 
@@ -4951,8 +4948,7 @@ class Server:
         self.stopping = False
         self.alive = True  # but not in a child process
         self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
-        self._unsent_size = 0
-        self._unsent_lock = threading.Lock()  # guards the last two
+        self._unsent_lock = threading.Lock()  # guards it
         self._signals: set[int] = set()
         self._told = True  # False if a person at a terminal should learn which requests still run
         self._finished = threading.Event()
@@ -4969,7 +4965,7 @@ class Server:
         if not on_path:
             self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit the options
             if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # a slow reader shows early that it goes on reading
-                self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 2 * 2**20)
+                self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _SLICE)
         self._selector = opened.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
         self._selector.register(self._bell, _READ)
@@ -5064,15 +5060,13 @@ class Server:
     def _hold(self, connection: _Connection, block: bytes) -> None:
         """Count the block in memory that waits for a client; beyond max_unsent, cut the slowest client."""
         with self._unsent_lock:
-            self._unsent_size += len(block) - len(self._unsent.pop(connection, b""))
+            self._unsent.pop(connection, None)
             if block:
                 self._unsent[connection] = block  # behind the slower ones
-            while self._unsent_size > self.max_unsent:
-                # A block for several clients is in memory only once.
-                if sum(map(len, {id(each): each for each in self._unsent.values()}.values())) <= self.max_unsent:
-                    break
+            # A block for several clients is in memory only once.
+            while sum(map(len, {id(each): each for each in self._unsent.values()}.values())) > self.max_unsent:
                 slowest = next(iter(self._unsent))
-                self._unsent_size -= len(self._unsent.pop(slowest))
+                del self._unsent[slowest]
                 slowest.cut()
                 slowest.shut_down()
 
@@ -5280,13 +5274,19 @@ class Server:
     def _send(self, connection: _Connection) -> None:
         """Send some of an answer; behind the end of it, go on with the connection."""
         run, total = connection.run, 0
+        if connection.stage == _ANSWERING:
+            self._enter(connection, _SENDING, run.patience.left)
+            if len(run.block) > _PACE or run.file is not None:
+                # It has to wait for its turn behind all small answers.
+                self._hold(connection, run.block)
+                self._ready[_SENDING][connection] = None
+                return
         try:
             for moved in run.output:
                 run.sent += moved
                 total += moved
                 if not moved or total >= _SLICE:
-                    if connection.stage == _SENDING:
-                        run.patience.left = connection.deadline - self._now
+                    run.patience.left = connection.deadline - self._now
                     run.patience.moved(total)
                     self._hold(connection, run.block)
                     self._enter(connection, _SENDING, run.patience.left)
