@@ -4304,8 +4304,7 @@ def _sending(
     0 means that the client must take some first. OSError if it has gone, EOFError if the file has become shorter.
     """
     sock, secure = connection.socket, connection.secure
-    # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
-    for block in blocks if sum(map(len, blocks)) > _PACE else [b"".join(blocks)]:
+    for block in blocks:
         view = memoryview(block)
         while view:
             # A TLS write that would block must be repeated with the same length.
@@ -4511,7 +4510,8 @@ class _Run(_Observer, _Gateway):
         elif len(data) != self.framing.length:
             raise ValueError(f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}")
         self._begun, self.block = True, data
-        self.output = _sending(self.connection, [head, data])
+        # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
+        self.output = _sending(self.connection, [head + data] if len(data) <= _PACE else [head, data])
 
     def _send_file(self, file: Any) -> bool:
         """Leave a plain file to the leader, who sends it without reading it; False for any other file."""
@@ -4561,7 +4561,7 @@ class _Run(_Observer, _Gateway):
     def _send(self, *blocks: bytes) -> None:
         """Send blocks of a stream; OSError if the client has gone, or is too slow."""
         self.block = max(blocks, key=len)
-        for moved in _sending(self.connection, blocks):
+        for moved in _sending(self.connection, [b"".join(blocks)] if len(self.block) <= _PACE else blocks):
             if not moved:
                 self.server._wait(self, _STREAMS, self.patience)
             self.patience.moved(moved)
@@ -5274,19 +5274,19 @@ class Server:
     def _send(self, connection: _Connection) -> None:
         """Send some of an answer; behind the end of it, go on with the connection."""
         run, total = connection.run, 0
-        if connection.stage == _ANSWERING:
+        if connection.stage == _ANSWERING and (len(run.block) > _PACE or run.file is not None):
+            # It has to wait for its turn behind all small answers.
+            self._hold(connection, run.block)
             self._enter(connection, _SENDING, run.patience.left)
-            if len(run.block) > _PACE or run.file is not None:
-                # It has to wait for its turn behind all small answers.
-                self._hold(connection, run.block)
-                self._ready[_SENDING][connection] = None
-                return
+            self._ready[_SENDING][connection] = None
+            return
         try:
             for moved in run.output:
                 run.sent += moved
                 total += moved
                 if not moved or total >= _SLICE:
-                    run.patience.left = connection.deadline - self._now
+                    if connection.stage == _SENDING:
+                        run.patience.left = connection.deadline - self._now
                     run.patience.moved(total)
                     self._hold(connection, run.block)
                     self._enter(connection, _SENDING, run.patience.left)
