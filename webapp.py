@@ -4257,7 +4257,7 @@ class _Connection:
         self.place = _ANSWERS  # set under the lock of the crew
         self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
         self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
-        self.lost = False  # an operation has failed: the client went away
+        self.lost = False  # the client went away, or was cut off
         self.run: Any = None  # the _Run of the present request, from its head to the end of its answer, of the owner
 
     def attempt(self, event: int, operation: Callable[..., Any], *arguments: Any) -> Any:
@@ -4291,6 +4291,7 @@ class _Connection:
 
     def cut(self) -> None:
         """Make the coming close a reset: nothing else tells the client that the body is not complete."""
+        self.lost = True
         size = 2 if sys.platform == "win32" else 4  # of each of two numbers: on, and after 0 seconds
         with contextlib.suppress(OSError):  # the client has reset the connection itself
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(size, sys.byteorder) + bytes(size))
@@ -5061,7 +5062,7 @@ class Server:
         """Count the block in memory that waits for a client; beyond max_unsent, cut the slowest client."""
         with self._unsent_lock:
             self._unsent.pop(connection, None)
-            if block:
+            if block and not connection.lost:
                 self._unsent[connection] = block  # behind the slower ones
             # A block for several clients is in memory only once.
             while sum(map(len, {id(each): each for each in self._unsent.values()}.values())) > self.max_unsent:
@@ -5367,7 +5368,6 @@ class Server:
 
     def _time_out(self, connection: _Connection) -> None:
         if connection.stage == _SENDING:
-            connection.lost = True
             connection.cut()  # the system would go on trying
             self._finish(connection)
         elif connection.stage == _BODY:
