@@ -4809,6 +4809,8 @@ def test_redirect_carries_cookies_headers_and_environ_but_nothing_the_applicatio
 
 # ---- server: applications to be served -------------------------------------------------------------------------------
 
+MANY, LARGE = bytes(200_000), os.urandom(4 * 2**20)  # both are many packets; the system takes MANY at once
+
 
 def gives(make, *headers, status="200 OK"):
     """An application that answers with what `make` returns for the environment of a request."""
@@ -4901,8 +4903,6 @@ def late(environ, start_response):
 
 
 fail_to_close = functools.partial(raiser(RuntimeError("closing")), None)
-MANY = bytes(200_000)  # many packets; the system takes them at once
-LARGE = os.urandom(4 * 2**20)
 TEN_THOUSAND = ("Content-Length", "10000")
 
 hello = gives(lambda environ: [b"Hello World"], TEXT)
