@@ -4945,7 +4945,7 @@ class Server:
         self._now = self._checked = time.monotonic()  # of the present round, and of the last look at the deadlines
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
         self._stopped_at = 0.0  # the time when it began to stop
-        # Of all threads:
+        # For all threads:
         self.stopping = False
         self.alive = True  # but not in a child process
         self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
