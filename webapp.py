@@ -4911,7 +4911,7 @@ class Server:
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
         # If few connections can be open, those with a thread leave some to the others.
-        others = min(self.max_waiting, max(self._most - 2 * threads, self._most // 2))
+        others = min(self.max_waiting, max(self._most - 2 * threads - 24, self._most // 2))
         self.crew = _Crew(self, threads, int(others))
         self._prepare_state()
         with contextlib.ExitStack() as opened:
@@ -4940,7 +4940,6 @@ class Server:
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
         self._collected = 0  # bytes of bodies in memory
-        # Seconds between two looks at the deadlines.
         self._tick: float = min(2, self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout) / 4
         self._now = self._checked = time.monotonic()  # of the present round, and of the last look at the deadlines
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
@@ -5142,20 +5141,21 @@ class Server:
         while time.monotonic() < until and not full:
             full = len(self._connections) >= self._most
             try:
+                if full and all(each.stage == _ANSWERING for each in self._connections):
+                    raise OSError("too many are open")  # the client waits in the backlog
                 sock, address = self._listener.accept()
-                if full and not self._make_room():
-                    sock.close()
-                    raise OSError("too many are open")
             except OSError as error:
                 if isinstance(error, (BlockingIOError, ConnectionError)):
                     return  # there is none, or it has left already
                 # Most likely out of descriptors. Without room, look again at the next check.
-                if not self._make_room():
+                if full or not self._make_room():
                     self._selector.unregister(self._listener)
                     if self._now - self._warned >= 60:  # seconds
                         self._warned = self._now
                         self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
                 return
+            if full:
+                self._make_room()
             connection = _Connection(sock, address[0] if address else "")
             self._connections[connection] = None
             connection.deadline = self._now + self.idle_timeout
