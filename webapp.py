@@ -5139,35 +5139,35 @@ class Server:
         """Accept connections for one turn; if no more can be open, one in the place of another."""
         until, full = time.monotonic() + _TURN, False
         while time.monotonic() < until and not full:
-            full = len(self._connections) >= self._most
+            full, oldest = len(self._connections) >= self._most, self._oldest()
             try:
-                if full and all(each.stage == _ANSWERING for each in self._connections):
+                if full and oldest is None:
                     raise OSError("too many are open")  # the client waits in the backlog
                 sock, address = self._listener.accept()
             except OSError as error:
                 if isinstance(error, (BlockingIOError, ConnectionError)):
                     return  # there is none, or it has left already
                 # Most likely out of descriptors. Without room, look again at the next check.
-                if full or not self._make_room():
-                    self._selector.unregister(self._listener)
-                    if self._now - self._warned >= 60:  # seconds
-                        self._warned = self._now
-                        self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
+                if oldest is not None:
+                    return self._drop(oldest)
+                self._selector.unregister(self._listener)
+                if self._now - self._warned >= 60:  # seconds
+                    self._warned = self._now
+                    self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
                 return
-            if full:
-                self._make_room()
+            if full and oldest is not None:
+                self._drop(oldest)
             connection = _Connection(sock, address[0] if address else "")
             self._connections[connection] = None
             connection.deadline = self._now + self.idle_timeout
             self._take_steps({connection: None}, Server._welcome)
 
-    def _make_room(self) -> bool:
-        """Close the connection that moved longest ago (RFC 9112 section 9.5); False without one."""
+    def _oldest(self) -> _Connection | None:
+        """The connection that moved longest ago and may make room for another (RFC 9112 section 9.5)."""
         for connection in self._connections:
             if connection.stage != _ANSWERING:
-                self._drop(connection)
-                return True
-        return False
+                return connection
+        return None
 
     def _welcome(self, connection: _Connection) -> None:
         sock = connection.socket
