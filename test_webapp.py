@@ -1325,8 +1325,7 @@ def parse(body, sizes=None, boundary="frontier", **limits):
 
 def form(*parts):
     """Return a body: each part is its header lines, an empty line, and its content."""
-    lines = "".join(f"--frontier\r\n{part}\r\n" for part in parts) + "--frontier--\r\n"
-    return lines.encode("utf-8")
+    return "".join([*(f"--frontier\r\n{part}\r\n" for part in parts), "--frontier--\r\n"]).encode()
 
 
 def field(parameters, content="x", more=""):
@@ -2332,8 +2331,7 @@ def test_range_is_not_left_to_a_file_wrapper(a_file):
 @example("ł")
 def test_header_value_keeps_everything_but_spaces_around_it(value):
     """Or it is refused: control characters, and what is not latin-1."""
-    is_valid = re.fullmatch("[ -~\x80-\xff]*", value)
-    with contextlib.nullcontext() if is_valid else pytest.raises(ValueError):
+    with contextlib.nullcontext() if re.fullmatch("[ -~\x80-\xff]*", value) else pytest.raises(ValueError):
         response = answer(does('response.header("X-A", value)', value=value), raise_errors=True)
         assert response.headers["X-A"] == value.strip(" ")
 
@@ -2683,8 +2681,7 @@ def test_on_close_takes_functions_and_on_complete_may_use_it():
     closed = []
     see("/nothing", on_complete=lambda context: context.on_close(lambda: closed.append(True)))
     assert closed == [True]
-    seen = see("/route", outer_handler='context.on_close("close")')
-    assert "'close'" in str(seen.records[0].exc_info[1])
+    assert "'close'" in str(see("/route", outer_handler='context.on_close("close")').records[0].exc_info[1])
 
 
 EVENTS = [
@@ -2775,8 +2772,7 @@ def test_each_usual_method_has_a_declaration_and_any_other_token_is_a_method(met
     declare = getattr(app, method.lower()) if is_usual else functools.partial(app.route, method)
     assert declare("/one")(nothing) is app.any("/all")(nothing) is nothing
     browser = client(app, unchecked="it warns of such methods")
-    asked = [browser.request(method, path).status for path in ("/one", "/all")]
-    assert asked == [204, 204 if is_usual else 405]
+    assert [browser.request(method, path).status for path in ("/one", "/all")] == [204, 204 if is_usual else 405]
     assert browser.request(method.swapcase(), "/one").status == 405
 
 
@@ -4175,8 +4171,7 @@ def test_mounted_application_is_given_each_path_that_leads_to_no_other_route_but
 
 def test_encoded_slash_is_part_of_no_file_name(site):
     for target in ("/s/sub%2Fb.txt", "/s/%2Fa.txt", "/s/a.txt%2F", "/s%2Fa.txt"):
-        answers = [serve(site).get("/", environ=told(target, way)).status for way in WAYS]
-        assert answers == [404, 404, 404, 200]
+        assert [serve(site).get("/", environ=told(target, way)).status for way in WAYS] == [404, 404, 404, 200]
 
 
 def test_url_of_a_request_is_that_of_the_path_that_was_matched():
@@ -5058,8 +5053,7 @@ class Connection:
         return code, headers, self.file.read()
 
     def chunk(self):
-        size = int(self.file.readline(), 16)
-        data = self.file.read(size)
+        data = self.file.read(int(self.file.readline(), 16))
         assert self.file.readline() == b"\r\n"
         return data
 
@@ -5373,8 +5367,7 @@ def test_a_long_body_that_the_application_refuses_is_never_asked_for_and_keeps_n
     fields = ("Expect: 100-continue", f"Content-Length: {3 * 2**20}")
     with serving(threads=1, body_timeout=60) as server, contextlib.ExitStack() as stack:
         for _ in range(8):
-            connection = stack.enter_context(Connection(server, post("/early", *fields)))
-            code, headers, _ = connection.response()
+            code, headers, _ = stack.enter_context(Connection(server, post("/early", *fields))).response()
             assert (code, headers["connection"]) == (413, "close")
         assert ask(server, get())[0] == 200
 
@@ -5386,13 +5379,12 @@ def test_early_413_reaches_a_client_that_sends_5_mib(server):
 
 
 def test_early_413_reaches_a_client_whose_upload_takes_longer_than_body_timeout():
-    with serving(body_timeout=0.2) as server:
-        with Connection(server, post("/early", "Content-Length: 9999999")) as connection:
-            started = time.monotonic()
-            while time.monotonic() - started < 0.4:
-                connection.sock.sendall(bytes(70_000))
-                time.sleep(0.02)
-            assert connection.response()[2] == b"too large"
+    request = post("/early", "Content-Length: 9999999")
+    with serving(body_timeout=0.2) as server, Connection(server, request) as connection:
+        for _ in range(20):
+            time.sleep(0.02)
+            connection.sock.sendall(bytes(70_000))
+        assert connection.response()[2] == b"too large"
 
 
 @pytest.mark.parametrize("size", [65_535, 65_600, 300_000, 2**21 - 1, 2**21 + 1, 3 * 2**20])
@@ -5585,8 +5577,7 @@ def test_header_has_a_deadline_however_often_a_byte_comes(begun, pieces, idle_ti
 @pytest.mark.parametrize("size", [100, 999_999])
 def test_body_has_a_deadline(size):
     with serving(body_timeout=0.2) as server:
-        request = post("/echo", f"Content-Length: {size}", body=bytes(size - 1)[:70_000])
-        assert ask(server, request)[0] == 408
+        assert ask(server, post("/echo", f"Content-Length: {size}", body=bytes(size - 1)[:70_000]))[0] == 408
 
 
 def test_slow_body_that_keeps_the_pace_arrives():
@@ -5799,6 +5790,18 @@ def test_room_is_made_by_the_connection_that_has_not_moved_for_the_longest_time(
             assert moving.response()[0] == 200
 
 
+def test_a_client_waits_while_each_of_the_open_connections_is_being_answered(monkeypatch):
+    monkeypatch.setattr(webapp, "_most_connections", lambda: 2)
+    gate = Gate()
+    with serving(gate) as server, Log() as log, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server, get("/slow"))) for _ in range(2)]
+        assert gate.begun.acquire(timeout=8) and gate.begun.acquire(timeout=8)
+        connections.append(stack.enter_context(Connection(server, get())))
+        assert log.arrived.acquire(timeout=8) and "too many are open" in log.records[0].getMessage()
+        gate.release.set()
+        assert [connection.response()[0] for connection in connections] == [200] * 3
+
+
 def test_the_place_of_a_stream_whose_client_left_is_given_back_at_its_next_write():
     left = threading.Event()
 
@@ -5817,13 +5820,11 @@ def test_the_place_of_a_stream_whose_client_left_is_given_back_at_its_next_write
 
 
 def test_bytes_that_are_no_body_are_bounded():
-    """A chunk extension for each byte made 12 MB of 3,000 bytes."""
     chunk = b"1;a=" + b"b" * 4000 + b"\r\nx\r\n"
     with serving(body_timeout=60) as server:
         assert ask(server, post("/sized", CHUNKED, body=chunk * 10 + b"0\r\n\r\n"))[2] == b"10"
         assert ask(server, post("/sized", CHUNKED, body=chunk * 100))[0] == 400
-        body = b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"
-        assert ask(server, post("/sized", CHUNKED, body=body))[2] == b"20000"
+        assert ask(server, post("/sized", CHUNKED, body=b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"))[2] == b"20000"
 
 
 def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused():
@@ -6053,11 +6054,10 @@ def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_
 
     result.close = close
     app = gives(lambda environ: result, ("Content-Type", "text/event-stream" if events else OCTETS))
-    with serving(app, stop_timeout=60 if events else 0.1) as server, Log():
-        with Connection(server, get()) as connection:
-            assert connection.sock.recv(1)
-            assert stop_in_a_while(server) < 5
-            assert closed.wait(10)
+    with serving(app, stop_timeout=60 if events else 0.1) as server, Log(), Connection(server, get()) as connection:
+        assert connection.sock.recv(1)
+        assert stop_in_a_while(server) < 5
+        assert closed.wait(10)
 
 
 def test_a_server_that_cannot_be_made_leaves_nothing_open():
