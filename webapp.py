@@ -5145,7 +5145,7 @@ class Server:
                     raise OSError("too many are open")  # the client waits in the backlog
                 sock, address = self._listener.accept()
             except OSError as error:
-                if isinstance(error, (BlockingIOError, ConnectionError)):
+                if isinstance(error, (BlockingIOError, ConnectionError)) or error.errno == errno.ENOTCONN:
                     return  # there is none, or it has left already
                 # Most likely out of descriptors. Without room, look again at the next check.
                 if oldest is not None:
