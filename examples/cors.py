@@ -31,7 +31,6 @@ page of a listed origin can read errors of the block, too:
 CORS only allows what browsers forbid. It keeps nobody out: use a login, and `same_origin`.
 """
 
-
 from webapp import NotFoundException, WebApp
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")

@@ -19,7 +19,6 @@ Then open http://127.0.0.1:8000/ in a browser, or ask from another terminal:
     404 Not Found
 """
 
-
 from webapp import WebApp
 
 app = WebApp()

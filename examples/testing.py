@@ -15,7 +15,6 @@ raise_errors=True. The application can also be served (`python3 -m webapp exampl
     404 Not Found
 """
 
-
 from webapp import NotFoundException, TestClient, ValidationExecutor, WebApp
 
 

@@ -422,8 +422,7 @@ def missed(run: Run, options: argparse.Namespace) -> list[str]:
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 TITLES = (
-    f"{'kind':<25}{'opened':>7}  {'client':<6}{'failed':>7}{'median':>9}{'99 %':>9}{'max':>9}{'alone':>9}"
-    f"{'ratio':>7}"
+    f"{'kind':<25}{'opened':>7}  {'client':<6}{'failed':>7}{'median':>9}{'99 %':>9}{'max':>9}{'alone':>9}{'ratio':>7}"
 )
 
 
