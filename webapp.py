@@ -679,7 +679,7 @@ class UploadedFile(NamedTuple):
 
 _SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
 _MAX_PART_HEADER = 8 * 2**10  # real ones take 200 bytes
-_MEAN_PART_HEADER = 2**10  # a thousand headers of 8 KiB would take seconds
+_MEAN_PART_HEADER = 2**10  # of all parts together, because headers take more work than contents
 _MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
 _READ_SIZE = 2**20
 
@@ -1497,7 +1497,7 @@ class Request:
         return self.content_type in ("application/json", "text/json") or self.content_type.endswith("+json")
 
     def _small_body(self) -> bytes:
-        """Return a body whose objects take many times its size."""
+        """Return a body whose objects take much more memory than its bytes."""
         limit = self._app._max_form_memory
         if (self.content_length or 0) > limit or len(body := self.body) > limit:
             raise HttpException(413, f"a form or JSON document of more than {limit:,} bytes")
@@ -1812,7 +1812,7 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         raise ValueError("secret_key is a str or bytes, or a list of them")
     advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
-        if len(key.strip()) <= 5:  # in minutes, with one signed cookie
+        if len(key.strip()) <= 5:  # at home, with one signed cookie
             raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:
             _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
@@ -4654,10 +4654,10 @@ class _Run(_Observer, _Gateway):
 
 # ---- the crew ----------------------------------------------------------------
 #
-# Which thread does what? One thread leads: it waits for all clients, and answers their requests itself, because to hand
-# a request to another thread costs as much as a quick answer. A watch looks after the leader: if one answer takes
-# longer than _PATIENCE, another thread leads on, and during _CAUTION the leader hands all requests to other threads.
-# So code of the application runs only where another thread can take over. Two numbers bound the threads:
+# Which thread does what? One thread leads: it waits for all clients, and answers their requests itself, because a quick
+# answer is not worth another thread. A watch looks after the leader: if one answer takes longer than _PATIENCE, another
+# thread leads on, and during _CAUTION the leader hands all requests to other threads. So code of the application runs
+# only where another thread can take over. Two numbers bound the threads:
 #
 #     _ANSWERS   the application works; `threads` of them
 #     _STREAMS   the thread waits for a block of the application, or for its client to take one; `max_waiting` of them
