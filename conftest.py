@@ -1,7 +1,7 @@
 """What the tests share: the hypothesis profiles, and an end to what hangs.
 
-`pytest` is quick; `pytest --hypothesis-profile=thorough` takes its time to look for counterexamples. Other tests beside
-this file, such as those of the tutorial, do without hypothesis.
+`pytest` is quick; `pytest --hypothesis-profile=thorough` takes its time to look for
+counterexamples. Other tests beside this file, such as those of the tutorial, do without hypothesis.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import pytest
 with contextlib.suppress(ImportError):
     from hypothesis import HealthCheck, settings
 
-    common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
+    common = {
+        "deadline": None,
+        "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    }
     settings.register_profile("quick", max_examples=60, **common)
     settings.register_profile("thorough", max_examples=5000, **common)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
@@ -26,7 +29,9 @@ LONGEST_TEST = 120  # seconds; a test that waits for what never comes must fail,
 
 @pytest.fixture(autouse=True)
 def _no_test_hangs(request: pytest.FixtureRequest) -> Iterator[None]:
-    profile = request.config.getoption("--hypothesis-profile", None) or os.environ.get("HYPOTHESIS_PROFILE")
+    profile = request.config.getoption("--hypothesis-profile", None) or os.environ.get(
+        "HYPOTHESIS_PROFILE"
+    )
     if profile == "thorough" or not hasattr(signal, "setitimer"):  # as on Windows
         yield
         return

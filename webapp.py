@@ -12,33 +12,38 @@
     if __name__ == "__main__":
         app.run(port=8000)
 
-Its speciality is how failures become HTTP responses. Every request takes one path through one dispatcher
-(`WebApp.__call__`). Hooks belong to the block they are written in. The client always gets a complete response, with
-nothing internal in it unless the application puts it there.
+Its speciality is how failures become HTTP responses. Every request takes one path through one
+dispatcher (`WebApp.__call__`). Hooks belong to the block they are written in. The client always
+gets a complete response, with nothing internal in it unless the application puts it there.
 
-Read it from top to bottom: each section is made of the sections above it, and opens with the question that it answers.
+Read it from top to bottom: each section is made of the sections above it, and opens with the
+question that it answers.
 
-    texts      words for people, header values, statuses and exceptions, fields and uploads, JSON, HTML
+    texts      words for people, header values, statuses and exceptions, fields and uploads,
+               JSON, HTML
     messages   the request, contents, sessions, the response
-    dispatch   executors, the context, patterns and routes, files and mounts, scopes, the log, the application, origins
+    dispatch   executors, the context, patterns and routes, files and mounts, scopes, the log,
+               the application, origins
     testing    the test client
-    serving    the head of a request, the body of a request, a connection, access lines, one run of the application,
-               the crew, the server, the command line
+    serving    the head of a request, the body of a request, a connection, access lines,
+               one run of the application, the crew, the server, the command line
 """
 # Copyright (c) 2026 the webapp.py authors
 #
-# Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
-# documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
-# rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit
-# persons to whom the Software is furnished to do so, subject to the following conditions:
+# Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+# associated documentation files (the "Software"), to deal in the Software without restriction,
+# including without limitation the rights to use, copy, modify, merge, publish, distribute,
+# sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
+# furnished to do so, subject to the following conditions:
 #
-# The above copyright notice and this permission notice shall be included in all copies or substantial portions of the
-# Software.
+# The above copyright notice and this permission notice shall be included in all copies or
+# substantial portions of the Software.
 #
-# THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
-# WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
-# COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
-# OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+# THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
+# NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+# NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+# DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT
+# OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 
 from __future__ import annotations
 
@@ -46,7 +51,9 @@ import sys
 
 # Python 3.7 and older cannot read the next line, and show it.
 if (python_3_9_is_needed := (3, 9)) > sys.version_info:
-    sys.exit("webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info))
+    sys.exit(
+        "webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info)
+    )
 
 import contextlib
 import copy
@@ -74,10 +81,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Generic, NamedTuple, Optional, TypeVar, Union, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Optional,
+    TypeVar,
+    Union,
+    cast,
+)
 from wsgiref.util import FileWrapper, setup_testing_defaults
 
-# Modules that few programs need are imported where they are used, as ssl, argparse, subprocess and hmac.
+# Modules that few programs need are imported where they are used, as ssl, argparse, subprocess and
+# hmac.
 if TYPE_CHECKING:
     import ssl
     from types import TracebackType
@@ -90,15 +109,31 @@ if TYPE_CHECKING:
 __version__ = "2.0.0"
 
 __all__ = [
-    "CodeException", "Executor", "Fields", "HttpException", "Markup", "MethodNotAllowedException", "NotFoundException",
-    "Request", "Response", "Route", "Scope", "Server", "TestClient", "UploadedFile", "ValidationExecutor", "WebApp",
-    "WebContext", "same_origin",
-]  # fmt: skip
+    "CodeException",
+    "Executor",
+    "Fields",
+    "HttpException",
+    "Markup",
+    "MethodNotAllowedException",
+    "NotFoundException",
+    "Request",
+    "Response",
+    "Route",
+    "Scope",
+    "Server",
+    "TestClient",
+    "UploadedFile",
+    "ValidationExecutor",
+    "WebApp",
+    "WebContext",
+    "same_origin",
+]
 
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
 _Default = TypeVar("_Default")
-_HeaderPairs = dict[str, tuple[tuple[str, str], ...]]  # header fields: small-letter name to (name, value) pairs
+# Header fields: small-letter name to (name, value) pairs.
+_HeaderPairs = dict[str, tuple[tuple[str, str], ...]]
 _Environ = dict[str, Any]
 _StartResponse = Callable[..., Any]
 _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
@@ -108,8 +143,10 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #
 # How do messages to the author of an application name a function, a value and a place?
 #
-#     _name(handler)     "hello"                            _value(value)   "[1, 2, 3]"
-#     _place(handler)    "hello (/srv/app.py:7)"            _place()        "/srv/app.py:12", the line that called us
+#     _name(handler)     "hello"
+#     _value(value)      "[1, 2, 3]"
+#     _place(handler)    "hello (/srv/app.py:7)"
+#     _place()           "/srv/app.py:12", the line that called us
 #
 # `_printable` escapes text, so that no client can forge a line of the log.
 
@@ -121,14 +158,20 @@ _FILE = sys._getframe().f_code.co_filename
 def _printable(text: str) -> str:
     """Return `text` on one line, with escapes for characters that are not printable."""
     # repr() would escape backslashes and quotes too, but the pattern finds none.
-    return text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
+    return (
+        text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
+    )
 
 
 def _name(thing: object) -> str:
     if isinstance(thing, functools.partial):
         return f"a partial of {_name(thing.func)}"
     name = getattr(thing, "__qualname__", None)
-    return _printable(name) if isinstance(name, str) else f"an object of {_printable(type(thing).__qualname__)}"
+    return (
+        _printable(name)
+        if isinstance(name, str)
+        else f"an object of {_printable(type(thing).__qualname__)}"
+    )
 
 
 def _value(value: object, longest: int = 80) -> str:
@@ -149,7 +192,8 @@ def _place(thing: Any = None) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)
-    call = getattr(type(function), "__call__", None)  # noqa: B004  # the method of an object that can be called
+    # The method of an object that can be called.
+    call = getattr(type(function), "__call__", None)  # noqa: B004
     code: Any = getattr(function, "__code__", getattr(call, "__code__", None))
     if getattr(code, "co_filename", _FILE) == _FILE:
         return _name(thing)
@@ -180,29 +224,34 @@ def _check_number(name: str, value: Any, whole: bool = True) -> Any:
 def _explain(error: Exception, what: str, giver: object = None) -> None:
     """Begin the message of one of Python's own exceptions with its subject."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
-        error.args = (f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",)
+        error.args = (
+            f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",
+        )
 
 
 # ---- header values -----------------------------------------------------------
 #
 # How is the text of a header field read and written? The grammar is that of RFC 9110.
 #
-#     _parse_options('text/html; Charset="utf-8"')     ("text/html", {"charset": "utf-8"})
-#     _parse_accept("text/*;q=0.5, text/html")         ("text/*", {}, 0.5), then ("text/html", {}, 1.0)
-#     _http_date(0)                                    "Thu, 01 Jan 1970 00:00:00 GMT"
+#     _parse_options('text/html; Charset="utf-8"')   ("text/html", {"charset": "utf-8"})
+#     _parse_accept("text/*;q=0.5, text/html")       ("text/*", {}, 0.5), ("text/html", {}, 1.0)
+#     _http_date(0)                                  "Thu, 01 Jan 1970 00:00:00 GMT"
 #
-# Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for a value that would
-# break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1. A first reading may skip cookies.
+# Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for
+# a value that would break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1. A
+# first reading may skip cookies.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
-_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")  # PEP 3333: latin-1 without controls, so no tab either
+# PEP 3333: latin-1 without controls, so no tab either.
+_NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
 _HOST = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 # A Host field (RFC 3986 section 3.2).
 _is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST}(?:%[0-9A-Fa-f]{{2}}{_HOST})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
-_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")  # in X-Forwarded-For; it may have a port, or be a made-up name
+# In X-Forwarded-For; it may have a port, or be a made-up name.
+_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
 # The server's fields about its connection (RFC 9110 section 7.6.1, PEP 3333), and CGI's Status.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
@@ -226,20 +275,25 @@ def _check_header(name: str, value: str) -> tuple[str, str]:
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
     name = _check_header_name(name)
     if _NOT_IN_VALUE.search(value):
-        raise ValueError(f"the value of header {name} is latin-1 without control characters, not {value!r}")
+        raise ValueError(
+            f"the value of header {name} is latin-1 without control characters, not {value!r}"
+        )
     value = str.strip(value, " ")
     if name.lower() == "content-length" and not (value.isascii() and value.isdigit()):
         raise ValueError(f"Content-Length is a number of bytes, not {value!r}")
     return name, value
 
 
-# The inside of a quoted string (RFC 9110 section 5.6.4); one that is never closed reaches to the end of the text.
-# No two branches of these expressions begin alike, so a search is linear.
+# The inside of a quoted string (RFC 9110 section 5.6.4); one that is never closed reaches to the
+# end of the text. No two branches of these expressions begin alike, so a search is linear.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
 _ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)  # of a list, between commas
-# A parameter: its name, then a quoted string or plain text. The last branch skips stray strings, and a quoted weight.
-_PARAMETER = re.compile(rf';\s*(?![qQ]\s*=\s*")([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL)
+# A parameter: its name, then a quoted string or plain text. The last branch skips stray strings,
+# and a quoted weight.
+_PARAMETER = re.compile(
+    rf';\s*(?![qQ]\s*=\s*")([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL
+)
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
 
@@ -249,14 +303,20 @@ def _media_type(value: str) -> str:
 
 
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
-    r"""Split a header value into its main part and its parameters; the first of two parameters of one name wins.
+    r"""Split a header value into its main part and its parameters.
 
-    A backslash in a quoted string escapes the next character; unless `strict`, only a quote or a backslash, because
-    browsers send `C:\dir\file` unescaped.
+    Of two parameters with one name the first counts.
+
+    A backslash in a quoted string escapes the next character; unless `strict`, only a quote or a
+    backslash, because browsers send `C:\dir\file` unescaped.
     """
     escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslashes
     found = reversed(_PARAMETER.findall(value))
-    options = {name.lower(): "".join(escape.split(quoted)) or plain.strip() for name, quoted, plain in found if name}
+    options = {
+        name.lower(): "".join(escape.split(quoted)) or plain.strip()
+        for name, quoted, plain in found
+        if name
+    }
     return _media_type(value), options
 
 
@@ -272,17 +332,23 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
 def _names_json(accept: str) -> bool:
     """Tell whether an Accept header names JSON, without wildcards and with a weight above 0."""
     names = ("application/json", "text/javascript")
-    return any(weight > 0 and media_range in names for media_range, _, weight in _parse_accept(accept))
+    return any(
+        weight > 0 and media_range in names for media_range, _, weight in _parse_accept(accept)
+    )
 
 
 def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
-    """Return the weight of the most specific range that matches the media type `offer`, 0 without one."""
+    """Return the weight of the most specific range that matches the media type `offer`.
+
+    Without a range that matches, the weight is 0.
+    """
     name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
     for media_range, wanted, weight in ranges:
         if media_range in matches and wanted.items() <= parameters.items():
-            best = max(best, (matches[media_range], len(wanted), weight))  # of equals the higher weight
+            # Of equals the higher weight.
+            best = max(best, (matches[media_range], len(wanted), weight))
     return best[2]
 
 
@@ -290,19 +356,30 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
 def _http_date(seconds: float) -> str:
     """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7) of the years 1 to 9999."""
     whole = int(min(max(seconds, -62_135_596_800), 253_402_300_799) // 1)
-    then = datetime(1970, 1, 1) + timedelta(seconds=whole)  # time.gmtime ends in 2038 on some systems
-    weekday, month, day, clock, year = then.ctime().split()  # English in every locale, unlike strftime's names
+    # `time.gmtime` ends in 2038 on some systems.
+    then = datetime(1970, 1, 1) + timedelta(seconds=whole)
+    # English in every locale, unlike strftime's names.
+    weekday, month, day, clock, year = then.ctime().split()
     return f"{weekday}, {day:0>2} {month} {year} {clock} GMT"
 
 
 def _parse_http_date(value: str) -> float | None:
-    """Return the time stamp of a date in one of the three forms of RFC 9110 section 5.6.7, or None."""
+    """Return the time stamp of a date in one of the three forms of RFC 9110 section 5.6.7.
+
+    None if it has none of them.
+    """
     from email.utils import mktime_tz, parsedate_tz
 
+    # Each was seen for some malformed date.
     try:
         parsed = parsedate_tz(value)
         return None if parsed is None else float(mktime_tz(parsed))
-    except (ValueError, OverflowError, TypeError, IndexError):  # each was seen for some malformed date
+    except (
+        ValueError,
+        OverflowError,
+        TypeError,
+        IndexError,
+    ):
         return None
 
 
@@ -323,24 +400,49 @@ def _write_cookie(
     samesite: str | None,
     partitioned: bool,
 ) -> str:
-    """Return the value of a Set-Cookie field; ValueError if browsers would refuse or change the cookie."""
+    """Return the value of a Set-Cookie field.
+
+    Raise ValueError if browsers would refuse or change the cookie.
+    """
     if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
         value = f'"{value}"'  # readers remove one pair of quotes, and spaces around it
-    pair = f"{name}={value}".encode().decode("latin-1")  # the bytes of UTF-8, each as a character (PEP 3333)
+    # The bytes of UTF-8, each as a character (PEP 3333).
+    pair = f"{name}={value}".encode().decode("latin-1")
     path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
     secured = "samesite='None', partitioned and names such as __Host-a need secure=True, or https"
     for_https = samesite == "None" or partitioned or prefix.startswith(_SECURE_NAMES)
     # RFC 6265bis sections 4.1.3, 5.6 and 5.7: browsers silently cut, drop or misread other cookies.
     for kept, rule in (
         (_TOKEN.fullmatch(name), "its name is a token"),
-        (not _NOT_IN_COOKIE.search(pair + path), f"percent-encode ; and control characters, as in {value!r:.80}"),
+        (
+            not _NOT_IN_COOKIE.search(pair + path),
+            f"percent-encode ; and control characters, as in {value!r:.80}",
+        ),
         (len(pair) <= 4097, "more than 4,096 bytes: keep large things elsewhere"),
-        (samesite in (None, "Strict", "Lax", "None"), f"samesite is Strict, Lax or None, not {samesite!r}"),
-        (secure or not for_https, f"{secured}; behind a proxy that speaks https, WebApp(trusted_proxies=1)"),
-        (httponly or not prefix.startswith(("__http-", "__host-http-")), "its name needs httponly=True"),
-        (path + domain == "/" or not prefix.startswith("__host-"), "its name needs path='/' and no domain"),
-        (path[:1] in ("", "/") and len(path) <= 1024, f"path begins with / and has up to 1,024 bytes: {path!r:.80}"),
-        (_DOMAIN.fullmatch(domain) and len(domain) <= 1024, f"domain is an ASCII name, without a port: {domain!r:.80}"),
+        (
+            samesite in (None, "Strict", "Lax", "None"),
+            f"samesite is Strict, Lax or None, not {samesite!r}",
+        ),
+        (
+            secure or not for_https,
+            f"{secured}; behind a proxy that speaks https, WebApp(trusted_proxies=1)",
+        ),
+        (
+            httponly or not prefix.startswith(("__http-", "__host-http-")),
+            "its name needs httponly=True",
+        ),
+        (
+            path + domain == "/" or not prefix.startswith("__host-"),
+            "its name needs path='/' and no domain",
+        ),
+        (
+            path[:1] in ("", "/") and len(path) <= 1024,
+            f"path begins with / and has up to 1,024 bytes: {path!r:.80}",
+        ),
+        (
+            _DOMAIN.fullmatch(domain) and len(domain) <= 1024,
+            f"domain is an ASCII name, without a port: {domain!r:.80}",
+        ),
     ):
         if not kept:
             raise ValueError(f"cookie {name!r:.80}: {rule}")
@@ -366,31 +468,51 @@ def _time_stamp(moment: float | datetime) -> float:
     """Return the time stamp of `expires`; a datetime without a zone is local time."""
     if isinstance(moment, (int, float)):
         if 0 < moment < 946_684_800:  # the year 2000; browsers would delete the cookie
-            raise ValueError(f"expires={moment} is a time stamp of before 2000; max_age={moment} is seconds from now")
+            raise ValueError(
+                f"expires={moment} is a time stamp of before 2000; max_age={moment} is "
+                "seconds from now"
+            )
         return moment
     if not hasattr(moment, "timestamp"):
         raise TypeError(f"expires is a time stamp or a datetime, not {_value(moment)}")
     try:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
-        # The system knows no local time so far away (Windows: before 1970). Hours do not matter there.
+        # The system knows no local time so far away (Windows: before 1970). Hours do not matter
+        # there.
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
 # ---- statuses and exceptions -------------------------------------------------
 #
-# What can go wrong, and how does HTTP call it? An exception names the status that answers a request, and no body.
+# What can go wrong, and how does HTTP call it? An exception names the status that answers a
+# request, and no body.
 #
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
 #
-# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA, except four in old Pythons. 418 has no meaning.
+# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA, except four in old Pythons.
+# 418 has no meaning.
 
-_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}  # of codes that nobody registered
+# Of codes that nobody registered.
+_CLASSES = {
+    2: "Successful",
+    3: "Redirection",
+    4: "Client Error",
+    5: "Server Error",
+}
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
-_PHRASES.update((int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418)
-_PHRASES |= {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
-_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}  # also the default text body
+_PHRASES.update(
+    (int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418
+)
+_PHRASES |= {
+    413: "Content Too Large",
+    414: "URI Too Long",
+    416: "Range Not Satisfiable",
+    422: "Unprocessable Content",
+}
+# Also the default text body.
+_STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
 
 
 def _check_status(status: object) -> int:
@@ -400,10 +522,13 @@ def _check_status(status: object) -> int:
 
 
 class HttpException(Exception):
-    """Answer the request with a status: raised by applications and by this file, answered by the error path.
+    """Answer the request with a status.
 
-    `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body never shows it.
-    `headers` (name to value) go onto the response before the error hooks run. ValueError for a bad status or header.
+    Applications and this file raise it; the error path answers it.
+
+    `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body
+    never shows it. `headers` (name to value) go onto the response before the error hooks run.
+    ValueError for a bad status or header.
     """
 
     # A subclass that forgets super().__init__() has an answer, too.
@@ -411,8 +536,11 @@ class HttpException(Exception):
     message: str = ""
     headers: Mapping[str, str] = {}
 
-    def __init__(self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None) -> None:
-        # BaseException.__new__ has set args, which copy and pickle need, to the arguments of the subclass.
+    def __init__(
+        self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        # BaseException.__new__ has set args, which copy and pickle need, to the arguments of the
+        # subclass.
         self.status_code = _check_status(status_code)
         self.message = message
         if headers:
@@ -423,7 +551,10 @@ class HttpException(Exception):
 
     @property
     def phrase(self) -> str:
-        """The reason phrase of the status (RFC 9110 section 15); the name of its class if nobody registered it."""
+        """The reason phrase of the status (RFC 9110 section 15).
+
+        Without a registered phrase, the name of the class.
+        """
         return _PHRASES[self.status_code]
 
     def __repr__(self) -> str:
@@ -440,7 +571,9 @@ class NotFoundException(HttpException):
 
 
 class MethodNotAllowedException(HttpException):
-    """Answer 405 with an Allow header (RFC 9110 section 15.5.6): the path exists, but not for this method.
+    """Answer 405 with an Allow header (RFC 9110 section 15.5.6).
+
+    The path exists, but not for this method.
 
     `allow` is an iterable of methods, or a str such as "GET, HEAD"; as an attribute a sorted tuple.
     """
@@ -472,15 +605,19 @@ class CodeException(Exception):
 #
 # How do the bytes of a query string or form become values by name?
 #
-#     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)     Fields([("a", "1"), ("a", "ü")])
-#     _parse_multipart(read, b"x", ...)                ([("title", "Cats")], [("photo", UploadedFile)])
+#     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)  Fields([("a", "1"), ("a", "ü")])
+#     _parse_multipart(read, b"x", ...)             ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies. The parsers take linear time. They raise only HttpException: 4xx, or 503 for
-# a full disk. Read beside it: URL standard (section 5), RFC 7578, RFC 2046 (5.1). A first reading may skip charsets.
+# `Fields` also serves headers and cookies. The parsers take linear time. They raise only
+# HttpException: 4xx, or 503 for a full disk. Read beside it: URL standard (section 5), RFC 7578,
+# RFC 2046 (5.1). A first reading may skip charsets.
 
 
 class _BadField(HttpException, ValueError):
-    """A field cannot be converted: a 400 unless the application catches the ValueError. `field` is its name."""
+    """A field cannot be converted: a 400 unless the application catches the ValueError.
+
+    `field` is its name.
+    """
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(400, message)
@@ -496,16 +633,21 @@ _BYTES = bytes, bytearray, memoryview
 
 
 class Fields(Mapping[str, _T]):
-    """Values that a client sent by name, read-only: fields of a query or form, header fields, cookies.
+    """Values that a client sent by name, read-only.
 
-    A name may have several values: `fields[name]` and `get` give the first one, `getall` all of them. Iteration gives
-    each name once, in order of appearance. A missing `fields[name]` is a KeyError and an HttpException of status 400,
-    whose message calls a value `noun` and may give a `reason`.
+    They are the fields of a query or a form, header fields, or cookies.
+
+    A name may have several values: `fields[name]` and `get` give the first one, `getall` all of
+    them. Iteration gives each name once, in order of appearance. A missing `fields[name]` is a
+    KeyError and an HttpException of status 400, whose message calls a value `noun` and may give a
+    `reason`.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
 
-    def __init__(self, pairs: Iterable[tuple[str, _T]] = (), *, noun: str = "field", reason: str = "") -> None:
+    def __init__(
+        self, pairs: Iterable[tuple[str, _T]] = (), *, noun: str = "field", reason: str = ""
+    ) -> None:
         self._noun = noun
         self._reason = reason
         self._values: dict[str, list[_T]] = {}  # empty in a subclass that overrides `_find`
@@ -519,7 +661,9 @@ class Fields(Mapping[str, _T]):
     def __getitem__(self, name: str) -> _T:
         values = self._find(name)
         if not values:
-            raise _MissingField(name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}"))
+            raise _MissingField(
+                name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}")
+            )
         return values[0]
 
     def get(self, name: str, default: Any = None) -> _T | Any:
@@ -536,14 +680,20 @@ class Fields(Mapping[str, _T]):
     ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) of `convert` becomes a
-        400 that is a ValueError too, with the name in `field`. A missing field is `default`, or without one a 400 that
-        is a KeyError too. An empty field is `default`, unless `convert` takes "". TypeError for `bool`.
+        ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) of
+        `convert` becomes a 400 that is a ValueError too, with the name in `field`. A missing field
+        is `default`, or without one a 400 that is a KeyError too. An empty field is `default`,
+        unless `convert` takes "". TypeError for `bool`.
         """
         if convert is bool:
-            raise TypeError("bool('false') is True; give {'true': True, 'false': False}.__getitem__")
+            raise TypeError(
+                "bool('false') is True; give {'true': True, 'false': False}.__getitem__"
+            )
         if not callable(convert):
-            raise TypeError(f"parse({_value(name)}, {_value(convert)}): a name, then a function that converts, as int")
+            raise TypeError(
+                f"parse({_value(name)}, {_value(convert)}): a name, then a function that "
+                "converts, as int"
+            )
         if default is not _NOT_GIVEN and name not in self:
             return default
         value = self[name]
@@ -564,21 +714,31 @@ class Fields(Mapping[str, _T]):
         return sum(1 for _ in self)
 
     def __setitem__(self, name: str, value: object) -> None:
-        setter = f": response.{self._noun}({name!r}, ...) sets one" if self._noun in ("header", "cookie") else ""
+        setter = (
+            f": response.{self._noun}({name!r}, ...) sets one"
+            if self._noun in ("header", "cookie")
+            else ""
+        )
         raise TypeError(f"a {self._noun} can be read only{setter}")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({[(name, value) for name in self for value in self.getall(name)]!r})"
+        items = [(name, value) for name in self for value in self.getall(name)]
+        return f"{type(self).__name__}({items!r})"
 
 
 class _Headers(Fields[str]):
-    """The header fields of a response, by name in any case. A missing one is an ordinary KeyError."""
+    """The header fields of a response, by name in any case.
+
+    A missing one is an ordinary KeyError.
+    """
 
     __slots__ = ("_spelling",)  # a name in small letters to its first spelling
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._spelling: dict[str, str] = {}
-        super().__init__((self._spelling.setdefault(name.lower(), name), value) for name, value in pairs)
+        super().__init__(
+            (self._spelling.setdefault(name.lower(), name), value) for name, value in pairs
+        )
         self._noun = "header"
 
     def _find(self, name: str) -> Sequence[str]:
@@ -619,9 +779,12 @@ def _unescape_percent(text: str) -> str:
 
 
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
-    """Parse application/x-www-form-urlencoded (URL standard, 5.1); HttpException 400 for text that is not UTF-8.
+    """Parse application/x-www-form-urlencoded (URL standard, section 5.1).
 
-    `text` has one byte per character (latin-1). More than `max_fields` fields are an HttpException of `status`.
+    Raise HttpException 400 for text that is not UTF-8.
+
+    `text` has one byte per character (latin-1). More than `max_fields` fields are an HttpException
+    of `status`.
     """
     pieces = list(filter(None, text.replace("+", " ").split("&")))
     if len(pieces) > max_fields:
@@ -631,17 +794,22 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
         for piece in pieces:
             name, _, value = piece.partition("=")
             if "%" in piece or not piece.isascii():
-                name, value = _wsgi_text(_unescape_percent(name)), _wsgi_text(_unescape_percent(value))
+                name, value = (
+                    _wsgi_text(_unescape_percent(name)),
+                    _wsgi_text(_unescape_percent(value)),
+                )
             fields._values.setdefault(name, []).append(value)
     except UnicodeError:
         raise HttpException(400, "Text in the request is not UTF-8") from None
     return fields
 
 
-# Charsets that a client may name. Other names would import modules, or reach codecs of quadratic time.
+# Charsets that a client may name. Other names would import modules, or reach codecs of quadratic
+# time.
 _CHARSETS = frozenset(
     "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
-    "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 windows-1252 koi8-r "
+    "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 "
+    "windows-1252 koi8-r "
     "big5 euc-jp euc-kr gb2312 gbk gb18030 iso-2022-jp shift_jis".split()
 )
 
@@ -657,9 +825,10 @@ def _decode(data: bytes, charset: str = "utf-8") -> str:
 class UploadedFile(NamedTuple):
     """One uploaded file (RFC 7578). Its name and type are claims of the client, and may be false.
 
-    `filename` has no directory and no control characters. It may be `..` or, from an empty file input, `""` with a
-    `size` of 0. `content_type` is the media type alone, in small letters; `""` if none was sent. `file` is binary,
-    seekable and at its start: a BytesIO, or a temporary file past 256 KiB.
+    `filename` has no directory and no control characters. It may be `..` or, from an empty file
+    input, `""` with a `size` of 0. `content_type` is the media type alone, in small letters; `""`
+    if none was sent. `file` is binary, seekable and at its start: a BytesIO, or a temporary file
+    past 256 KiB.
     """
 
     filename: str
@@ -668,7 +837,10 @@ class UploadedFile(NamedTuple):
     size: int
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole file to `path`, replacing what is there; `file` keeps its position. OSError as by `open`."""
+        """Write the whole file to `path`, replacing what is there; `file` keeps its position.
+
+        OSError as by `open`.
+        """
         position = self.file.tell()
         with open(path, "wb") as target:
             self.file.seek(0)
@@ -692,7 +864,8 @@ def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tu
         if isinstance(file, io.BytesIO) and file.tell() + len(piece) > _SPOOL_SIZE:
             import tempfile
 
-            so_far, file = file, temporary_files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+            so_far = file
+            file = temporary_files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             file.write(so_far.getbuffer())
         file.write(piece)
     size = file.tell()
@@ -709,10 +882,12 @@ def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
     return joined.getvalue()
 
 
-_BOUNDARY = re.compile(rb"[ -~]{1,70}")  # more characters than RFC 2046 (5.1.1) allows, because clients send them
+# More characters than RFC 2046 (5.1.1) allows, because clients send them.
+_BOUNDARY = re.compile(rb"[ -~]{1,70}")
 _Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it goes on
 _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
-# Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in others.
+# Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in
+# others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
 # Lines end with CR LF only, because parsers that disagree about it can be deceived.
 _PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
@@ -727,14 +902,21 @@ class _PartReader:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
-        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END  # behind the preamble and each content
+        # Behind the preamble and each content.
+        self.delimiter: _Mark = (
+            b"\r\n--" + boundary,
+            _DELIMITER_END,
+        )
         self.buffer = b"\r\n"  # the bytes read last; the first delimiter may lack its own line end
         self.position = 0  # of the next header or content in the buffer
         self.lookalikes = _MAX_LOOKALIKES  # more delimiters that may turn out to be content
         self.at_end = False  # whether the last delimiter was passed
 
     def before(self, mark: _Mark) -> Iterator[bytes]:
-        """Yield everything before the next `mark` in pieces, and step over it; HttpException 400 if there is none."""
+        """Yield everything before the next `mark` in pieces, and step over it.
+
+        Raise HttpException 400 if there is no mark.
+        """
         while not (found := self.find(*mark)):
             # The end of the buffer may be the beginning of a mark.
             end = max(self.position, len(self.buffer) - len(mark[0]) - 72)
@@ -748,7 +930,8 @@ class _PartReader:
         self.at_end = found[0] == b"--"
 
     def find(self, begin: bytes, rest: re.Pattern[bytes]) -> re.Match[bytes] | None:
-        # If a header has no content behind it, the second CR LF of its end is that of the delimiter.
+        # If a header has no content behind it, the second CR LF of its end is that of the
+        # delimiter.
         end = max(self.position - 2, 0)
         while (start := self.buffer.find(begin, end)) >= 0:
             end = start + len(begin)
@@ -779,21 +962,27 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send it. Other charsets would hide a name.
+    # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send it. Other
+    # charsets would hide a name.
     extended = disposition.get(parameter + "*", "").split("'", 2)
     if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
         return _decode(_unescape_percent(extended[2]).encode("latin-1", "replace"), extended[0])
     text = disposition.get(parameter)  # HTML escapes quotes and line ends, and nothing else
-    return None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
+    return (
+        None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
+    )
 
 
 def _parse_multipart(
     read: Callable[[int], bytes], boundary: bytes, *, max_fields: int, max_form_memory: int
 ) -> tuple[list[tuple[str, str]], list[tuple[str, UploadedFile]]]:
-    """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, 5.1); return its fields and its files.
+    """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, section 5.1).
 
-    `read(n)` gives up to `n` bytes, none only at the end. HttpException 413 past `max_fields` parts or
-    `max_form_memory` bytes in names and values of fields, and for too long headers; 400 for a malformed body.
+    Return its fields and its files.
+
+    `read(n)` gives up to `n` bytes, none only at the end. HttpException 413 past `max_fields` parts
+    or `max_form_memory` bytes in names and values of fields, and for too long headers; 400 for a
+    malformed body.
     """
     parts = _PartReader(read, boundary)
     fields: list[tuple[str, str]] = []
@@ -807,14 +996,25 @@ def _parse_multipart(
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
                 if len(fields) + len(files) == max_fields:
-                    raise HttpException(413, f"More than {max_fields:,} parts in the form (max_fields)")
+                    raise HttpException(
+                        413, f"More than {max_fields:,} parts in the form (max_fields)"
+                    )
                 limit = min(_MAX_PART_HEADER, header_bytes)
-                header = _join(parts.before(_BLANK_LINE), limit, "The headers of one part or all parts are too long")
+                header = _join(
+                    parts.before(_BLANK_LINE),
+                    limit,
+                    "The headers of one part or all parts are too long",
+                )
                 header_bytes -= len(header)
                 name, filename, content_type, charset = _describe_part(header)
                 content = parts.before(parts.delimiter)
                 if filename is not None:
-                    files.append((name, UploadedFile(filename, content_type, *_spool(content, temporary_files))))
+                    files.append(
+                        (
+                            name,
+                            UploadedFile(filename, content_type, *_spool(content, temporary_files)),
+                        )
+                    )
                     continue
                 data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
                 form_memory -= len(name) + len(data)
@@ -832,15 +1032,22 @@ def _parse_multipart(
 # How is JSON read and written, if it must be exactly what RFC 8259 calls JSON?
 #
 #     _parse_json(b'{"a": [1]}', 1000)      {"a": [1]}
-#     _parse_json(b"[NaN]", 1000)           HttpException 400; also for 1e999, for 201 brackets within each other ...
+#     _parse_json(b"[NaN]", 1000)           HttpException 400, as for 1e999 and for 201 brackets
+#                                           within each other
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
-# Our own limits keep a body cheap, and a document within them can be encoded again. A first reading may skip them.
+# Our own limits keep a body cheap, and a document within them can be encoded again. A first reading
+# may skip them.
 
-_MAX_JSON_VALUES = 2**17  # numbers, strings, arrays..., because one of two bytes may take 230 bytes of memory
+# Numbers, strings, arrays..., because one of two bytes may take 230 bytes of memory.
+_MAX_JSON_VALUES = 2**17
 _BYTES_PER_VALUE = 8  # a larger max_form_memory takes more values
-_MAX_JSON_DEPTH = 200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
-_MAX_JSON_DIGITS = 4300  # of an integer, because int() takes quadratic time; CPython's own limit since 3.11
+_MAX_JSON_DEPTH = (
+    200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
+)
+_MAX_JSON_DIGITS = (
+    4300  # of an integer, because int() takes quadratic time; CPython's own limit since 3.11
+)
 
 
 def _parse_float(text: str) -> float:
@@ -866,19 +1073,26 @@ _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 def _deeper_than(limit: int, document: object) -> bool:
     level: list[Any] = [[document]]  # arrays and objects of one depth
     for _ in range(limit + 1):
-        members = (member for item in level for member in (item.values() if type(item) is dict else item))
+        members = (
+            member for item in level for member in (item.values() if type(item) is dict else item)
+        )
         level = [member for member in members if type(member) in (dict, list)]
     return bool(level)
 
 
 def _parse_json(body: bytes, max_values: int) -> Any:
-    """Return the document in `body`, UTF-8 with or without BOM; HttpException 400 if it is not JSON, or 413."""
+    """Return the document in `body`, in UTF-8 with or without BOM.
+
+    Raise HttpException: 400 if it is not JSON, 413 if it is too large.
+    """
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
-        if len(text) > max_values and brackets + text.count(",") >= max_values:  # perhaps they stand within texts
+        # Perhaps they stand within texts.
+        if len(text) > max_values and brackets + text.count(",") >= max_values:
             plain = _JSON_LEAF.sub("0", text)
-            if 1 + sum(map(plain.count, ",[{")) > max_values:  # each value but the first follows one of these
+            # Each value but the first follows one of these.
+            if 1 + sum(map(plain.count, ",[{")) > max_values:
                 raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
         if brackets > _MAX_JSON_DEPTH and _deeper_than(_MAX_JSON_DEPTH, value):
@@ -906,7 +1120,8 @@ def _as_json_value(value: Any) -> Any:
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
-    if hasattr(type(value), "keys") and hasattr(type(value), "__getitem__"):  # a mapping, a sqlite3.Row
+    # A mapping, a sqlite3.Row.
+    if hasattr(type(value), "keys") and hasattr(type(value), "__getitem__"):
         return {key: value[key] for key in value.keys()}  # noqa: SIM118
     if isinstance(value, (set, frozenset)):
         with contextlib.suppress(TypeError):
@@ -917,7 +1132,9 @@ def _as_json_value(value: Any) -> Any:
 
 
 # A document that holds itself is a RecursionError.
-_json_text = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value).encode
+_json_text = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value
+).encode
 
 
 def _with_form(document: object, form: Mapping[str, Any] | None) -> object:
@@ -926,11 +1143,18 @@ def _with_form(document: object, form: Mapping[str, Any] | None) -> object:
 
 
 def _encode_json(
-    document: object, giver: object = None, write: Callable[[Any], str] = _json_text, name: str = "document"
+    document: object,
+    giver: object = None,
+    write: Callable[[Any], str] = _json_text,
+    name: str = "document",
 ) -> bytes:
-    """Return the JSON that `write` makes of a document, in UTF-8; an error names the member and `giver`."""
+    """Return the JSON that `write` makes of a document, in UTF-8.
+
+    An error names the member and `giver`.
+    """
     try:
-        # A lone surrogate can only stand in a string, and there backslashreplace writes the escape of JSON.
+        # A lone surrogate can only stand in a string, and there backslashreplace writes the escape
+        # of JSON.
         return write(document).encode("utf-8", "backslashreplace")
     except Exception as error:
         _explain(error, _unwritable(document, write, name), giver)
@@ -938,7 +1162,10 @@ def _encode_json(
 
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
-    """Return the name of the innermost member that `write` fails for: `document["user"]["joined"]`."""
+    """Return the name of the innermost member that `write` fails for.
+
+    The name reads like `document["user"]["joined"]`.
+    """
     with contextlib.suppress(Exception):
         plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
         for key, member in plain.items() if isinstance(plain, dict) else enumerate(plain):
@@ -947,26 +1174,31 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
                 name = f"{name}[{_printable(shown):.80}]"
-                return name if len(name) > 200 else _unwritable(member, write, name)  # a document may hold itself
+                # A document may hold itself.
+                return name if len(name) > 200 else _unwritable(member, write, name)
     return name
 
 
 # ---- HTML --------------------------------------------------------------------
 #
-# How does text get into a page without becoming markup? Everything that is not known to be HTML is escaped.
+# How does text get into a page without becoming markup? Everything that is not known to be HTML is
+# escaped.
 #
 #     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
-# HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}". Read beside it:
-# markupsafe's manual. A first reading may skip template strings.
+# HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}".
+# Read beside it: markupsafe's manual. A first reading may skip template strings.
 
 
 class Markup(str):
-    """Text that is HTML: `Response.html` does not escape it, and a handler that returns it answers HTML.
+    """Text that is HTML, which `Response.html` does not escape.
 
-    As in markupsafe, `+` (on either side), `%`, `format`, `join` and the other methods of str give Markup and escape
-    values that are not HTML. `str(markup)`, f-strings and `"...".join` give plain text, escaped later.
+    A handler that returns Markup answers with HTML.
+
+    As in markupsafe, `+` (on either side), `%`, `format`, `join` and the other methods of str give
+    Markup and escape values that are not HTML. `str(markup)`, f-strings and `"...".join` give plain
+    text, escaped later.
     """
 
     __slots__ = ()
@@ -991,7 +1223,11 @@ class Markup(str):
         return type(self)(super().__add__(self.escape(other))) if joins else NotImplemented
 
     def __radd__(self, other: Any) -> Markup:
-        return self.escape(other) + self if isinstance(other, str) or _is_html(other) else NotImplemented
+        return (
+            self.escape(other) + self
+            if isinstance(other, str) or _is_html(other)
+            else NotImplemented
+        )
 
     def __mod__(self, values: Any) -> Markup:
         if hasattr(values, "keys"):
@@ -1001,7 +1237,10 @@ class Markup(str):
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
-        """Format as str.format does, each field escaped, unless its `__html_format__(format_spec)` gives Markup."""
+        """Format as str.format does, and escape each field.
+
+        A field is not escaped if its `__html_format__(format_spec)` gives Markup.
+        """
         return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
@@ -1022,14 +1261,19 @@ def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -
 
 
 for _method in (
-    "__getitem__ __mul__ __rmul__ capitalize casefold center expandtabs ljust lower lstrip partition removeprefix "
-    "removesuffix replace rjust rpartition rsplit rstrip split splitlines strip swapcase title translate upper zfill"
+    "__getitem__ __mul__ __rmul__ capitalize casefold center expandtabs ljust lower lstrip "
+    "partition removeprefix "
+    "removesuffix replace rjust rpartition rsplit rstrip split splitlines strip swapcase title "
+    "translate upper zfill"
 ).split():
     setattr(Markup, _method, partialmethod(_keep, getattr(str, _method)))
 
 
 class _PercentValue:
-    """A value for `Markup % value`, escaped where it becomes text. Without `__index__`: `%c` would make `<` of 60."""
+    """A value for `Markup % value`, escaped where it becomes text.
+
+    Without `__index__`: `%c` would make `<` of 60.
+    """
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -1053,7 +1297,10 @@ class _PercentValue:
 def _is_html(value: object) -> bool:
     # A template string (PEP 750) is known by name, because older Pythons have no such module.
     kind = type(value)
-    return hasattr(value, "__html__") or (kind.__module__, kind.__name__) == ("string.templatelib", "Template")
+    return hasattr(value, "__html__") or (kind.__module__, kind.__name__) == (
+        "string.templatelib",
+        "Template",
+    )
 
 
 def _as_html(value: Any) -> str:
@@ -1086,14 +1333,16 @@ class _HtmlFormatter(string.Formatter):
             raise
 
     def parse(self, format_string: str) -> Iterable[Any]:
-        return list(super().parse(format_string))  # a broken template fails here, before its first field
+        # A broken template fails here, before its first field.
+        return list(super().parse(format_string))
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.field = field_name
         return super().get_field(field_name, args, kwargs)
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if "&" in format_spec:  # a field within the format, as in {price:{width}}, was escaped on its way here
+        # A field within the format, as in {price:{width}}, was escaped on its way here.
+        if "&" in format_spec:
             from html import unescape
 
             format_spec = unescape(format_spec)
@@ -1102,7 +1351,10 @@ class _HtmlFormatter(string.Formatter):
         elif not _is_html(value):
             value = format(value, format_spec)
         elif format_spec:
-            raise ValueError(f"{_name(type(value))} takes no format {format_spec!r}, because it has no __html_format__")
+            raise ValueError(
+                f"{_name(type(value))} takes no format {format_spec!r}, because it has no "
+                "__html_format__"
+            )
         return _as_html(value)
 
 
@@ -1110,34 +1362,49 @@ def _interpolated(part: Any) -> str:
     formatter = _HtmlFormatter()
     value = formatter.convert_field(part.value, part.conversion)
     try:
-        return formatter.format_field(value, part.format_spec) if part.format_spec else _joined(value)
+        return (
+            formatter.format_field(value, part.format_spec) if part.format_spec else _joined(value)
+        )
     except Exception as error:
         _explain(error, f"the value for {{{part.expression}}}")
         raise
 
 
 def _joined(value: Any) -> str:
-    """Return a value as HTML, item by item if it is an iterable other than a mapping and has no text of its own."""
+    """Return a value as HTML.
+
+    An iterable other than a mapping gives HTML item by item, if it has no text of its own.
+    """
     listed = isinstance(value, Iterable) and type(value).__str__ is object.__str__
     if not listed or isinstance(value, Mapping) or _is_html(value):
         return _HtmlFormatter().format_field(value, "")
     return "".join(map(_joined, value))
 
 
-_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")  # a page is more than this
+# A page is more than this.
+_FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page. ValueError for the name of a file, and for values if the template uses none."""
+    """Return a page.
+
+    ValueError for the name of a file, and for values if the template uses none.
+    """
     if _FILE_NAME.fullmatch(template):
-        raise ValueError(f"html() takes the text of a page, not the name of a file: Path({template!r}).read_text()")
+        raise ValueError(
+            "html() takes the text of a page, not the name of a file: "
+            f"Path({template!r}).read_text()"
+        )
     if not values:
         return template
     formatter = _HtmlFormatter()
     page = formatter.vformat(template, (), values)
     if not formatter.field:
         name, names = next(iter(values)), ", ".join(values)
-        raise ValueError(f"html() would ignore its values ({names}): the template has no field such as {{{name}}}")
+        raise ValueError(
+            f"html() would ignore its values ({names}): the template has no field such "
+            f"as {{{name}}}"
+        )
     return page
 
 
@@ -1145,15 +1412,18 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 #
 # What did the client ask for?
 #
-#     environ     {"REQUEST_METHOD": "POST", "PATH_INFO": "/items", "QUERY_STRING": "page=2", "wsgi.input": ..., ...}
+#     environ     {"REQUEST_METHOD": "POST", "PATH_INFO": "/items", "QUERY_STRING": "page=2",
+#                 "wsgi.input": ..., ...}
 #     request     .method "POST"   .path "/items"   .query["page"] "2"   .json {"title": "Tea"}
 #
-# An attribute of `Request` is computed when it is first read, and kept. One that cannot be read raises HttpException
-# with a 4xx, the same one each time. Header fields of a proxy count only if the application said how many proxies there
-# are. Read beside it: PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5. A first reading may skip `_raw_path`.
+# An attribute of `Request` is computed when it is first read, and kept. One that cannot be read
+# raises HttpException with a 4xx, the same one each time. Header fields of a proxy count only if
+# the application said how many proxies there are. Read beside it: PEP 3333, and RFC 9110 sections
+# 4.2, 7.2, 8.3 and 12.5. A first reading may skip `_raw_path`.
 
 _PIECE = 65536  # bytes that are read or sent at a time
-# Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC 3986, 2 and 3.3).
+# Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC
+# 3986, 2 and 3.3).
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
@@ -1165,21 +1435,33 @@ def _named_segments(path: str) -> list[str]:
 
 
 def _as_path(segments: Iterable[str]) -> str:
-    """Return a path that begins with one slash, because two slashes would name a host; "" for no segments."""
+    """Return a path that begins with one slash, because two slashes would name a host.
+
+    For no segments the path is "".
+    """
     return "".join("/" + segment for segment in segments)
 
 
 def _path_segments(environ: _Environ) -> list[str]:
-    """Return the decoded segments of PATH_INFO without empty ones; UnicodeError if they are not UTF-8."""
+    """Return the decoded segments of PATH_INFO without empty ones.
+
+    Raise UnicodeError if they are not UTF-8.
+    """
     return list(map(_wsgi_text, _raw_path(environ)[1]))
 
 
 def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
-    """Return the path of the raw target, and the segments of PATH_INFO, in which a %2F of the target is no separator.
+    """Return the path of the raw target, and the decoded segments of PATH_INFO.
 
-    The path is "" without a %2F, without a raw target, or if both differ in more than empty segments.
+    A %2F of the target is no separator in these segments.
+
+    The path is "" without a %2F, without a raw target, or if both differ in more than empty
+    segments.
     """
-    path, above = _named_segments(environ.get("PATH_INFO", "")), _named_segments(environ.get("SCRIPT_NAME", ""))
+    path, above = (
+        _named_segments(environ.get("PATH_INFO", "")),
+        _named_segments(environ.get("SCRIPT_NAME", "")),
+    )
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
     if "%2" not in raw:
         return "", path
@@ -1195,7 +1477,8 @@ def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
 class _once(Generic[_T]):
     """A property that keeps its first value, or the HttpException that it raised.
 
-    Python's cached_property keeps no failure, and its lock before 3.12 would let one slow upload stop all others.
+    Python's cached_property keeps no failure, and its lock before 3.12 would let one slow upload
+    stop all others.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -1229,7 +1512,9 @@ class _RequestHeaders(Fields[str]):
 
     def _find(self, name: str) -> Sequence[str]:
         key = str(name).upper().replace("-", "_")
-        value = self._environ.get(key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key)
+        value = self._environ.get(
+            key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
+        )
         # PEP 3333: those two may be empty when the client sent none.
         return () if value is None or (value == "" and key[:8] == "CONTENT_") else (value,)
 
@@ -1240,7 +1525,10 @@ class _RequestHeaders(Fields[str]):
 
 
 class _BodyInput:
-    """The bytes of a request's body. They end where Content-Length says, and their faults are 4xx."""
+    """The bytes of a request's body.
+
+    They end where Content-Length says, and their faults are 4xx.
+    """
 
     def __init__(self, source: Any, length: int | None, limit: int) -> None:
         # read1 gives a piece as soon as it arrives; read waits for `size` bytes.
@@ -1249,7 +1537,10 @@ class _BodyInput:
         self._left = limit if length is None else length  # bytes that may still come
 
     def read(self, size: int = _PIECE) -> bytes:
-        """Return up to `size` bytes, b"" at the end; HttpException 400 if the client left, 408 if it stalls, 413."""
+        """Return up to `size` bytes, b"" at the end.
+
+        Raise HttpException: 400 if the client left, 408 if it stalls, 413 if the body is too large.
+        """
         if self._sized and self._left < size:
             size = self._left
         if not size:
@@ -1259,7 +1550,8 @@ class _BodyInput:
         except HttpException:  # raised by our own server
             raise
         except Exception as error:  # each server has its own classes for a broken connection
-            stalls = isinstance(error, (TimeoutError, socket.timeout))  # two classes before Python 3.10
+            # Two classes before Python 3.10.
+            stalls = isinstance(error, (TimeoutError, socket.timeout))
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
         if self._sized and not data:
             raise HttpException(400, f"the body ended {self._left:,} bytes early")
@@ -1285,13 +1577,18 @@ class _BodyStream(io.RawIOBase):
 
 
 class _Observer:
-    """A server or test client that wants to know more than PEP 3333 tells: `environ["webapp.server"]`.
+    """A server or test client that wants to know more than PEP 3333 tells.
+
+    It is `environ["webapp.server"]`.
 
     It is the only key that this file adds to an environ. Any server may leave it out.
 
-        explain(reason)       why the answer has its status: one printable line for an access log, never for a client
-        begin_stream(type)    the first chunk of a body of that Content-Type will be drawn; HttpException refuses it
-        unanswered(error)     no error hook has answered `error`; False if the observer has heard of it before
+        explain(reason)       why the answer has its status: one printable line for an access log,
+                              never for a client
+        begin_stream(type)    the first chunk of a body of that Content-Type will be drawn;
+                              HttpException refuses it
+        unanswered(error)     no error hook has answered `error`; False if the observer has heard
+                              of it before
     """
 
     def explain(self, reason: str) -> None: ...
@@ -1310,26 +1607,38 @@ def _observer(environ: _Environ) -> _Observer:
 
 
 class Request:
-    """The request of a client. Its attributes are computed when they are first read; do not assign to them.
+    """The request of a client.
 
-    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. Made by the dispatcher.
+    Its attributes are computed when they are first read; do not assign to them.
+
+    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. Made by the
+    dispatcher.
     """
 
-    _failures: Mapping[str, HttpException] = {}  # of each attribute that could not be read; replaced, never changed
+    _failures: Mapping[
+        str, HttpException
+    ] = {}  # of each attribute that could not be read; replaced, never changed
     _reader = ""  # the attribute that has taken the input: body, form or stream
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        self._closing: list[Callable[[], object]] = []  # called when the response is closed, the last one first
-        self._varies: tuple[str, ...] = ()  # the header fields that the response depends on, for its Vary
+        self._closing: list[
+            Callable[[], object]
+        ] = []  # called when the response is closed, the last one first
+        self._varies: tuple[
+            str, ...
+        ] = ()  # the header fields that the response depends on, for its Vary
 
     # Its target.
 
     @_once
     def path(self) -> str:
-        """Decoded path below the application, as it came (`//a/` stays); U+FFFD where it is not UTF-8."""
+        """Decoded path below the application, as it came (`//a/` stays).
+
+        U+FFFD stands where the path is not UTF-8.
+        """
         return _wsgi_text(self.environ.get("PATH_INFO", ""), "replace")
 
     @property
@@ -1345,27 +1654,47 @@ class Request:
 
     @_once
     def host(self) -> str:
-        """Host name and port as the client or a trusted proxy sent them, if they can be a host; else the server's."""
+        """Host name and port, as the client or a trusted proxy sent them.
+
+        If they cannot be a host, those of the server.
+        """
         name, port = self.environ["SERVER_NAME"], self.environ["SERVER_PORT"]
         name = f"[{name}]" if ":" in name else name
-        own = str(name) if port == {"http": "80", "https": "443"}.get(self.scheme) else f"{name}:{port}"
+        own = (
+            str(name)
+            if port == {"http": "80", "https": "443"}.get(self.scheme)
+            else f"{name}:{port}"
+        )
         hosts = (self._forwarded("HOST"), self.environ.get("HTTP_HOST", ""), own)
-        return next(filter(_is_authority, hosts), "localhost")  # at a Unix socket a server may be called by a path
+        # At a Unix socket a server may be called by a path.
+        return next(filter(_is_authority, hosts), "localhost")
 
     @_once
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
         path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ)[0])
         if not path:
-            path = (self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "") or "/").replace("%", "%25")
-        query = self.query_string and "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
-        return f"{self.scheme}://{self.host}{_quote(path, '%' + _PATH_SAFE, 'latin-1', 'replace')}{query}"
+            path = (
+                self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "") or "/"
+            ).replace("%", "%25")
+        query = self.query_string and "?" + _quote(
+            self.query_string, _URI_SAFE, "latin-1", "replace"
+        )
+        quoted = _quote(path, "%" + _PATH_SAFE, "latin-1", "replace")
+        return f"{self.scheme}://{self.host}{quoted}{query}"
 
     @_once
     def remote_address(self) -> str:
-        """Address of the client as the server saw it, or as a trusted proxy says; "" if it is not known."""
+        """Address of the client, as the server saw it or a trusted proxy says.
+
+        "" if the address is not known.
+        """
         forwarded = self._forwarded("FOR")
-        return forwarded if _ADDRESS.fullmatch(forwarded) else str(self.environ.get("REMOTE_ADDR") or "")
+        return (
+            forwarded
+            if _ADDRESS.fullmatch(forwarded)
+            else str(self.environ.get("REMOTE_ADDR") or "")
+        )
 
     def _forwarded(self, what: str) -> str:
         """Return the entry of the outermost trusted proxy; earlier ones may be forged."""
@@ -1377,17 +1706,26 @@ class Request:
 
     @_once
     def headers(self) -> Fields[str]:
-        """Header fields, by name in any case; a missing one is a 400. A server has joined repeated ones with commas."""
+        """Header fields, by name in any case; a missing one is a 400.
+
+        A server has joined repeated ones with commas.
+        """
         return _RequestHeaders(self.environ)
 
     @property
     def content_type(self) -> str:
-        """The media type of the body, without parameters and in small letters; "" if none was sent."""
+        """The media type of the body, without parameters and in small letters.
+
+        "" if none was sent.
+        """
         return _media_type(self.environ.get("CONTENT_TYPE") or "")
 
     @_once
     def content_length(self) -> int | None:
-        """Length of the body in bytes, None if none was sent. HttpException 400 if it is no number."""
+        """Length of the body in bytes, None if none was sent.
+
+        HttpException 400 if it is no number.
+        """
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
         if sent and not (sent.isascii() and sent.isdigit() and len(sent) <= 18):
             raise HttpException(400, f"Content-Length is not a number: {sent[:80]!r}")
@@ -1395,9 +1733,12 @@ class Request:
 
     @_once
     def cookies(self) -> Fields[str]:
-        """Cookie name to value (RFC 6265 section 5.4): of two with one name the first, as browsers send the best first.
+        """Cookie name to value (RFC 6265 section 5.4).
 
-        Quotes around a value are removed. Values are UTF-8, else latin-1. A missing one is a 400. Sets `Vary: Cookie`.
+        Of two cookies with one name the first counts, because browsers send the best one first.
+
+        Quotes around a value are removed. Values are UTF-8, else latin-1. A missing one is a 400.
+        Sets `Vary: Cookie`.
         """
         self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
@@ -1414,7 +1755,9 @@ class Request:
         return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
-        """Tell whether Accept names application/json or text/javascript, not `*/*`. Then the default body is JSON.
+        """Tell whether Accept names application/json or text/javascript, not `*/*`.
+
+        Then the default body is JSON.
 
         A weight of 0 does not count. The response gets `Vary: Accept`.
         """
@@ -1422,9 +1765,12 @@ class Request:
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
 
     def accepts(self, *media_types: str) -> str | None:
-        """Return which of `media_types` the client likes best, None if it takes none of them (RFC 9110 section 12.5.1).
+        """Return the one of `media_types` that the client likes best (RFC 9110 section 12.5.1).
 
-        Among equals the first offered wins, as it does without an Accept header. The response gets `Vary: Accept`.
+        None if the client takes none of them.
+
+        Among equals the first offered wins, as it does without an Accept header. The response gets
+        `Vary: Accept`.
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
@@ -1438,14 +1784,20 @@ class Request:
 
     @_once
     def query(self) -> Fields[str]:
-        """Fields of the query string. HttpException 400 if it is not UTF-8 or has more than `max_fields`."""
+        """Fields of the query string.
+
+        HttpException 400 if it is not UTF-8 or has more than `max_fields`.
+        """
         return _parse_urlencoded(self.query_string, self._app._max_fields, 400)
 
     @_once
     def body(self) -> bytes:
-        """All bytes of the body. HttpException 413 past `max_body_size`, 400 for a broken length or an early end.
+        """All bytes of the body.
 
-        HttpException 408 if the client stalls. RuntimeError if the body was read as a multipart form or `stream`.
+        HttpException 413 past `max_body_size`, 400 for a broken length or an early end.
+
+        HttpException 408 if the client stalls. RuntimeError if the body was read as a multipart
+        form or `stream`.
         """
         source = self._input("body", self._app._max_body_size)
         whole = io.BytesIO()  # a list of tiny pieces would take much more memory
@@ -1455,16 +1807,24 @@ class Request:
 
     @_once
     def stream(self) -> io.BufferedIOBase:
-        """Body as a binary file without a limit of size; raises what `body` raises, also while it is read."""
+        """Body as a binary file without a limit of size.
+
+        It raises what `body` raises, also while it is read.
+        """
         return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
 
     def _input(self, reader: str, limit: int) -> Any:
-        """Return the body with a `read` for the attribute `reader`; RuntimeError if another one took it."""
+        """Return the body with a `read` for the attribute `reader`.
+
+        Raise RuntimeError if another attribute has taken it.
+        """
         if "body" in self.__dict__:
             return io.BytesIO(self.body)
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if that failed, it fails again, with the same answer
-            raise RuntimeError(f"request.{reader}: the body was already read as request.{self._reader}")
+            raise RuntimeError(
+                f"request.{reader}: the body was already read as request.{self._reader}"
+            )
         self._reader = reader
         length = self.content_length
         if length is None and not self.environ.get("wsgi.input_terminated"):
@@ -1475,26 +1835,38 @@ class Request:
 
     @_once
     def text(self) -> str:
-        """Body as text, by the charset of its Content-Type (UTF-8 by default). 415: unknown charset; 400: not in it."""
-        charset = _parse_options(self.environ.get("CONTENT_TYPE") or "")[1].get("charset", "utf-8").lower()
+        """Body as text, by the charset of its Content-Type (UTF-8 by default).
+
+        415: unknown charset; 400: not in it.
+        """
+        charset = (
+            _parse_options(self.environ.get("CONTENT_TYPE") or "")[1]
+            .get("charset", "utf-8")
+            .lower()
+        )
         if charset not in _CHARSETS:
             raise HttpException(415, f"unknown charset: {charset[:80]!r}")
         return _decode(self.body, charset)
 
     @_once
     def json(self) -> Any:
-        """JSON document in the body (RFC 8259). HttpException 415 if the type is not JSON, 400 if the body is not.
+        """JSON document in the body (RFC 8259).
 
-        A missing member of the outermost object is a 400, deeper inside a KeyError. JSON types are application/json,
-        text/json and `+json`. NaN, Infinity, nesting deeper than 200, integers of more than 4,300 digits and anything
-        but UTF-8 are a 400 too. 413 past `max_form_memory`, or past 131,072 values (an eighth of it, if that is more).
+        HttpException 415 if the type is not JSON, 400 if the body is not.
+
+        A missing member of the outermost object is a 400, deeper inside a KeyError. JSON types are
+        application/json, text/json and `+json`. NaN, Infinity, nesting deeper than 200, integers of
+        more than 4,300 digits and anything but UTF-8 are a 400 too. 413 past `max_form_memory`, or
+        past 131,072 values (an eighth of it, if that is more).
         """
         if not self._is_json():
             raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
         return _parse_json(self._small_body(), self._app._max_json_values)
 
     def _is_json(self) -> bool:
-        return self.content_type in ("application/json", "text/json") or self.content_type.endswith("+json")
+        return self.content_type in ("application/json", "text/json") or self.content_type.endswith(
+            "+json"
+        )
 
     def _small_body(self) -> bytes:
         """Return a body whose objects take much more memory than its bytes."""
@@ -1505,39 +1877,56 @@ class Request:
 
     @property
     def form(self) -> Fields[str]:
-        """The fields of a urlencoded or multipart form, but for its files; none for a body of another type.
+        """The fields of a urlencoded or multipart form, without its files.
 
-        HttpException 400 if it is broken or not UTF-8, 413 past `max_form_memory`, `max_fields` or `max_body_size`.
+        A body of another type has no fields.
+
+        HttpException 400 if it is broken or not UTF-8, 413 past `max_form_memory`, `max_fields` or
+        `max_body_size`.
         """
         return self._parts[0]
 
     @property
     def files(self) -> Fields[UploadedFile]:
-        """The files of a multipart form (RFC 7578). Raises what `form` raises. They are closed with the response."""
+        """The files of a multipart form (RFC 7578). Raises what `form` raises.
+
+        They are closed with the response.
+        """
         return self._parts[1]
 
     @_once
     def _parts(self) -> tuple[Fields[str], Fields[UploadedFile]]:
         app = self._app
         if self.content_type == "application/x-www-form-urlencoded":
-            return _parse_urlencoded(self._small_body().decode("latin-1"), app._max_fields, 413), _NO_FILES
+            return _parse_urlencoded(
+                self._small_body().decode("latin-1"), app._max_fields, 413
+            ), _NO_FILES
         if self.content_type != "multipart/form-data":
             sent = self.content_type[:80]
             reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
             nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
             return nothing, nothing
-        boundary = _parse_options(self.environ["CONTENT_TYPE"])[1].get("boundary", "").encode("latin-1", "replace")
+        boundary = (
+            _parse_options(self.environ["CONTENT_TYPE"])[1]
+            .get("boundary", "")
+            .encode("latin-1", "replace")
+        )
         read, memory = self._input("form", app._max_body_size).read, app._max_form_memory
-        fields, files = _parse_multipart(read, boundary, max_fields=app._max_fields, max_form_memory=memory)
+        fields, files = _parse_multipart(
+            read, boundary, max_fields=app._max_fields, max_form_memory=memory
+        )
         for _, upload in files:
             self._closing.append(upload.file.close)
         return Fields(fields), Fields(files)
 
     def body_all(self) -> dict[str, Any]:
-        """Return all input as one dict: query, then form, then the members of a JSON object; a later one wins.
+        """Return all input as one dict: query, then form, then the members of a JSON object.
 
-        A repeated field is a list, any other its value. Files, path parameters and a JSON document that is no object
-        are not in it. Raises what `query`, `form` and `json` raise; missing input is a 400.
+        A later member replaces an earlier one.
+
+        A repeated field is a list, any other its value. Files, path parameters and a JSON document
+        that is no object are not in it. Raises what `query`, `form` and `json` raise; missing input
+        is a 400.
         """
         return self._all_input()
 
@@ -1549,29 +1938,35 @@ class Request:
                 given = getattr(self, part)
                 if isinstance(given, Fields):
                     lists = ((name, given.getall(name)) for name in given)
-                    given = {name: values if len(values) > 1 else values[0] for name, values in lists}
+                    given = {
+                        name: values if len(values) > 1 else values[0] for name, values in lists
+                    }
                 found.update(given if isinstance(given, dict) else ())
         return found
 
 
 # ---- contents ----------------------------------------------------------------
 #
-# What does a response send? A body is bytes, or an object with `begin`: a `_Document`, a `_Stream` or a `_FileBody`.
+# What does a response send? A body is bytes, or an object with `begin`: a `_Document`, a `_Stream`
+# or a `_FileBody`.
 #
-#     _Document({"a": 1}).begin(request, None, handler)     (b'{"a": 1}', {}, None)
-#     _open_file("a.txt").begin(request, None, handler)     (file, {"etag": (("ETag", '"1-2"'),), ...}, 206)
+#     _Document({"a": 1}).begin(request, None, handler)    (b'{"a": 1}', {}, None)
+#     _open_file("a.txt").begin(request, None, handler)    (file, {"etag": (("ETag", '"1-2"'),),
+#                                                          ...}, 206)
 #
-# `begin` runs when the response is sent. It does everything that can fail (encode a document, draw the first chunk of a
-# stream, choose the range of a file), so that the error path can still answer. Messages name `giver`, the function that
-# gave the body. The result is the body for the server, header fields, and a status or None. Read beside it: RFC 9110
-# sections 8.8, 13 and 14. A first reading may skip file names.
+# `begin` runs when the response is sent. It does everything that can fail (encode a document, draw
+# the first chunk of a stream, choose the range of a file), so that the error path can still answer.
+# Messages name `giver`, the function that gave the body. The result is the body for the server,
+# header fields, and a status or None. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first
+# reading may skip file names.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
 _NO_HEADERS: _HeaderPairs = {}
-_Begun = tuple[Union[bytes, Iterator[bytes], "_FileBody"], _HeaderPairs, Optional[int]]  # body, header fields, status
+# Body, header fields, status.
+_Begun = tuple[Union[bytes, Iterator[bytes], "_FileBody"], _HeaderPairs, Optional[int]]
 
 
 class _Document(NamedTuple):
@@ -1589,20 +1984,26 @@ class _Stream:
 
     __slots__ = ("_chunks", "_content_type")
 
-    def __init__(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> None:
-        # An empty chunk would end a chunked body. A generator that has ended or failed asks `iterable` for no more.
+    def __init__(
+        self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str
+    ) -> None:
+        # An empty chunk would end a chunked body. A generator that has ended or failed asks
+        # `iterable` for no more.
         self._chunks: Iterator[bytes] | None = (chunk for chunk in map(write, iterable) if chunk)
         self._content_type = content_type
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
         chunks, self._chunks = self._chunks, None
         if chunks is None:
-            raise RuntimeError("the stream has begun already, and failed or was not sent: build another body")
+            raise RuntimeError(
+                "the stream has begun already, and failed or was not sent: build another body"
+            )
         _observer(request.environ).begin_stream(self._content_type)
         try:
             first = next(chunks, b"")
         except (TypeError, ValueError) as error:
-            if giver is not None and _outside(error.__traceback__) is None:  # not raised by the application
+            # Not raised by the application.
+            if giver is not None and _outside(error.__traceback__) is None:
                 _explain(error, "the stream", giver)
             raise
         return itertools.chain((first,) if first else (), chunks), _NO_HEADERS, None
@@ -1617,36 +2018,55 @@ def _encode_chunk(chunk: Any) -> bytes:
 
 
 _LINE_END = re.compile(r"\r\n|\r|\n")  # an event stream has fewer line ends than str.splitlines
-# The fields of an event in the order they are sent. A browser ignores an id with a NUL and a retry that is no number.
-_EVENT_FIELDS = {"comment": "(?s).*", "id": "[^\0\r\n]*", "event": "[^\0\r\n]*", "retry": "[0-9]+", "data": "(?s).*"}
+# The fields of an event in the order they are sent. A browser ignores an id with a NUL and a retry
+# that is no number.
+_EVENT_FIELDS = {
+    "comment": "(?s).*",
+    "id": "[^\0\r\n]*",
+    "event": "[^\0\r\n]*",
+    "retry": "[0-9]+",
+    "data": "(?s).*",
+}
 
 
 def _encode_event(event: Any) -> bytes:
-    """Write a server-sent event (HTML standard, section 9.2): a str is data, a dict names its fields."""
+    """Write a server-sent event (HTML standard, section 9.2).
+
+    A str is its data, a dict names its fields.
+    """
     fields = {"data": event} if isinstance(event, str) else event
     if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(_EVENT_FIELDS):
-        raise TypeError(f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)}, not {event!r:.80}")
+        raise TypeError(
+            f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)}, not "
+            f"{event!r:.80}"
+        )
     written = ""
     for name in filter(fields.__contains__, _EVENT_FIELDS):
         value = fields[name]
         text = value if isinstance(value, str) else _encode_json(value).decode()
         if not re.fullmatch(_EVENT_FIELDS[name], text):
-            raise ValueError(f"the {name} of an event is one line without NUL, a retry only digits, not {text!r:.80}")
+            raise ValueError(
+                f"the {name} of an event is one line without NUL, a retry only digits, not "
+                f"{text!r:.80}"
+            )
         prefix = "" if name == "comment" else name
         written += "".join(f"{prefix}: {line}\n" for line in _LINE_END.split(text))
     return (written + "\n").encode("utf-8", "replace")
 
 
-# The web's usual files, because the standard library's table varies: subtype=extension, or one word for both.
+# The web's usual files, because the standard library's table varies: subtype=extension, or one word
+# for both.
 _CONTENT_TYPES = {
     "." + (extension or subtype): f"{main_type}/{subtype}"
     for main_type, subtypes in {
-        "application": "gzip=gz json manifest+json=webmanifest msword=doc pdf vnd.ms-excel=xls vnd.ms-powerpoint=ppt "
+        "application": "gzip=gz json manifest+json=webmanifest msword=doc pdf vnd.ms-excel=xls "
+        "vnd.ms-powerpoint=ppt "
         "wasm x-tar=tar xml xml=xsl zip",
         "audio": "aac mpeg=mp3 opus x-wav=wav",
         "font": "otf ttf woff woff2",
         "image": "avif bmp gif heic jpeg jpeg=jpg png svg+xml=svg tiff tiff=tif webp x-icon=ico",
-        "text": "css csv html html=htm javascript=js javascript=mjs markdown=md plain=txt tab-separated-values=tsv vtt "
+        "text": "css csv html html=htm javascript=js javascript=mjs markdown=md plain=txt "
+        "tab-separated-values=tsv vtt "
         "x-python=py x-vcard=vcf",
         "video": "mp4 mpeg mpeg=mpg quicktime=mov webm",
     }.items()
@@ -1660,7 +2080,10 @@ def _content_type(path: str) -> str:
 
 
 class _FileBody(io.FileIO):
-    """A file or a range of it as a body, and the file-like object of wsgi.file_wrapper (PEP 3333)."""
+    """A file or a range of it as a body.
+
+    It is also the file-like object of wsgi.file_wrapper (PEP 3333).
+    """
 
     filename: str | None = None  # of a download
     on_close: Callable[[], None] | None = None  # called once
@@ -1701,7 +2124,9 @@ class _FileBody(io.FileIO):
         size = self._unread if size is None or size < 0 else min(size, self._unread)
         data = super().read(size) or b""
         if size and not data:
-            raise OSError(f"{self.path!r} ended {self._unread:,} bytes early: it was cut while it was sent")
+            raise OSError(
+                f"{self.path!r} ended {self._unread:,} bytes early: it was cut while it was sent"
+            )
         self._unread -= len(data)
         return data
 
@@ -1720,7 +2145,8 @@ _UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writ
 _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# No file names on Windows: devices, which may block; characters with a meaning (a colon names a stream); cut-off ends.
+# No file names on Windows: devices, which may block; characters with a meaning (a colon names a
+# stream); cut-off ends.
 _NO_NAME_ON_WINDOWS = (
     r"(?is:(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$))'
@@ -1728,13 +2154,17 @@ _NO_NAME_ON_WINDOWS = (
 
 
 def _open_file(path: str) -> _FileBody:
-    """Open a regular file; NotFoundException if there is none, HttpException 503 if the machine is busy."""
+    """Open a regular file.
+
+    Raise NotFoundException if there is none, HttpException 503 if the machine is busy.
+    """
     try:
         if _WINDOWS and re.match(_NO_NAME_ON_WINDOWS, os.path.basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
         return _FileBody(path)
     except (OSError, ValueError) as error:
-        code = errno.errorcode.get(getattr(error, "errno", errno.EINVAL))  # ValueError: a NUL, or not of this locale
+        # ValueError: a NUL, or not of this locale.
+        code = errno.errorcode.get(getattr(error, "errno", errno.EINVAL))
         if code in _BUSY:
             raise HttpException(503, str(error)) from error
         if code in _NOT_THERE or os.path.isdir(path):  # a directory is a PermissionError on Windows
@@ -1744,13 +2174,19 @@ def _open_file(path: str) -> _FileBody:
 
 def _validators(info: os.stat_result) -> tuple[str, str]:
     """Return ETag and Last-Modified (RFC 9110 section 8.8)."""
-    modified = min(info.st_mtime_ns // 10**9, int(time.time()))  # not in the future: section 8.8.2.1
+    # Not in the future: section 8.8.2.1.
+    modified = min(info.st_mtime_ns // 10**9, int(time.time()))
     return f'"{info.st_mtime_ns:x}-{info.st_size:x}"', _http_date(modified)
 
 
 def _attachment(filename: str) -> str:
-    """Return Content-Disposition for a download (RFC 6266), with an ASCII name too if `filename` needs one."""
-    plain = "".join(c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename)
+    """Return Content-Disposition for a download (RFC 6266).
+
+    It has an ASCII name too if `filename` needs one.
+    """
+    plain = "".join(
+        c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename
+    )
     if plain == filename:
         return f'attachment; filename="{filename}"'
     encoded = _quote(filename, "!#$&+^`|", errors="replace")
@@ -1770,7 +2206,9 @@ def _is_unchanged(request: Request, etag: str, info: os.stat_result) -> bool:
     return seconds is not None and info.st_mtime_ns // 10**9 <= seconds
 
 
-_RANGE = re.compile(r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))[ \t]*", re.IGNORECASE)
+_RANGE = re.compile(
+    r"bytes=[ \t]*(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))[ \t]*", re.IGNORECASE
+)
 
 
 def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | None:
@@ -1778,7 +2216,9 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 
     Several ranges and malformed ones are ignored, as RFC 9110 section 14.2 allows.
     """
-    match = _RANGE.fullmatch(request.environ.get("HTTP_RANGE", "")) if request.method == "GET" else None
+    match = (
+        _RANGE.fullmatch(request.environ.get("HTTP_RANGE", "")) if request.method == "GET" else None
+    )
     if match is None or request.environ.get("HTTP_IF_RANGE") not in (None, *_validators(info)):
         return None
     size = info.st_size
@@ -1796,14 +2236,18 @@ def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | No
 # How does the server know a browser again, without keeping anything?
 #
 #     session     {"user": 7}
-#     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...     document in base64url, time in seconds, signature
+#     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...
+#                 document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie, signed with HMAC-SHA256: the client can read it, but not change it. Only its age ends
-# it. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
+# A session is JSON in a cookie, signed with HMAC-SHA256: the client can read it, but not change it.
+# Only its age ends it. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
-    """Return the keys for a cookie of that name, the signing one first; ValueError if one is no secret."""
+    """Return the keys for a cookie of that name, the signing one first.
+
+    Raise ValueError if one is no secret.
+    """
     if secret_key is None:
         return []
     secrets = secret_key if isinstance(secret_key, (list, tuple)) else [secret_key]
@@ -1815,9 +2259,11 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         if len(key.strip()) <= 5:  # at home, with one signed cookie
             raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:
-            _LOG.warning("a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice)
-    # Each cookie has keys of its own. The secret is the message of this hash and not its key (RFC 5869 section 2.2), so
-    # no other signature with this secret signs it.
+            _LOG.warning(
+                "a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice
+            )
+    # Each cookie has keys of its own. The secret is the message of this hash and not its key (RFC
+    # 5869 section 2.2), so no other signature with this secret signs it.
     return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -1834,18 +2280,25 @@ def _base64(data: bytes) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a deep copy of a session's value; TypeError if JSON would bring it back as something else."""
+    """Return a deep copy of a session's value.
+
+    Raise TypeError if JSON would bring it back as something else.
+    """
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise TypeError(f"the key {_value(key)} would come back as a str: give str({_value(key)})")
+                raise TypeError(
+                    f"the key {_value(key)} would come back as a str: give str({_value(key)})"
+                )
         return {key: _plain(member) for key, member in value.items()}
     if value is None or isinstance(value, (str, int, float)):
         return value
     kept = "a session keeps str, int, float, bool, None, and lists and dicts of them"
-    raise TypeError(f"{type(value).__name__} would not come back as what it is; {kept}: {_value(value)}")
+    raise TypeError(
+        f"{type(value).__name__} would not come back as what it is; {kept}: {_value(value)}"
+    )
 
 
 def _session_text(values: object) -> str:
@@ -1870,29 +2323,38 @@ class _Session:
         signed, _, signature = cookie.rpartition(b".")
         document, _, stamp = signed.rpartition(b".")
         valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in self._keys]
-        fresh = any(valid) and time.time() - int(stamp) <= self.max_age  # a stamp that we have signed is a number
+        # A stamp that we have signed is a number.
+        fresh = any(valid) and time.time() - int(stamp) <= self.max_age
         return urlsafe_b64decode(document + b"==") if fresh else b"{}"
 
     def cookie(self, giver: object) -> str | None:
-        """Return the value of the session's cookie, "" for an empty session, None without changes."""
+        """Return the value of the session's cookie, None without changes.
+
+        An empty session has the value "".
+        """
         document = _encode_json(self.values, giver, _session_text, "session")
         if document == self._loaded:
             return None
         signed = _base64(document) + b".%d" % time.time()
-        return (signed + b"." + _base64(_digest(self._keys[0], signed))).decode() if self.values else ""
+        return (
+            (signed + b"." + _base64(_digest(self._keys[0], signed))).decode()
+            if self.values
+            else ""
+        )
 
 
 # ---- the response ------------------------------------------------------------
 #
 # What does the client get?
 #
-#     response.code(201).header("X-Mine", "1").json({"id": 7})
-#     start_response("201 Created", [("Content-Type", "application/json"), ("X-Mine", "1"), ("Content-Length", "9")])
+#     response.code(201).header("X-Mine", "1").json({"id": 7}) start_response("201 Created",
+#     [("Content-Type", "application/json"), ("X-Mine", "1"), ("Content-Length", "9")])
 #
-# A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending fixes status and
-# body. Header fields can be added until the hand-over, because after hooks do that. They are a dict from a name in
-# small letters to pairs. The dict is replaced and never changed, so that a reference to it is a copy. Read beside it:
-# RFC 9110 sections 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
+# A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending
+# fixes status and body. Header fields can be added until the hand-over, because after hooks do
+# that. They are a dict from a name in small letters to pairs. The dict is replaced and never
+# changed, so that a reference to it is a copy. Read beside it: RFC 9110 sections 6.4.1, 8.6 and
+# 12.5.5. A first reading may skip `cookie`.
 
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _IF_ANSWERED = True  # the third argument of `_send`
@@ -1900,18 +2362,32 @@ _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
 class Response:
-    """The answer to the client. Every method that builds returns the response, so that calls can be chained.
+    """The answer to the client.
 
-    A later body replaces an earlier one. After `send`, a change of status or body is a RuntimeError.
+    Every method that builds returns the response, so that calls can be chained.
+
+    A later body replaces an earlier one. After `send`, a change of status or body is a
+    RuntimeError.
     """
 
-    __slots__ = ("_body", "_content_type", "_form", "_headers", "_request", "_session", "_state", "_status")
+    __slots__ = (
+        "_body",
+        "_content_type",
+        "_form",
+        "_headers",
+        "_request",
+        "_session",
+        "_state",
+        "_status",
+    )
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self._status: int | None = None  # until it is set; else sending decides between 200 and 204
         self._headers = _NO_HEADERS
-        self._body: Any = None  # then bytes or an object with `begin`, and once sent the body for the server
+        self._body: Any = (
+            None  # then bytes or an object with `begin`, and once sent the body for the server
+        )
         self._content_type = _TEXT  # of the body, unless the application sets the header field
         self._form: dict[str, Any] | None = None  # the members of put_form
         self._session: _Session | None = None  # until the application asks for it
@@ -1944,8 +2420,15 @@ class Response:
 
     @property
     def headers(self) -> _Headers:
-        """The header fields so far, by name in any case; `getall(name)` lists the values of a repeated one."""
-        own = [("Content-Type", self._content_type)] if self.has_body and "content-type" not in self._headers else []
+        """The header fields so far, by name in any case.
+
+        `getall(name)` lists the values of a repeated one.
+        """
+        own = (
+            [("Content-Type", self._content_type)]
+            if self.has_body and "content-type" not in self._headers
+            else []
+        )
         return _Headers(itertools.chain(own, *self._headers.values()))
 
     def _refuse_if_sent(self) -> None:
@@ -1961,15 +2444,21 @@ class Response:
         return self
 
     def header(self, name: str, value: str) -> Response:
-        """Set a header field, in place of those of that name. A Content-Length counts for a stream only.
+        """Set a header field, in place of those of that name.
 
-        ValueError for a `name` that is no token or the server's to set, and a `value` that is not printable latin-1.
+        A Content-Length counts for a stream only.
+
+        ValueError for a `name` that is no token or the server's to set, and a `value` that is not
+        printable latin-1.
         """
         field = _check_header(name, value)
         return self._replace_header(field[0].lower(), field)
 
     def add_header(self, name: str, value: str) -> Response:
-        """Append a header field to those of that name (Content-Type has one only). Raises what `header` raises."""
+        """Append a header field to those of that name (Content-Type has one only).
+
+        Raises what `header` raises.
+        """
         field = _check_header(name, value)
         key = field[0].lower()
         earlier = () if key in ("content-type", "content-length") else self._headers.get(key, ())
@@ -1977,7 +2466,9 @@ class Response:
 
     def _replace_header(self, key: str, *fields: tuple[str, str]) -> Response:
         if self._state == _HANDED_OVER:
-            raise RuntimeError("the response was already handed over to the server: its header fields are final")
+            raise RuntimeError(
+                "the response was already handed over to the server: its header fields are final"
+            )
         self._headers = {**self._headers, key: fields}
         return self
 
@@ -1995,22 +2486,30 @@ class Response:
         samesite: str | None = "Lax",
         partitioned: bool = False,
     ) -> Response:
-        """Set a cookie (RFC 6265bis section 4.1), in place of one of the same name, domain and path.
+        """Set a cookie (RFC 6265bis section 4.1).
 
-        `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends with the browser.
-        `secure` follows the request's scheme unless given. `samesite` may be None. ValueError for a cookie that
-        browsers refuse or misread: a `;`, more than 4,096 bytes, `__Host-name` over http.
+        It replaces a cookie of the same name, domain and path.
+
+        `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends
+        with the browser. `secure` follows the request's scheme unless given. `samesite` may be
+        None. ValueError for a cookie that browsers refuse or misread: a `;`, more than 4,096 bytes,
+        `__Host-name` over http.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
         if secure is None:
             secure = self._request.scheme == "https"
-        line = _write_cookie(name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned)
+        line = _write_cookie(
+            name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned
+        )
         # A later cookie replaces the one of this key; no name of a header field has a space.
         return self._replace_header(f"set-cookie {name};{domain};{path}", ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
-        """Tell the browser to forget a cookie; `path` and `domain` must be those it was set with."""
+        """Tell the browser to forget a cookie.
+
+        `path` and `domain` must be those it was set with.
+        """
         # Behind a proxy that the application was not told of, https looks like http.
         secure = True if name.lower().startswith(_SECURE_NAMES) else None
         return self.cookie(name, "", max_age=0, expires=0, path=path, domain=domain, secure=secure)
@@ -2029,31 +2528,41 @@ class Response:
         return self._build(text.encode("utf-8", "replace"), _TEXT)
 
     def html(self, template: str | Template, /, **values: Any) -> Response:
-        """Build an HTML body: with `values` as by str.format, each field escaped unless its value is a `Markup`.
+        """Build an HTML body.
 
-        A literal brace is written twice. Without `values` the template goes out as it is. A template string of Python
-        3.14, t"<li>{name}", holds its values itself. Escaping is right for text and quoted attributes, but not inside
-        <script> or <style>, nor for an href that may begin with "javascript:".
+        With `values` as by str.format, each field escaped unless its value is a `Markup`.
+
+        A literal brace is written twice. Without `values` the template goes out as it is. A
+        template string of Python 3.14, t"<li>{name}", holds its values itself. Escaping is right
+        for text and quoted attributes, but not inside <script> or <style>, nor for an href that may
+        begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
         elif _is_html(template) and not values:
             text = _as_html(template)
         else:
-            raise TypeError(f"html() takes a str, or a template string without values, not {template!r:.80}")
+            raise TypeError(
+                f"html() takes a str, or a template string without values, not {template!r:.80}"
+            )
         return self._build(text.encode("utf-8", "replace"), _HTML)
 
     def body(self, data: bytes, content_type: str) -> Response:
         """Build a body of bytes. TypeError for anything else, a str too."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
-            raise TypeError(f"a body is bytes, not {type(data).__name__}; text() and html() take a str")
+            raise TypeError(
+                f"a body is bytes, not {type(data).__name__}; text() and html() take a str"
+            )
         return self._build(bytes(data), _check_header("Content-Type", content_type)[1])
 
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
-        """Build a JSON body: `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
+        """Build a JSON body.
 
-        Encoded when sent; NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings, dataclasses objects,
-        sets and iterators arrays. An exception becomes type, message and stack trace, so pass one on purpose only.
+        `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
+
+        Encoded when sent; NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings,
+        dataclasses objects, sets and iterators arrays. An exception becomes type, message and stack
+        trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
             if not isinstance(document, str):
@@ -2064,44 +2573,70 @@ class Response:
         return self._build(_Document(document, self._form), _JSON)
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
-        """Put `members` into the response form: they join a JSON document that is an object; its own members win."""
+        """Put `members` into the response form.
+
+        They join a JSON document that is an object; its own members win.
+        """
         form = {**(self._form or {}), **members}
-        self._build(_Document(self._body.document if isinstance(self._body, _Document) else {}, form), _JSON)
+        self._build(
+            _Document(self._body.document if isinstance(self._body, _Document) else {}, form), _JSON
+        )
         self._form = form
         return self
 
     def redirect(self, location: str, status: int = 303) -> Response:
-        """Build a redirect. `location` may be relative; it is percent-encoded where needed, and `%XX` stays."""
-        _check_text("where redirect() leads", location, ": context.url(handler) gives the path of a handler")
+        """Build a redirect.
+
+        `location` may be relative; it is percent-encoded where needed, and `%XX` stays.
+        """
+        _check_text(
+            "where redirect() leads", location, ": context.url(handler) gives the path of a handler"
+        )
         if not 300 <= _check_status(status) <= 399 or status == 304:
-            raise ValueError(f"a redirect has a status of 300 to 399 other than 304, not {status!r}")
+            raise ValueError(
+                f"a redirect has a status of 300 to 399 other than 304, not {status!r}"
+            )
         escaped = _quote(_STRAY_PERCENT.sub("%25", location), _URI_SAFE, errors="surrogatepass")
         return self.code(status).text(_STATUS_LINES[status]).header("Location", escaped)
 
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
         """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
 
-        The first is drawn when the response is sent, so its failure is answered like any other. A later failure breaks
-        the connection off, so that the client can tell. `iterable.close()` is called however the stream ends.
+        The first is drawn when the response is sent, so its failure is answered like any other. A
+        later failure breaks the connection off, so that the client can tell. `iterable.close()` is
+        called however the stream ends.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
     def events(self, iterable: Iterable[str | Mapping[str, Any]]) -> Response:
-        """Build a stream of server-sent events, for a browser's EventSource (HTML standard, section 9.2).
+        """Build a stream of server-sent events (HTML standard, section 9.2).
 
-        An event is its data, a str, or a dict of `data` (sent as JSON unless it is a str), `event`, `id`, `retry`
-        (milliseconds) and `comment`. The response gets `Cache-Control: no-cache`.
+        A browser reads them with EventSource.
+
+        An event is its data, a str, or a dict of `data` (sent as JSON unless it is a str), `event`,
+        `id`, `retry` (milliseconds) and `comment`. The response gets `Cache-Control: no-cache`.
         """
         self._build_stream(iterable, _encode_event, _EVENTS)
-        return self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
+        return (
+            self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
+        )
 
-    def _build_stream(self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str) -> Response:
-        self._close_later(iterable)  # before anything can fail, because the caller does not close it
+    def _build_stream(
+        self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str
+    ) -> Response:
+        # Before anything can fail, because the caller does not close it.
+        self._close_later(iterable)
         # A single event or chunk would be taken for many.
         one = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
-        if one or (isinstance(iterable, str) and write is _encode_event) or not isinstance(iterable, Iterable):
+        if (
+            one
+            or (isinstance(iterable, str) and write is _encode_event)
+            or not isinstance(iterable, Iterable)
+        ):
             call = ": call it" if callable(iterable) else ""
-            raise TypeError(f"a stream is an iterable of its chunks or events, not {_value(iterable)}{call}")
+            raise TypeError(
+                f"a stream is an iterable of its chunks or events, not {_value(iterable)}{call}"
+            )
         chunks = iter(iterable)
         if chunks is not iterable:
             self._close_later(chunks)
@@ -2114,13 +2649,20 @@ class Response:
             self._request._closing.append(close)
 
     def file(
-        self, path: str | os.PathLike[str], *, filename: str | None = None, content_type: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        filename: str | None = None,
+        content_type: str | None = None,
     ) -> Response:
-        """Build a body from a file, with ETag and Last-Modified; `filename` makes it a download (RFC 6266).
+        """Build a body from a file, with ETag and Last-Modified.
 
-        While no other status is set, a conditional request may be answered with 304, and a single byte range with 206
-        or 416 (RFC 9110 sections 13 and 14). `content_type` is that of the file's extension unless given.
-        NotFoundException if there is no such file, HttpException 503 if the machine cannot open more.
+        `filename` makes it a download (RFC 6266).
+
+        While no other status is set, a conditional request may be answered with 304, and a single
+        byte range with 206 or 416 (RFC 9110 sections 13 and 14). `content_type` is that of the
+        file's extension unless given. NotFoundException if there is no such file, HttpException 503
+        if the machine cannot open more.
         """
         self._refuse_if_sent()
         if filename is not None:
@@ -2134,18 +2676,24 @@ class Response:
     # Sending.
 
     def send(self, body: Any = None) -> Response:
-        """Finish the response: status and body are final then. A second send raises RuntimeError and changes nothing.
+        """Finish the response: status and body are final then.
 
-        `body` is what a handler may return: str (plain text), Markup (HTML), bytes, dict or list (JSON), an iterator of
-        chunks; anything else is a TypeError. A failure to encode, or of a stream's first chunk, is raised here.
+        A second send raises RuntimeError and changes nothing.
+
+        `body` is what a handler may return: str (plain text), Markup (HTML), bytes, dict or list
+        (JSON), an iterator of chunks; anything else is a TypeError. A failure to encode, or of a
+        stream's first chunk, is raised here.
         """
         self._send(body, self.send)
         return self
 
     def _send(self, value: Any = None, giver: object = None, if_answered: bool = False) -> bool:
-        """Send `value`, or the body built so far if it is None or the response; messages name `giver`.
+        """Send `value`, or the body built so far if it is None or the response.
 
-        For the value of a guard or executor: send only `if_answered`, and tell whether it has (see `Scope.before`).
+        Messages name `giver`.
+
+        For the value of a guard or executor: send only `if_answered`, and tell whether it has (see
+        `Scope.before`).
         """
         if if_answered and (value is None or value is self):
             if self._state != _OPEN:
@@ -2165,7 +2713,8 @@ class Response:
             body, described, status = body.begin(self._request, status, giver)
         if self._session is not None and (value := self._session.cookie(giver)) is not None:
             self.cookie(self._session.name, value, max_age=self._session.max_age if value else 0)
-        # Nothing can fail any more. The first chunk of a stream may have set a status or header fields.
+        # Nothing can fail any more. The first chunk of a stream may have set a status or header
+        # fields.
         if described:
             self._headers = {**self._headers, **described}
         self._body = body
@@ -2175,7 +2724,10 @@ class Response:
 
     def _put(self, value: Any, giver: object) -> None:
         if isinstance(value, (dict, list)):
-            self._body, self._content_type = _encode_json(_with_form(value, self._form), giver), _JSON
+            self._body, self._content_type = (
+                _encode_json(_with_form(value, self._form), giver),
+                _JSON,
+            )
         elif _is_html(value):
             self.html(value)
         elif isinstance(value, str):
@@ -2190,9 +2742,10 @@ class Response:
             if issubclass(kind, BaseException):
                 hint = f"; an exception is raised: raise {_name(kind)}(...)"
             raise TypeError(
-                f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, dict, list, Markup or "
-                "an iterator, or use context.response (code(404) for a status, json(document) for any other document)"
-                + hint
+                f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, "
+                "dict, list, Markup or "
+                "an iterator, or use context.response (code(404) for a status, json(document) for "
+                "any other document)" + hint
             )
 
     def _open_session(self) -> dict[str, Any]:
@@ -2200,20 +2753,38 @@ class Response:
             self._session = self._request._app._open_session(self._request)
         return self._session.values
 
-    # The dispatcher undoes a failure. A failed step is undone to the headers before it, without a body. A failed error
-    # hook is undone completely. Once the response is sent, only headers are undone.
+    # The dispatcher undoes a failure. A failed step is undone to the headers before it, without a
+    # body. A failed error hook is undone completely. Once the response is sent, only headers are
+    # undone.
 
     def _save(self) -> tuple[Any, ...]:
         session = self._session
         if session is not None:
-            with contextlib.suppress(Exception):  # values that cannot be copied are shared; sending reports them
+            # Values that cannot be copied are shared; sending reports them.
+            with contextlib.suppress(Exception):
                 session = copy.deepcopy(session)
-        return self._state, self._headers, self._status, self._body, self._content_type, self._form, session
+        return (
+            self._state,
+            self._headers,
+            self._status,
+            self._body,
+            self._content_type,
+            self._form,
+            session,
+        )
 
     def _restore(self, saved: tuple[Any, ...]) -> None:
         """Go back to the result of `_save`, unless the response was sent since then."""
         if self._state == saved[0]:
-            _, self._headers, self._status, self._body, self._content_type, self._form, self._session = saved
+            (
+                _,
+                self._headers,
+                self._status,
+                self._body,
+                self._content_type,
+                self._form,
+                self._session,
+            ) = saved
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
         """Undo a failed step, and set the status."""
@@ -2224,9 +2795,14 @@ class Response:
         """Send the default error body for the status, with nothing of the failure."""
         status = self._status or 200
         if "content-type" in self._headers:
-            self._headers = {key: pairs for key, pairs in self._headers.items() if key != "content-type"}
+            self._headers = {
+                key: pairs for key, pairs in self._headers.items() if key != "content-type"
+            }
         if self._request.accept_json():
-            text, content_type = f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}', _JSON
+            text, content_type = (
+                f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}',
+                _JSON,
+            )
         else:
             text, content_type = _STATUS_LINES[status], _TEXT
         self._body, self._content_type = text.encode(), content_type
@@ -2245,36 +2821,50 @@ class Response:
             body = b""
         content_type = "Content-Type", self._content_type
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
-        headers = [content_type] if length is None else [content_type, ("Content-Length", f"{length}")]
+        headers = (
+            [content_type] if length is None else [content_type, ("Content-Length", f"{length}")]
+        )
         for key, fields in self._headers.items():
             if key == "content-type":
                 headers[0] = fields[0]
             elif key != "content-length" or length is None:
                 headers += fields
         if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
-            headers = [field for field in headers if field[0].lower() not in ("content-type", "content-length")]
+            headers = [
+                field
+                for field in headers
+                if field[0].lower() not in ("content-type", "content-length")
+            ]
         start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
 
 # ---- executors ---------------------------------------------------------------
 #
-# What runs for a route? Its executors, then its handler. Each becomes a call, which takes the context:
+# What runs for a route? Its executors, then its handler. Each becomes a call, which takes the
+# context:
 #
 #     _make_call(user, ["id"])(context)      for `def user(context, id)`: user(context, 7)
 #
-# A declaration refuses a function that the dispatcher cannot call. A first reading may skip `_handler_call`.
+# A declaration refuses a function that the dispatcher cannot call. A first reading may skip
+# `_handler_call`.
 
 _Call = Callable[..., object]
-# The route of a request, the values of its parameters, the hooks around it, and the calls or the miss that answer it.
+# The route of a request, the values of its parameters, the hooks around it, and the calls or the
+# miss that answer it.
 _Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call], Optional[HttpException]]
 
 
 def _signature(function: _Call) -> inspect.Signature | None:
-    """Return the signature of `function`, None if it tells none (some builtins); TypeError for `async` functions."""
+    """Return the signature of `function`, None if it tells none (some builtins).
+
+    Raise TypeError for `async` functions.
+    """
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
-            raise TypeError(f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})")
+            raise TypeError(
+                f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})"
+            )
     try:
         return inspect.signature(function)
     except ValueError:
@@ -2300,7 +2890,8 @@ def _check_methods(cls: type, argument: str, *names: str) -> None:
 class Executor:
     """Part of a route's work, before its handler. Made anew for every request.
 
-    Subclasses write `execute`, and `on_cancel` if they cancel. `canceled` tells whether `cancel` was called.
+    Subclasses write `execute`, and `on_cancel` if they cancel. `canceled` tells whether `cancel`
+    was called.
     """
 
     canceled = False
@@ -2311,26 +2902,38 @@ class Executor:
         _check_methods(cls, "context", "execute", "on_cancel", "validate")
 
     def execute(self, context: WebContext) -> object:
-        """Do the work. An executor that answers ends the route: see `Scope.before` for the ways to answer."""
+        """Do the work.
+
+        An executor that answers ends the route: see `Scope.before` for the ways to answer.
+        """
         raise NotImplementedError(f"{type(self).__qualname__} has no execute(context)")
 
     def cancel(self) -> None:
-        """Drop the executors behind this one, and have `on_cancel` run once `execute` has returned."""
+        """Drop the executors behind this one.
+
+        `on_cancel` runs once `execute` has returned.
+        """
         self.canceled = True
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer a canceled request. If this builds, sends and returns nothing, the value of `execute` is sent."""
+        """Answer a canceled request.
+
+        If this builds, sends and returns nothing, the value of `execute` is sent.
+        """
 
 
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error`.
 
-    Any error cancels the executor and answers 422, without error hooks: override `on_cancel` to change body or status.
-    `secret_fields` is one name, or a tuple such as `("password", "again")`, that the 422 does not give back.
+    Any error cancels the executor and answers 422, without error hooks: override `on_cancel` to
+    change body or status. `secret_fields` is one name, or a tuple such as `("password", "again")`,
+    that the 422 does not give back.
     """
 
     secret_fields: Collection[str] = ()
-    _errors: dict[str, list[str]] | None = None  # made on demand, because a subclass may write __init__ without super()
+    _errors: dict[str, list[str]] | None = (
+        None  # made on demand, because a subclass may write __init__ without super()
+    )
 
     @property
     def errors(self) -> dict[str, list[str]]:
@@ -2340,41 +2943,64 @@ class ValidationExecutor(Executor):
         return self._errors
 
     def add_error(self, field: str, message: str) -> None:
-        """Add a message about an input field. TypeError unless both are str: an exception would show its trace."""
+        """Add a message about an input field.
+
+        TypeError unless both are str: an exception would show its trace.
+        """
         _check_text("the field of add_error()", field)
-        _check_text(f"the message of add_error({_value(field)})", message, ": str(message) is its text")
+        _check_text(
+            f"the message of add_error({_value(field)})", message, ": str(message) is its text"
+        )
         self.errors.setdefault(field, []).append(message)
         self.cancel()
 
     def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
         """Add the messages of a mapping of field to message, or messages."""
         if not isinstance(errors, Mapping):
-            raise TypeError(f"add_errors() takes a mapping of field to messages, not {_value(errors)}")
+            raise TypeError(
+                f"add_errors() takes a mapping of field to messages, not {_value(errors)}"
+            )
         for field, messages in errors.items():
-            for message in messages if isinstance(messages, Iterable) and not isinstance(messages, str) else [messages]:
+            for message in (
+                messages
+                if isinstance(messages, Iterable) and not isinstance(messages, str)
+                else [messages]
+            ):
                 self.add_error(field, message)
 
     def validate(self, context: WebContext) -> object:
-        """Call `add_error` for each mistake in the input, and return None. The application writes this."""
+        """Call `add_error` for each mistake in the input, and return None.
+
+        The application writes this.
+        """
         raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
 
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
-        self.canceled = self.canceled or bool(self._errors)  # an application may put errors into the dict by hand
+        # An application may put errors into the dict by hand.
+        self.canceled = self.canceled or bool(self._errors)
         if not self.canceled and value is not None and value is not context.response:
-            wanted = "give mistakes to add_error(field, message) or add_errors(mapping), and return None"
-            raise TypeError(f"{_name(type(self).validate)} returned {type(value).__name__}: {wanted}")
+            wanted = (
+                "give mistakes to add_error(field, message) or add_errors(mapping), and return None"
+            )
+            raise TypeError(
+                f"{_name(type(self).validate)} returned {type(value).__name__}: {wanted}"
+            )
         return value
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer 422 with a JSON object: all input as it came, to fill in a form again, and `validation`.
+        """Answer 422 with a JSON object.
+
+        It has all input as it came, to fill in a form again, and `validation`.
 
         Unreadable input is left out. Does nothing if `validate` has sent a response.
         """
         if not context.response.sent:
             given = context.request._all_input(HttpException, RuntimeError)
-            secrets = [self.secret_fields] if isinstance(self.secret_fields, str) else self.secret_fields
+            secrets = (
+                [self.secret_fields] if isinstance(self.secret_fields, str) else self.secret_fields
+            )
             context.response.put_form({name: given[name] for name in given if name not in secrets})
             context.response.json("validation", self.errors).code(422)
         return None
@@ -2411,25 +3037,38 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
     A decorated function is a handler. Another function is a factory if it needs no argument.
     """
     if isinstance(executor, Executor):
-        carried = f"an instance of {type(executor).__qualname__} would carry one request's state into the next"
+        kind = type(executor).__qualname__
+        carried = f"an instance of {kind} would carry one request's state into the next"
         raise TypeError(f"{carried}: give the class, or a function that makes one ({_place()})")
     is_class = isinstance(executor, type)
     if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
-        raise TypeError(f"{_value(executor)} is no executor: give an Executor class, factory or handler ({_place()})")
+        raise TypeError(
+            f"{_value(executor)} is no executor: give an Executor class, factory or handler "
+            f"({_place()})"
+        )
     signature = _signature(executor)
     # A function that takes `*args` is a handler in a decorator without functools.wraps.
-    takes_any = signature is None or any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    takes_any = signature is None or any(
+        p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()
+    )
     if not is_class and (decorated or takes_any or not _takes(signature)):
         return _handler_call(executor, names)
     if not _takes(signature):
-        raise TypeError(f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})")
-    return functools.update_wrapper(functools.partial(_run_executor, executor), executor, updated=())
+        raise TypeError(
+            f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})"
+        )
+    return functools.update_wrapper(
+        functools.partial(_run_executor, executor), executor, updated=()
+    )
 
 
 def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
-    """Return the call of a handler that takes `(context)`, `(context, ...)` with the pattern's names, or `**names`.
+    """Return the call of a handler.
 
-    Further parameters need a default, as in `lambda context, n=n: ...`. Anything else is a TypeError.
+    The handler takes `(context)`, `(context, ...)` with the pattern's names, or `**names`.
+
+    Further parameters need a default, as in `lambda context, n=n: ...`. Anything else is a
+    TypeError.
     """
     signature = _signature(handler)
     parameters = [] if signature is None else list(signature.parameters.values())
@@ -2438,7 +3077,10 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
         if name not in names and p.empty not in (p.default, p.annotation):
             convert = getattr(p.annotation, "__name__", p.annotation)
             query = f"context.request.query.parse({name!r}, {convert}, default={_value(p.default)})"
-            raise TypeError(f"the handler {_name(handler)}: the pattern has no {name}; write {query} ({_place()})")
+            raise TypeError(
+                f"the handler {_name(handler)}: the pattern has no {name}; write {query} "
+                f"({_place()})"
+            )
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
     if names and list(own)[: len(names)] in ([], list(names)) and _takes(signature, None, *names):
@@ -2455,8 +3097,9 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
 
 # ---- the context -------------------------------------------------------------
 #
-# What does application code get? The context of its request, as the first argument of each handler, executor and hook.
-# Only an open stream or file refers back to the context, so its memory is free as soon as the request is over.
+# What does application code get? The context of its request, as the first argument of each handler,
+# executor and hook. Only an open stream or file refers back to the context, so its memory is free
+# as soon as the request is over.
 
 
 class WebContext:
@@ -2468,7 +3111,8 @@ class WebContext:
         "response": "The `Response`.",
         "route": "The `Route` that matched, None on a miss.",
         "state": "A dict for the application, empty at the start of every request.",
-        "_chain": "The calls of the route; add_executor appends to it. None when it is too late for more.",
+        "_chain": "The calls of the route; add_executor appends to it. None when it is too "
+        "late for more.",
         "_hooks": "The hooks that run for the request; none behind an on_request that has sent.",
         "_miss": "The exception that answers a request without a route.",
         "_values": "The path's parameters in the pattern's order.",
@@ -2489,42 +3133,55 @@ class WebContext:
 
     @property
     def session(self) -> dict[str, Any]:
-        """A dict of JSON values kept in a signed cookie between requests; the client can read it, and cannot change it.
+        """A dict of JSON values kept in a signed cookie between requests.
 
-        A cookie that is missing, forged or older than `session_max_age` gives an empty session. The session is saved
-        when the response is sent, if it changed; an emptied one deletes its cookie. RuntimeError without a
-        `secret_key`. Saving raises ValueError for a cookie of more than 4,096 bytes, and over http for a
-        `session_cookie` such as `__Host-name`; TypeError for a value that would come back as something else (a date, a
-        set, a key that is no str). A tuple comes back as a list.
+        The client can read it, and cannot change it.
+
+        A cookie that is missing, forged or older than `session_max_age` gives an empty session. The
+        session is saved when the response is sent, if it changed; an emptied one deletes its
+        cookie. RuntimeError without a `secret_key`. Saving raises ValueError for a cookie of more
+        than 4,096 bytes, and over http for a `session_cookie` such as `__Host-name`; TypeError for
+        a value that would come back as something else (a date, a set, a key that is no str). A
+        tuple comes back as a list.
         """
         return self.response._open_session()
 
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
-        """Queue an executor behind the rest of the route's: an instance, or anything that a route takes.
+        """Queue an executor behind the rest of the route's.
 
-        One that answers or is canceled drops the queue. RuntimeError once the executors have run, or something failed.
+        It is an instance, or anything that a route takes.
+
+        One that answers or is canceled drops the queue. RuntimeError once the executors have run,
+        or something failed.
         """
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
         if isinstance(executor, Executor):
             self._chain.append(functools.partial(_run_executor, lambda: executor))
         else:
-            self._chain.append(_make_call(executor, () if self.route is None else self.route._names))
+            self._chain.append(
+                _make_call(executor, () if self.route is None else self.route._names)
+            )
 
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when the response has been sent or given up, the last registered first.
 
-        Exceptions are logged, and the rest run; then KeyboardInterrupt and SystemExit pass. TypeError if not callable.
+        Exceptions are logged, and the rest run; then KeyboardInterrupt and SystemExit pass.
+        TypeError if not callable.
         """
         if not callable(callback):
-            raise TypeError(f"on_close() takes a function without arguments, not {_value(callback)}")
+            raise TypeError(
+                f"on_close() takes a function without arguments, not {_value(callback)}"
+            )
         self.request._closing.append(callback)
 
     def url(self, handler: object, /, **params: object) -> str:
-        """Return the path of the route that `handler` answers, from SCRIPT_NAME on; further `params` become a query.
+        """Return the path of the route that `handler` answers, from SCRIPT_NAME on.
 
-        Parameters that are None are left out. LookupError if no route has that handler with these parameters,
-        ValueError for a value that its pattern would not match.
+        Further `params` become a query.
+
+        Parameters that are None are left out. LookupError if no route has that handler with these
+        parameters, ValueError for a value that its pattern would not match.
         """
         script_name = _as_path(_named_segments(self.request.environ.get("SCRIPT_NAME", "")))
         return _quote(script_name, _PATH_SAFE, "latin-1") + self.app._path_of(handler, params)
@@ -2532,11 +3189,11 @@ class WebContext:
 
 # ---- patterns and routes -----------------------------------------------------
 #
-# Which route answers a path and a method? Patterns live in a tree with one node for each segment: "/users/{id:int}" is
-# the node "users" and behind it the node of an integer.
+# Which route answers a path and a method? Patterns live in a tree with one node for each segment:
+# "/users/{id:int}" is the node "users" and behind it the node of an integer.
 #
-#     router.match(["users", "7"], "GET")     the Route of /users/{id:int}, its values [7], and no methods
-#     router.match(["users", "7"], "PUT")     None, no values, and the methods that the path has: GET, HEAD
+#     router.match(["users", "7"], "GET")   the Route of /users/{id:int}, its values [7], no methods
+#     router.match(["users", "7"], "PUT")   None, no values, the methods of the path: GET, HEAD
 #
 # Paths and methods are text here.
 
@@ -2556,7 +3213,9 @@ class Route:
         "_place": "File and line that wrote it.",
     }
 
-    def __init__(self, method: str, pattern: str, names: tuple[str, ...], scope: Scope, gives_way: bool) -> None:
+    def __init__(
+        self, method: str, pattern: str, names: tuple[str, ...], scope: Scope, gives_way: bool
+    ) -> None:
         self._gives_way = gives_way
         self.method = method
         self.pattern = pattern
@@ -2585,7 +3244,8 @@ class _Hooks:
         while innermost is not None:
             scopes.append(innermost)
             innermost = innermost._parent
-        # Before hooks run from the outermost block in, the others from the innermost out; in a block, as written.
+        # Before hooks run from the outermost block in, the others from the innermost out; in a
+        # block, as written.
         self.before = tuple(hook for scope in reversed(scopes) for hook in scope._before)
         self.after = tuple(hook for scope in scopes for hook in scope._after)
         self.error = tuple(hook for scope in scopes for hook in scope._error)
@@ -2595,7 +3255,8 @@ _NO_HOOKS = _Hooks()
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
-_MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")  # parameters as other frameworks write them, too
+# Parameters as other frameworks write them, too.
+_MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")
 _INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
@@ -2614,7 +3275,10 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
             segments.append((_LITERAL, text))
             if _MISWRITTEN.search(text):
                 wanted = "{name:path}" if text[0] == "*" else "{name}"
-                mistake = f"a parameter is written {wanted}, not {text}; {{name:int}} and {{name:path}} exist too"
+                mistake = (
+                    f"a parameter is written {wanted}, not {text}; "
+                    "{name:int} and {name:path} exist too"
+                )
     names = [text for kind, text in segments if kind != _LITERAL]
     if found := _NO_PATH.search(pattern):
         mistake = f"a pattern is a path without {found[0]}, and the query is context.request.query"
@@ -2634,7 +3298,7 @@ class _Node:
         "name",  # the node behind {name}
         "path",  # the node behind {name:path}
         "routes",  # method to route, for the patterns that end here; HEAD falls to the route of GET
-    )  # fmt: skip
+    )
 
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
@@ -2654,7 +3318,8 @@ class _Node:
 class _Router:
     def __init__(self) -> None:
         self._root = _Node()
-        self._literals = {"": self._root}  # nodes behind literals only, by PATH_INFO as a server gives it
+        # Nodes behind literals only, by PATH_INFO as a server gives it.
+        self._literals = {"": self._root}
 
     def add(self, route: Route, segments: Iterable[tuple[str, str]]) -> None:
         node, path, is_literal = self._root, "", True
@@ -2673,7 +3338,10 @@ class _Router:
             node.routes["HEAD"] = route
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Return what `match` finds for a path that is literal but for its last segment, None if it takes `match`."""
+        """Return what `match` finds for a path that is literal but for its last segment.
+
+        None if the path takes `match` itself.
+        """
         node = self._literals.get(path)
         if node is not None:
             return node.routes.get(method), ()
@@ -2686,15 +3354,23 @@ class _Router:
         child = node.path if node.name is None else node.name
         return (None, ()) if child is None else (child.routes.get(method), (tail,))
 
-    # Which route wins: at each segment a literal goes before an int, an int before a name, a name before the rest of
-    # the path. If the better choice leads nowhere, or to patterns without the method, the walk tries the next choice,
-    # so that OPTIONS /{rest:path} can serve every preflight. The walk visits each node at most once.
+    # Which route wins: at each segment a literal goes before an int, an int before a name, a name
+    # before the rest of the path. If the better choice leads nowhere, or to patterns without the
+    # method, the walk tries the next choice, so that OPTIONS /{rest:path} can serve every
+    # preflight. The walk visits each node at most once.
 
-    def match(self, segments: Sequence[str], method: str) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
-        """Return the best route and its values; without one None, () and the methods that the path has."""
+    def match(
+        self, segments: Sequence[str], method: str
+    ) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
+        """Return the best route and its values.
+
+        Without a route: None, () and the methods that the path has.
+        """
         size = len(segments)
         methods: list[str] = []
-        waiting: list[tuple[_Node, int, list[Any]]] = []  # choices not yet tried: node, depth, values
+        waiting: list[
+            tuple[_Node, int, list[Any]]
+        ] = []  # choices not yet tried: node, depth, values
         node, depth = self._root, 0
         values: list[Any] = []
         while True:
@@ -2733,7 +3409,9 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
         value = text if kind == _LITERAL else "" if params[text] is None else str(params[text])
         segments = value.split("/") if kind == _REST else [value]
         # Browsers resolve dot segments away, however they are encoded.
-        fits = not {"", ".", ".."}.intersection(segments) and (kind != _INT or _INTEGER.fullmatch(value))
+        fits = not {"", ".", ".."}.intersection(segments) and (
+            kind != _INT or _INTEGER.fullmatch(value)
+        )
         if kind != _LITERAL and not fits:
             raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
         path += _as_path(_quote(segment, _PATH_SAFE[1:]) for segment in segments)
@@ -2742,24 +3420,31 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 
 # ---- files and mounts --------------------------------------------------------
 #
-# Which routes have handlers of this file's own? The files below a directory, and other WSGI applications.
+# Which routes have handlers of this file's own? The files below a directory, and other WSGI
+# applications.
 #
-#     app.static("/s", "public")     GET /s/a.txt    the file public/a.txt, as `Response.file` sends it
-#     app.mount("/m", other)         GET /m/x        other(...), with SCRIPT_NAME "/m" and PATH_INFO "/x"
+#     app.static("/s", "public")   GET /s/a.txt   the file public/a.txt, as `Response.file` sends it
+#     app.mount("/m", other)       GET /m/x       other(...), SCRIPT_NAME is "/m", PATH_INFO is "/x"
 #
-# One rule decides about names (`_check_readings`). A file system or another application may read a path otherwise than
-# the router: ignore case, decode once more, or take a backslash for a slash. Each of these readings, and the real name
-# of an opened file, must lead to the same route; else the answer is a 404, because the hooks of the other route have
-# not run. `_Gateway` is the server's side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
+# One rule decides about names (`_check_readings`). A file system or another application may read a
+# path otherwise than the router: ignore case, decode once more, or take a backslash for a slash.
+# Each of these readings, and the real name of an opened file, must lead to the same route; else the
+# answer is a 404, because the hooks of the other route have not run. `_Gateway` is the server's
+# side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
 
-# Unicode calls these characters default ignorable: some file systems find a name with them and without them.
+# Unicode calls these characters default ignorable: some file systems find a name with them and
+# without them.
 _IGNORABLE = (
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-"
+    "\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-"
+    "\U000e0fff]"
 )
-# Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); on Windows also impossible names.
+# Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); on Windows
+# also impossible names.
 _NOT_SERVED = re.compile(
-    r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z" + ("|" + _NO_NAME_ON_WINDOWS if _WINDOWS else ""),
+    r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z"
+    + ("|" + _NO_NAME_ON_WINDOWS if _WINDOWS else ""),
     re.DOTALL | re.IGNORECASE,
 )
 
@@ -2774,17 +3459,26 @@ def _fold(name: str) -> str:
 
 
 def _folded(app: WebApp) -> _Router:
-    """Return a router that finds the routes of `app` by folded segments, the first of two that became one."""
+    """Return a router that finds the routes of `app` by folded segments.
+
+    Of two routes that became one the first counts.
+    """
     router = _Router()
     for route in app._routes:
         segments = _parse_pattern(route.pattern)
         with contextlib.suppress(ValueError):
-            router.add(route, [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments])
+            router.add(
+                route,
+                [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments],
+            )
     return router
 
 
 def _check_readings(context: WebContext, above: list[str], below: list[str]) -> None:
-    """Raise NotFoundException if a reading of the path leads to another route, or not below `above`."""
+    """Raise NotFoundException if a reading of the path leads to another route.
+
+    Each reading has to lead below `above`, too.
+    """
     app, route = context.app, cast(Route, context.route)
     if app._folded_router is None:
         app._folded_router = _folded(app)
@@ -2793,7 +3487,11 @@ def _check_readings(context: WebContext, above: list[str], below: list[str]) -> 
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
         found = app._folded_router.match(names, context.request.method)[0]
-        same = found is not None and found.handlers == route.handlers and names[: len(prefix)] == prefix
+        same = (
+            found is not None
+            and found.handlers == route.handlers
+            and names[: len(prefix)] == prefix
+        )
         if not same or "." in names or ".." in names or "\0" in reading:
             raise NotFoundException(f"a path that can be read as another one: {path!r}")
 
@@ -2801,7 +3499,9 @@ def _check_readings(context: WebContext, above: list[str], below: list[str]) -> 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
     root, depth = os.path.realpath(directory), len(scope._whole(prefix)[0])
     if not os.path.isdir(root):
-        raise ValueError(f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_place()})")
+        raise ValueError(
+            f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_place()})"
+        )
 
     def serve_file(context: WebContext) -> Response:
         segments = _path_segments(context.request.environ)
@@ -2820,7 +3520,8 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         path, mark, query = context.request.url.partition("?")
         if path.endswith("/"):
             return response
-        # The links of the page are relative to a path with a slash. The redirect is relative: it can name no host.
+        # The links of the page are relative to a path with a slash. The redirect is relative: it
+        # can name no host.
         return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
 
     serve_file.__qualname__ = f"static({_value(root)})"  # for messages and for --routes
@@ -2830,7 +3531,9 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
 
 def _build_below(context: WebContext, root: str, above: list[str], names: list[str]) -> Response:
-    """Build a response from the file that `names` lead to below `root`; NotFoundException if there is none.
+    """Build a response from the file that `names` lead to below `root`.
+
+    Raise NotFoundException if there is none.
 
     The file is opened before its name is checked, so that no link can be exchanged between them.
     """
@@ -2871,7 +3574,11 @@ def _mistaken(app: object) -> str:
 
 
 def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
-    mistake = "an application cannot be mounted in itself" if wsgi_app is scope._app else _mistaken(wsgi_app)
+    mistake = (
+        "an application cannot be mounted in itself"
+        if wsgi_app is scope._app
+        else _mistaken(wsgi_app)
+    )
     if mistake:
         raise TypeError(f"mount(): {mistake} ({_place()})")
     depth = len(scope._whole(prefix)[0])
@@ -2887,7 +3594,8 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
         response.code(int(status[:3]))
         for name, value in headers:
-            if name.lower() not in _NOT_OURS:  # old applications say Connection: close, which is harmless
+            # Old applications say Connection: close, which is harmless.
+            if name.lower() not in _NOT_OURS:
                 response.add_header(name, value)
         response.stream(itertools.chain((first,), body))
 
@@ -2897,7 +3605,10 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment with `depth` segments moved from PATH_INFO to SCRIPT_NAME."""
+    """Return a copy of the environment.
+
+    In the copy, `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
+    """
     names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
     for _ in range(depth):
         name, slash, rest = path.lstrip("/").partition("/")
@@ -2912,7 +3623,9 @@ class _Gateway:
     """One run of a WSGI application: the server's side of PEP 3333."""
 
     head: tuple[str, list[tuple[str, str]]] | None = None  # status line and header fields
-    headers_sent = False  # the head leaves with the first byte of the body, and cannot be replaced then
+    headers_sent = (
+        False  # the head leaves with the first byte of the body, and cannot be replaced then
+    )
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -2937,9 +3650,12 @@ class _Gateway:
         self._written.append(data)
 
     def blocks(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
-        """Yield the blocks that were written and those of `result`, which the caller closes, without empty ones.
+        """Yield the blocks that were written and those of `result`, without empty ones.
 
-        RuntimeError for a body without a head, and for one that is not as long as its Content-Length says.
+        The caller closes `result`.
+
+        RuntimeError for a body without a head, and for one that is not as long as its
+        Content-Length says.
         """
         sent, announced = 0, None  # bytes
         for chunk in itertools.chain(result, (b"",)):  # a response without a body has a head too
@@ -2947,31 +3663,44 @@ class _Gateway:
                 raise RuntimeError("the application did not call start_response before its body")
             status, headers = self.head
             has_body = method != "HEAD" and status[:3] not in ("204", "304")
-            lengths = [value for name, value in headers if has_body and name.lower() == "content-length"]
-            announced = int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
+            lengths = [
+                value for name, value in headers if has_body and name.lower() == "content-length"
+            ]
+            announced = (
+                int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
+            )
             self.write(chunk)
             written, self._written = self._written, []
             for block in filter(None, written):
                 sent += len(block)
                 if announced is not None and sent > announced:
-                    if isinstance(result, FileWrapper):  # PEP 3333: a file ends where its Content-Length says
+                    # PEP 3333: a file ends where its Content-Length says.
+                    if isinstance(result, FileWrapper):
                         yield from filter(None, [block[: announced - sent]])
                         return
-                    raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server refuses it")
+                    raise RuntimeError(
+                        f"the response announced {announced} bytes and has {sent}: a "
+                        "server refuses it"
+                    )
                 yield block
         if announced is not None and sent < announced:
-            raise RuntimeError(f"the response announced {announced} bytes and has {sent}: a server cuts the connection")
+            raise RuntimeError(
+                f"the response announced {announced} bytes and has {sent}: a server cuts "
+                "the connection"
+            )
 
 
 # ---- scopes ------------------------------------------------------------------
 #
 # Which hooks run for a route? Those of its block (`Scope`), and of the blocks around it.
 #
-#     with app.path("/admin") as admin:      a scope inside the application, which is the outermost scope
-#         admin.before(only_staff)           runs for /admin/users, not for /admin-guide, nor in another path("/admin")
+#     with app.path("/admin") as admin:    a scope inside the application, the outermost scope
+#         admin.before(only_staff)         runs for /admin/users, not for /admin-guide,
+#                                          nor in another path("/admin")
 #         admin.get("/users", list_users)
 #
-# A mistake in a declaration raises at once, and its message ends with file and line. Nothing here runs a hook.
+# A mistake in a declaration raises at once, and its message ends with file and line. Nothing here
+# runs a hook.
 
 _Handler = TypeVar("_Handler", bound=_Call)
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
@@ -2979,18 +3708,23 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 
 
 class Scope:
-    """A block of routes and hooks: its hooks apply to its routes and to those of the blocks inside it.
+    """A block of routes and hooks.
 
-    Made by `path`. Two calls make two scopes, even with one prefix: neither's hooks reach the other's routes. Hooks
-    apply to routes above them too. After the first request every declaration is a RuntimeError.
+    Its hooks apply to its routes and to those of the blocks inside it.
 
-    Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an integer of up to 18
-    digits, given as int) or, last, `{name:path}` (one or more segments as one str). Empty segments do not count: `/a`,
-    `/a/` and `//a` are one. ValueError for a pattern that can match no path, or a method and shape declared twice.
+    Made by `path`. Two calls make two scopes, even with one prefix: neither's hooks reach the
+    other's routes. Hooks apply to routes above them too. After the first request every declaration
+    is a RuntimeError.
 
-    `get` and its like return a decorator for the handler. `executors` run before it: Executor subclasses, factories
-    that need no argument, or handlers, which take `(context)`, or `(context, ...)` with exactly the pattern's names;
-    else TypeError. The first one that answers ends the route (see `before`).
+    Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an
+    integer of up to 18 digits, given as int) or, last, `{name:path}` (one or more segments as one
+    str). Empty segments do not count: `/a`, `/a/` and `//a` are one. ValueError for a pattern that
+    can match no path, or a method and shape declared twice.
+
+    `get` and its like return a decorator for the handler. `executors` run before it: Executor
+    subclasses, factories that need no argument, or handlers, which take `(context)`, or `(context,
+    ...)` with exactly the pattern's names; else TypeError. The first one that answers ends the
+    route (see `before`).
     """
 
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
@@ -3036,18 +3770,30 @@ class Scope:
         """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS."""
         return self._register(_METHODS, pattern, executors)
 
-    def route(self, method: str, pattern: str | None = None, *executors: object) -> Callable[[_Handler], _Handler]:
+    def route(
+        self, method: str, pattern: str | None = None, *executors: object
+    ) -> Callable[[_Handler], _Handler]:
         """Register a route for any method.
 
-        ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals: methods have case.
+        ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals:
+        methods have case.
         """
         is_token = isinstance(method, str) and method != "*" and _TOKEN.fullmatch(method)
-        if not is_token or (method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE")):
-            raise ValueError(f"{_value(method)} is no method: write route('GET', '/path') ({_place()})")
+        if not is_token or (
+            method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE")
+        ):
+            raise ValueError(
+                f"{_value(method)} is no method: write route('GET', '/path') ({_place()})"
+            )
         return self._register((method,), pattern, executors)
 
     def _register(
-        self, methods: Sequence[str], pattern: object, executors: Sequence[object], *, gives_way: bool = False
+        self,
+        methods: Sequence[str],
+        pattern: object,
+        executors: Sequence[object],
+        *,
+        gives_way: bool = False,
     ) -> Callable[[_Handler], _Handler]:
         self._begin_declaration()
         segments, whole = self._whole(pattern)
@@ -3069,13 +3815,17 @@ class Scope:
 
     def _begin_declaration(self) -> None:
         if self._app._sealed:
-            raise RuntimeError(f"routes and hooks are declared before the first request, not after it ({_place()})")
+            raise RuntimeError(
+                f"routes and hooks are declared before the first request, not after it ({_place()})"
+            )
         self._is_empty = False
 
     def _whole(self, pattern: object) -> tuple[list[tuple[str, str]], str]:
         """Return segments and text of a pattern with the prefixes of this scope."""
         if not isinstance(pattern, str):
-            decorated = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
+            decorated = (
+                ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
+            )
             raise TypeError(f"a pattern is a str, not {_value(pattern)}{decorated} ({_place()})")
         _parse_pattern(pattern)  # because a prefix may hide a mistake, as in "/api" + "http://..."
         whole = _as_path(_named_segments(f"{self._prefix}/{pattern}")) or "/"
@@ -3084,9 +3834,12 @@ class Scope:
     # Blocks.
 
     def path(self, prefix: str, block: Callable[[Scope], object] | None = None) -> Scope:
-        """Return a new scope inside this one, for `with scope.path("/admin") as admin:`, or call `block` with it.
+        """Return a new scope inside this one.
 
-        `prefix` is a pattern without `{name:path}`; it may be "". RuntimeError for a `with` block without declarations.
+        Use it as `with scope.path("/admin") as admin:`, or give a `block` that is called with it.
+
+        `prefix` is a pattern without `{name:path}`; it may be "". RuntimeError for a `with` block
+        without declarations.
         """
         self._begin_declaration()
         segments, whole = self._whole(prefix)
@@ -3095,7 +3848,10 @@ class Scope:
         scope = Scope(self._app, self, whole)
         if block is not None:
             if not callable(block) or not _takes(_signature(block), scope):
-                wanted = f"path() calls block(scope); mount({prefix!r}, application) serves another WSGI application"
+                wanted = (
+                    f"path() calls block(scope); mount({prefix!r}, application) "
+                    "serves another WSGI application"
+                )
                 raise TypeError(f"{_value(block)} is no block: {wanted} ({_place()})")
             block(scope)
         return scope
@@ -3107,39 +3863,59 @@ class Scope:
         if kind is None and self._is_empty:
             prefix = repr(self._prefix or "/")
             wanted = f"`with app.path({prefix}) as block:` and declare with @block.get(...)"
-            raise RuntimeError(f"nothing was declared in the block {prefix}: write {wanted} ({_place()})")
+            raise RuntimeError(
+                f"nothing was declared in the block {prefix}: write {wanted} ({_place()})"
+            )
 
     # Hooks.
 
     def before(self, hook: _Hook) -> _Hook:
-        """Attach `hook(context)`, to run before the executors; outer blocks first. A guard is such a hook.
+        """Attach `hook(context)`, to run before the executors; outer blocks first.
 
-        A hook that has answered ends the request: no later before hook and no executor runs, but after hooks do. It has
-        answered if it sent, returned a value, left a status of 300 or more (as `redirect` does), or returned the
-        response with a body or a status. Headers, cookies, a 2xx status and a body that is not returned do not answer.
+        A guard is such a hook.
+
+        A hook that has answered ends the request: no later before hook and no executor runs, but
+        after hooks do. It has answered if it sent, returned a value, left a status of 300 or more
+        (as `redirect` does), or returned the response with a body or a status. Headers, cookies, a
+        2xx status and a body that is not returned do not answer.
         """
         return self._attach("before", hook, "context")
 
     def after(self, hook: _Hook) -> _Hook:
-        """Attach `hook(context)`, to run once the response is sent, also after an error; inner blocks first.
+        """Attach `hook(context)`, to run once the response is sent, also after an error.
+
+        Inner blocks first.
 
         It may still add headers. Its exception is logged and changes nothing.
         """
         return self._attach("after", hook, "context")
 
     def error(self, hook: _ErrorHook) -> _ErrorHook:
-        """Attach `hook(context, cause, status_code)`, to run when something raised; inner blocks first.
+        """Attach `hook(context, cause, status_code)`, to run when something raised.
 
-        The status is already set. A hook that sends ends the error path, one that only builds a body does not. Its own
-        exception is logged and changes nothing. When no route matched, the hooks of the application itself run.
+        Inner blocks first.
+
+        The status is already set. A hook that sends ends the error path, one that only builds a
+        body does not. Its own exception is logged and changes nothing. When no route matched, the
+        hooks of the application itself run.
         """
         return self._attach("error", hook, "context, cause, status_code")
 
     def _attach(self, kind: str, hook: _Handler, arguments: str) -> _Handler:
         self._begin_declaration()
-        if not callable(hook) or isinstance(hook, type) or not _takes(_signature(hook), *arguments.split(", ")):
-            every = ": it sees every failure, and asks cause or status_code which it is" if kind == "error" else ""
-            raise TypeError(f"the {kind} hook {_value(hook)} must take ({arguments}){every} ({_place()})")
+        if (
+            not callable(hook)
+            or isinstance(hook, type)
+            or not _takes(_signature(hook), *arguments.split(", "))
+        ):
+            every = (
+                ": it sees every failure, and asks cause or status_code which it is"
+                if kind == "error"
+                else ""
+            )
+            raise TypeError(
+                f"the {kind} hook {_value(hook)} must take ({arguments}){every} ({_place()})"
+            )
         getattr(self, f"_{kind}").append(hook)
         return hook
 
@@ -3148,31 +3924,37 @@ class Scope:
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
-        A directory answers its index.html, after a redirect to its name with a slash. A 404 answers `..`, a link that
-        leads out, a leading dot, a backslash, a NUL, a %2F, a short name of Windows (NAME~1.TXT), and a path that could
-        be another route's: in another case or form of Unicode, or by a link (one exchanged during a request deceives
-        it, but not on Linux). ValueError if there is no such directory now.
+        A directory answers its index.html, after a redirect to its name with a slash. A 404 answers
+        `..`, a link that leads out, a leading dot, a backslash, a NUL, a %2F, a short name of
+        Windows (NAME~1.TXT), and a path that could be another route's: in another case or form of
+        Unicode, or by a link (one exchanged during a request deceives it, but not on Linux).
+        ValueError if there is no such directory now.
         """
         _serve_files(self, prefix, directory)
 
     def mount(self, prefix: str, wsgi_app: _WSGIApplication) -> None:
-        """Hand everything below `prefix` to another WSGI application (PEP 3333), whatever the method.
+        """Hand everything below `prefix` to another WSGI application (PEP 3333).
 
-        SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run. An exception that escapes takes the
-        error path, and so does a body that is not as long as its Content-Length. A 404 answers dot segments, a NUL, and
-        a path that is another route's if decoded once more, with a slash for a backslash or %2F, or in another case.
+        It gets requests of each method.
+
+        SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run. An exception that
+        escapes takes the error path, and so does a body that is not as long as its Content-Length.
+        A 404 answers dot segments, a NUL, and a path that is another route's if decoded once more,
+        with a slash for a backslash or %2F, or in another case.
         """
         _mount(self, prefix, wsgi_app)
 
 
 # ---- the log -----------------------------------------------------------------
 #
-# What does the log say? The logger `webapp` gets a record for each failure, with a stack trace from where the failure
-# left this file, below a line that names the hook or the route. The exception stays as it is. `webapp.access` gets a
-# record for each request of our server. A client's text stands in both only escaped.
+# What does the log say? The logger `webapp` gets a record for each failure, with a stack trace from
+# where the failure left this file, below a line that names the hook or the route. The exception
+# stays as it is. `webapp.access` gets a record for each request of our server. A client's text
+# stands in both only escaped.
 #
 #     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
-#     _log_access(("127.0.0.1", "GET", "/", 200, 512, 0.4, ""))     "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
+#     _log_access(("127.0.0.1", "GET", "/", 200, 512, 0.4, ""))
+#                                                "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 
 _ACCESS = logging.getLogger("webapp.access")
 _CAUSED = "The above exception was the direct cause of the following exception:"
@@ -3180,19 +3962,34 @@ _DURING = "During handling of the above exception, another exception occurred:"
 
 
 def _report(
-    level: int, message: str, *arguments: object, error: BaseException | None = None, where: str = "", **extra: object
+    level: int,
+    message: str,
+    *arguments: object,
+    error: BaseException | None = None,
+    where: str = "",
+    **extra: object,
 ) -> None:
     """Log, and never raise, because a broken log handler must not cost the client its response."""
     with contextlib.suppress(Exception):
         if not _LOG.isEnabledFor(level):
             return
-        info = None if error is None else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
+        info = (
+            None
+            if error is None
+            else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
+        )
         line, code = sys._getframe(1).f_lineno, sys._getframe(1).f_code
-        record = _LOG.makeRecord(_LOG.name, level, _FILE, line, message, arguments, info, code.co_name)
+        record = _LOG.makeRecord(
+            _LOG.name, level, _FILE, line, message, arguments, info, code.co_name
+        )
         vars(record).update(extra)  # makeRecord refuses names that a record factory has set
         if error is not None:
             try:
-                lines = [*_trace_lines(traceback.TracebackException(type(error), error, error.__traceback__))]
+                lines = [
+                    *_trace_lines(
+                        traceback.TracebackException(type(error), error, error.__traceback__)
+                    )
+                ]
             except Exception:  # out of memory, or too deep in recursion
                 lines = [f"{_value(error, 200)}, whose stack trace cannot be shown"]
             # logging.Formatter prints exc_text unchanged if it is set.
@@ -3201,9 +3998,12 @@ def _report(
 
 
 def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
-    """Yield the lines that Python prints for an exception, each message as one line with its line ends in it.
+    """Yield the lines that Python prints for an exception.
 
-    Messages, notes and the source line of a SyntaxError may come from a client, and must not forge lines.
+    Each message is one line with its line ends in it.
+
+    Messages, notes and the source line of a SyntaxError may come from a client, and must not forge
+    lines.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -3213,7 +4013,8 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
-        # The source line and its marks are indented, unlike text behind a line end in a file's name.
+        # The source line and its marks are indented, unlike text behind a line end in a file's
+        # name.
         yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
     for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
@@ -3222,7 +4023,10 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
 
 
 def _forget_earlier(error: BaseException) -> None:
-    """Cut off the frames of earlier requests, because an exception that is raised again keeps them."""
+    """Cut off the frames of earlier requests.
+
+    An exception that is raised again keeps them.
+    """
     first = trace = error.__traceback__
     while first is not None and trace is not None:
         if trace.tb_next is not None and trace.tb_next.tb_frame.f_code is first.tb_frame.f_code:
@@ -3236,13 +4040,29 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     if type(cause) is AttributeError:
         kind = type(getattr(cause, "obj", None))  # since Python 3.10
         if kind.__module__ == __name__:
-            cause.args = (f"{cause}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",)
+            cause.args = (
+                f"{cause}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",
+            )
     if status >= 500:
-        where = "" if route is None else f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
-        _report(logging.ERROR, "%s %s: %d", repr(request.method), repr(request.path), status, error=cause, where=where)
+        where = (
+            ""
+            if route is None
+            else f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
+        )
+        _report(
+            logging.ERROR,
+            "%s %s: %d",
+            repr(request.method),
+            repr(request.path),
+            status,
+            error=cause,
+            where=where,
+        )
     elif _LOG.isEnabledFor(logging.DEBUG):
         told = _value(cause, 1000)
-        _report(logging.DEBUG, "%s %s: %d %s", repr(request.method), repr(request.path), status, told)
+        _report(
+            logging.DEBUG, "%s %s: %d %s", repr(request.method), repr(request.path), status, told
+        )
     if "webapp.server" in request.environ:
         _observer(request.environ).explain(_why(cause))
 
@@ -3254,7 +4074,8 @@ def _why(cause: Exception) -> str:
         text = text.partition(": ")[2]
         if not cause.message:
             frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
-            text = f"{_name(type(cause))} raised at {os.path.basename(frame.f_code.co_filename)}:{line}"
+            file = os.path.basename(frame.f_code.co_filename)
+            text = f"{_name(type(cause))} raised at {file}:{line}"
     return _printable(text[:200])  # an access line is read at a glance
 
 
@@ -3262,17 +4083,28 @@ def _note_nothing(request: Request, route: Route) -> None:
     """Log for debugging that a GET built nothing. To mean it, set 204 or build an empty body."""
     if route.method == "GET":
         handler, said = route.handlers[-1], "built nothing and returned None: is a return missing?"
-        _report(logging.DEBUG, "%s %s: 204, %s %s", repr(request.method), repr(request.path), _place(handler), said)
+        _report(
+            logging.DEBUG,
+            "%s %s: 204, %s %s",
+            repr(request.method),
+            repr(request.path),
+            _place(handler),
+            said,
+        )
         _observer(request.environ).explain(f"{_name(handler)} {said}")
 
 
 def _say(text: str, stream: Any = None) -> None:
-    """Write a line to a stream, by default sys.stderr, escaped where its encoding needs it; never fail."""
+    """Write a line to a stream, by default sys.stderr.
+
+    It is escaped where the encoding of the stream needs it, and never fails.
+    """
     stream = sys.stderr if stream is None else stream
     with contextlib.suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
         encoding = getattr(stream, "encoding", None) or "utf-8"
         data = f"{text}\n".encode(encoding, "backslashreplace")
-        # Below the buffer, because a thread that blocks there holds a lock, and stops Python's exit too.
+        # Below the buffer, because a thread that blocks there holds a lock, and stops Python's exit
+        # too.
         raw = getattr(getattr(stream, "buffer", None), "raw", None)
         if raw is None:
             stream.write(data.decode(encoding))
@@ -3303,7 +4135,11 @@ _OWN_HANDLER = _AccessHandler()
 
 
 def _log_access(facts: tuple[object, ...]) -> None:
-    _ACCESS.handle(_ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, "%s %s %s %d %d %.1f ms%s", facts, None))
+    _ACCESS.handle(
+        _ACCESS.makeRecord(
+            _ACCESS.name, logging.INFO, _FILE, 0, "%s %s %s %d %d %.1f ms%s", facts, None
+        )
+    )
 
 
 # ---- the application ---------------------------------------------------------
@@ -3311,15 +4147,20 @@ def _log_access(facts: tuple[object, ...]) -> None:
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
 #
 #     _match             find the route and its calls; without a route the exception that answers
-#     _respond           on_request, before hooks (outermost block first), executors, handler, until one has answered
-#     _answer_failure    without a route or after an exception: resolve, log, undo, error hooks (innermost block first)
-#     _run_after         after hooks (innermost block first); then the server gets status, headers and body
+#     _respond           on_request, before hooks (outermost block first), executors, handler,
+#                        until one has answered
+#     _answer_failure    without a route or after an exception: resolve, log, undo,
+#                        error hooks (innermost block first)
+#     _run_after         after hooks (innermost block first); then the server gets status,
+#                        headers and body
 #     _complete          close files and streams, the last opened first, then on_complete
 #
-# The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333, RFC 9110 section 15.
+# The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333,
+# RFC 9110 section 15.
 
-# Japanese for "an exception occurred in the error handler". The specification fixes this text, because people search
-# the log for it. It also reports an after hook, on_close callback or on_complete; traceback and `extra` tell which.
+# Japanese for "an exception occurred in the error handler". The specification fixes this text,
+# because people search the log for it. It also reports an after hook, on_close callback or
+# on_complete; traceback and `extra` tell which.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 
@@ -3340,9 +4181,11 @@ class _SentStream:
         except StopIteration:
             raise
         except Exception as cause:
-            # The server breaks the connection off, so that the client does not take a part for the whole.
+            # The server breaks the connection off, so that the client does not take a part for the
+            # whole.
             context = cast(WebContext, self._context)
-            if _observer(context.request.environ).unanswered(cause):  # else a mounted application has logged it
+            # Else a mounted application has logged it.
+            if _observer(context.request.environ).unanswered(cause):
                 _log_failure(context, cause, 500)
             raise
 
@@ -3371,12 +4214,14 @@ def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> 
 class WebApp(Scope):
     """An application: the outermost scope, and a WSGI application (PEP 3333).
 
-    `secret_key` signs sessions: str or bytes, or a list of them, of which the first signs and all verify, so that
-    keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes) limits the body of a request,
-    `max_form_memory` (bytes) a JSON document, a urlencoded form, and the fields of a multipart form without its files,
-    `max_fields` the fields of a form or query. `trusted_proxies` is the number of proxies in front of the server that
-    set X-Forwarded-For, -Proto and -Host. ValueError for a limit below 0, a key of less than 6 bytes, or a
-    `session_cookie` that is no token; TypeError for a limit that is no whole number. Any number of threads may call it.
+    `secret_key` signs sessions: str or bytes, or a list of them, of which the first signs and all
+    verify, so that keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes)
+    limits the body of a request, `max_form_memory` (bytes) a JSON document, a urlencoded form, and
+    the fields of a multipart form without its files, `max_fields` the fields of a form or query.
+    `trusted_proxies` is the number of proxies in front of the server that set X-Forwarded-For,
+    -Proto and -Host. ValueError for a limit below 0, a key of less than 6 bytes, or a
+    `session_cookie` that is no token; TypeError for a limit that is no whole number. Any number of
+    threads may call it.
     """
 
     def __init__(
@@ -3403,7 +4248,9 @@ class WebApp(Scope):
         self._max_fields = _check_number("max_fields", max_fields)
         self._trusted_proxies = _check_number("trusted_proxies", trusted_proxies)
         self._router = _Router()
-        self._folded_router: _Router | None = None  # made when a path is looked up that some system may respell
+        self._folded_router: _Router | None = (
+            None  # made when a path is looked up that some system may respell
+        )
         self._routes: list[Route] = []
         self._sealing = threading.Lock()
         self._sealed = False
@@ -3419,22 +4266,30 @@ class WebApp(Scope):
         """
 
     def on_complete(self, context: WebContext) -> None:
-        """Run last on every request, once, also after a failure; for a stream, when the server has closed it.
+        """Run last on every request, once, also after a failure.
+
+        For a stream it runs when the server has closed the stream.
 
         Its exception is logged, and changes nothing.
         """
 
     def resolve_status_code(self, cause: Exception) -> int:
-        """Return the status that answers `cause`: the one of an HttpException, 500 for anything else.
+        """Return the status that answers `cause`.
 
-        An override falls back to `super().resolve_status_code(cause)` for the exceptions that it does not know.
+        It is that of an HttpException, 500 for anything else.
+
+        An override falls back to `super().resolve_status_code(cause)` for the exceptions that it
+        does not know.
         """
         return cause.status_code if isinstance(cause, HttpException) else 500
 
     # Everything else is final.
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a subclass, or a mixin in it, that overrides another method than those three."""
+        """Raise TypeError for a subclass that overrides another method than those three.
+
+        The same holds for a mixin in the subclass.
+        """
         super().__init_subclass__(**kwargs)
         for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
             for name in sorted(_FINAL & vars(base).keys()):
@@ -3449,7 +4304,8 @@ class WebApp(Scope):
         """Raise TypeError for the name of a method."""
         if name in _FINAL or name in _OVERRIDABLE:
             raise TypeError(
-                f"WebApp.{name} cannot be assigned to; a subclass may override {', '.join(_OVERRIDABLE)} ({_place()})"
+                f"WebApp.{name} cannot be assigned to; a subclass may override "
+                f"{', '.join(_OVERRIDABLE)} ({_place()})"
             )
         super().__setattr__(name, value)
 
@@ -3462,20 +4318,39 @@ class WebApp(Scope):
         named = {route: route._names for route in self._routes if handler in route.handlers}
         routes = [route for route, names in named.items() if set(names) <= set(params)]
         if not named:
-            raise LookupError(f"no route has the handler {_value(handler)}: url() takes the function of a route")
+            raise LookupError(
+                f"no route has the handler {_value(handler)}: url() takes the function of a route"
+            )
         if not routes:
-            needs = ", ".join(f"{route.pattern} needs {' and '.join(names)}" for route, names in named.items())
-            raise LookupError(f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}")
+            needs = ", ".join(
+                f"{route.pattern} needs {' and '.join(names)}" for route, names in named.items()
+            )
+            raise LookupError(
+                f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}"
+            )
         route = max(routes, key=lambda route: len(named[route]))
-        query = {name: value for name, value in params.items() if name not in named[route] and value is not None}
-        return _write_pattern(route.pattern, params) + (query and "?" + urllib.parse.urlencode(query, doseq=True) or "")
+        query = {
+            name: value
+            for name, value in params.items()
+            if name not in named[route] and value is not None
+        }
+        return _write_pattern(route.pattern, params) + (
+            query and "?" + urllib.parse.urlencode(query, doseq=True) or ""
+        )
 
     def run(
-        self, host: str = "127.0.0.1", port: int = 8000, *, quiet: bool = False, reload: bool = False, **options: Any
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        *,
+        quiet: bool = False,
+        reload: bool = False,
+        **options: Any,
     ) -> None:
         """Serve until Ctrl-C or SIGTERM. `options` are those of `Server`.
 
-        With `reload`, restart when a module or template changes. SystemExit(1) if `host` and `port` cannot be bound.
+        With `reload`, restart when a module or template changes. SystemExit(1) if `host` and `port`
+        cannot be bound.
         """
         _run(self, host, port, quiet=quiet, reload=reload, **options)
 
@@ -3530,7 +4405,11 @@ class WebApp(Scope):
             except UnicodeError:
                 return None, (), self._miss_hooks, [], HttpException(400, "the path is not UTF-8")
         if route is None:
-            miss = MethodNotAllowedException(methods) if methods else NotFoundException("no such route")
+            miss = (
+                MethodNotAllowedException(methods)
+                if methods
+                else NotFoundException("no such route")
+            )
             return None, (), self._miss_hooks, [], miss
         return route, values, route._hooks, [*route._calls], None
 
@@ -3575,11 +4454,15 @@ class WebApp(Scope):
                 response._headers = headers
                 self._report_hook(context, "after", error, hook)
 
-    # The error path. The status is resolved and logged before any hook runs, so that no hook can hide a failure. The
-    # failed step is undone, so that no cookie or header of a handler that failed reaches the client.
+    # The error path. The status is resolved and logged before any hook runs, so that no hook can
+    # hide a failure. The failed step is undone, so that no cookie or header of a handler that
+    # failed reaches the client.
 
     def _answer_failure(self, context: WebContext, cause: Exception, kept: _HeaderPairs) -> None:
-        """Answer an exception; only the header fields in `kept` stay, those from before the step that raised it."""
+        """Answer an exception.
+
+        Only the header fields in `kept` stay, those from before the step that raised it.
+        """
         response, context._chain = context.response, None
         _forget_earlier(cause)
         status = self._resolve(cause)
@@ -3594,7 +4477,8 @@ class WebApp(Scope):
                     return
             answered = response._body is not None
             self._run_hook(context, _send_what_was_built, cause, status)
-            if not response.sent:  # a document that is no JSON, a stream that fails, a session that is too large
+            # A document that is no JSON, a stream that fails, a session that is too large.
+            if not response.sent:
                 answered, response._session = False, None
                 response._send_default()
             if answered:
@@ -3609,7 +4493,9 @@ class WebApp(Scope):
             _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
             return 500
 
-    def _run_hook(self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int) -> None:
+    def _run_hook(
+        self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int
+    ) -> None:
         """Run an error hook. One that raises is undone, unless it has sent the response."""
         response = context.response
         saved = response._save()
@@ -3621,11 +4507,18 @@ class WebApp(Scope):
             response._restore(saved)
             self._report_hook(context, "error", error, hook)
 
-    def _report_hook(self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object]) -> None:
+    def _report_hook(
+        self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object]
+    ) -> None:
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
         where = f"{stage} hook {_place(hook)} failed for {method!r} {path!r}:"
-        extra = {"stage": stage, "hook": _name(hook), "method": _printable(method), "path": _printable(path)}
+        extra = {
+            "stage": stage,
+            "hook": _name(hook),
+            "method": _printable(method),
+            "path": _printable(path),
+        }
         _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
 
     def _allow(self, context: WebContext) -> None:
@@ -3636,7 +4529,10 @@ class WebApp(Scope):
         context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
 
     def _streamed(self, context: WebContext, body: Iterator[bytes] | _FileBody) -> Iterable[bytes]:
-        """Return the iterable of a body that is not in memory; its close() completes the request."""
+        """Return the iterable of a body that is not in memory.
+
+        Its close() completes the request.
+        """
         wrapper = context.request.environ.get("wsgi.file_wrapper")
         if isinstance(body, _FileBody) and body.whole and wrapper is not None:
             wrapped = cast("Iterable[bytes]", wrapper(body, _PIECE))
@@ -3650,14 +4546,17 @@ class WebApp(Scope):
         interrupt = None
         while closing:
             callback = closing.pop()
-            # A server that stops closes streams from another thread, and nobody can close a generator that is running.
+            # A server that stops closes streams from another thread, and nobody can close a
+            # generator that is running.
             generator = getattr(callback, "__self__", None)
             if inspect.isgenerator(generator) and generator.gi_running:
                 continue
             try:
                 callback()
             except Exception as error:
-                stage, hook = ("on_close", callback) if closing else ("on_complete", self.on_complete)
+                stage, hook = (
+                    ("on_close", callback) if closing else ("on_complete", self.on_complete)
+                )
                 self._report_hook(context, stage, error, hook)
             except BaseException as error:  # KeyboardInterrupt and its like wait for the rest
                 interrupt = error
@@ -3665,7 +4564,9 @@ class WebApp(Scope):
             raise interrupt
 
 
-_FINAL = {"__call__", "__setattr__"}.union(name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__")
+_FINAL = {"__call__", "__setattr__"}.union(
+    name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__"
+)
 _FINAL.difference_update(_OVERRIDABLE)
 
 
@@ -3675,14 +4576,18 @@ _FINAL.difference_update(_OVERRIDABLE)
 #
 #     app.before(same_origin)        POST with "Origin: https://evil.example"  ->  403
 #
-# An origin is the scheme, host and port that a page came from (RFC 6454). No application has the hook unasked.
+# An origin is the scheme, host and port that a page came from (RFC 6454). No application has the
+# hook unasked.
 
 
 def same_origin(context: WebContext) -> None:
-    """Answer 403 to a request from another site's page that would change something: a ready `before` hook.
+    """Answer 403 to a request from another site's page that would change something.
 
-    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the origin in
-    Sec-Fetch-Site (Fetch Metadata), an older one in Origin. The 403 is an HttpException, so error hooks may answer it.
+    It is a ready `before` hook.
+
+    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the
+    origin in Sec-Fetch-Site (Fetch Metadata), an older one in Origin. The 403 is an HttpException,
+    so error hooks may answer it.
     """
     request = context.request
     own = _origin(f"{request.scheme}://{request.host}")
@@ -3700,21 +4605,30 @@ def _origin(url: str) -> str:
 
 # ---- the test client ---------------------------------------------------------
 #
-# How does a test send a request without a server? `TestClient` calls any WSGI application in this process.
+# How does a test send a request without a server? `TestClient` calls any WSGI application in this
+# process.
 #
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
-# It never repairs a response. `_exchange` is the server's side of PEP 3333. A first reading begins at the class.
+# It never repairs a response. `_exchange` is the server's side of PEP 3333. A first reading begins
+# at the class.
 
-_FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]  # a mapping's values may be lists
+# A mapping's values may be lists.
+_FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]
 # Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
-_REQUEST_TARGET = re.compile(r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE)
+_REQUEST_TARGET = re.compile(
+    r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE
+)
 
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
     """Return fields as pairs, one for each item of a value whose type is in `repeated`."""
     pairs: Any = fields.items() if isinstance(fields, Mapping) else fields
-    return [(name, item) for name, value in pairs for item in (value if isinstance(value, repeated) else (value,))]
+    return [
+        (name, item)
+        for name, value in pairs
+        for item in (value if isinstance(value, repeated) else (value,))
+    ]
 
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
@@ -3745,18 +4659,28 @@ def _to_bytes(value: Any) -> bytes:
     return bytes(value) if isinstance(value, _BYTES) else str(value).encode()
 
 
-_ESCAPED_NAME = {0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"}  # HTML standard, multipart/form-data encoding algorithm
+# HTML standard, multipart/form-data encoding algorithm.
+_ESCAPED_NAME = {
+    0x0A: "%0A",
+    0x0D: "%0D",
+    0x22: "%22",
+}
 
 
 def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, str]:
-    """Return a multipart/form-data body (RFC 7578), its fields before its files, and its Content-Type."""
+    """Return a multipart/form-data body (RFC 7578) and its Content-Type.
+
+    The fields of the body come before its files.
+    """
     boundary = "----webapp" + os.urandom(16).hex()
     parts = [(name, "", value) for name, value in _pairs(form)]
     for name, file in _pairs(files, list):
         if not isinstance(file, tuple):
             file = (os.path.basename(str(getattr(file, "name", name))), file)
         elif len(file) not in (2, 3) or not isinstance(file[0], str):
-            raise TypeError(f"a file is (filename, content[, content type]), not {_value(file)} ({_place()})")
+            raise TypeError(
+                f"a file is (filename, content[, content type]), not {_value(file)} ({_place()})"
+            )
         filename, content, content_type = (*file, "application/octet-stream")[:3]
         label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
         parts.append((name, label, content))
@@ -3767,13 +4691,18 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
     return bytes(body) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
 
 
-def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[bytes, dict[str, Any]]:
+def _encode_content(
+    document: Any, form: Any, files: Any, body: Any
+) -> tuple[bytes, dict[str, Any]]:
     if document is not ...:
         content, content_type = json.dumps(document).encode(), "application/json"
     elif files is not None:
         content, content_type = _encode_multipart(form or (), files)
     elif form is not None:
-        content, content_type = urllib.parse.urlencode(_pairs(form)).encode(), "application/x-www-form-urlencoded"
+        content, content_type = (
+            urllib.parse.urlencode(_pairs(form)).encode(),
+            "application/x-www-form-urlencoded",
+        )
     elif body is None:
         return b"", {}
     elif isinstance(body, (str, *_BYTES)):
@@ -3803,7 +4732,9 @@ class _TestResponse:
 
     @property
     def text(self) -> str:
-        return self.body.decode(_parse_options(self.headers.get("Content-Type", ""))[1].get("charset", "utf-8"))
+        return self.body.decode(
+            _parse_options(self.headers.get("Content-Type", ""))[1].get("charset", "utf-8")
+        )
 
     @property
     def json(self) -> Any:
@@ -3816,15 +4747,16 @@ class _TestResponse:
 class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
-    A response has `status` (int), `reason` (the phrase), `headers` (by name in any case; `getall(name)` for repeated
-    ones), `body` (bytes), `text` (by its charset, UTF-8 by default) and `json` (parsed; ValueError if it is none).
+    A response has `status` (int), `reason` (the phrase), `headers` (by name in any case;
+    `getall(name)` for repeated ones), `body` (bytes), `text` (by its charset, UTF-8 by default) and
+    `json` (parsed; ValueError if it is none).
 
-    It is the response that a browser would get. With `raise_errors` the first exception that no error hook answered is
-    raised instead. An exception that leaves the application, as from a stream, is always raised. A body that is not as
-    long as its Content-Length is a RuntimeError.
+    It is the response that a browser would get. With `raise_errors` the first exception that no
+    error hook answered is raised instead. An exception that leaves the application, as from a
+    stream, is always raised. A body that is not as long as its Content-Length is a RuntimeError.
 
-    `cookies` is a dict of names to values, which Set-Cookie changes. Each request sends all of them: Path, Domain and
-    Secure do not count, and no cookie expires by waiting.
+    `cookies` is a dict of names to values, which Set-Cookie changes. Each request sends all of
+    them: Path, Domain and Secure do not count, and no cookie expires by waiting.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
@@ -3853,13 +4785,16 @@ class TestClient:
         """Send one request; `get`, `post` and the others take the same arguments but the method.
 
         - `path`: percent-encoded where needed. A full URL also sets scheme and host.
-        - `query`, `form`, `headers`: a mapping, whose values may be lists, or pairs. Line breaks stay as they
-          are. A Cookie header wins over `cookies` of the same names.
-        - `files`: likewise, of bytes, open binary files or tuples (filename, content[, content type]).
+        - `query`, `form`, `headers`: a mapping, whose values may be lists, or pairs. Line breaks
+          stay as they are. A Cookie header wins over `cookies` of the same names.
+        - `files`: likewise, of bytes, open binary files or tuples (filename, content[, content
+          type]).
         - `json`: any document, `None` too.
-        - `body`: bytes or text; another iterable of bytes is read at once and sent without a length.
+        - `body`: bytes or text; another iterable of bytes is read at once and sent without a
+          length.
         - `environ`: entries that win over those made from the rest.
-        - `follow_redirects`: every host is this application; past 10 of them a `RuntimeError` names all.
+        - `follow_redirects`: every host is this application; past 10 of them a `RuntimeError` names
+          all.
 
         TypeError for two of `json`, `body`, and `form` or `files`.
         """
@@ -3895,8 +4830,13 @@ class TestClient:
     head: partialmethod[_TestResponse] = partialmethod(request, "HEAD")
     options: partialmethod[_TestResponse] = partialmethod(request, "OPTIONS")
 
-    def _follow(self, response: _TestResponse, environ: dict[str, Any], content: bytes) -> _TestResponse:
-        """Follow redirects: 307 and 308 repeat the request, the others make it a GET without a body."""
+    def _follow(
+        self, response: _TestResponse, environ: dict[str, Any], content: bytes
+    ) -> _TestResponse:
+        """Follow redirects.
+
+        307 and 308 repeat the request, the others make it a GET without a body.
+        """
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
             urls.append(urllib.parse.urljoin(urls[-1], response.headers["Location"]))
@@ -3915,8 +4855,13 @@ class TestClient:
     def _exchange(self, environ: dict[str, Any]) -> _TestResponse:
         observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
-        # A copy, because the application may change its environment and a redirect starts from this one.
-        environ = {"webapp.server": observer, **environ, **({"HTTP_COOKIE": cookies} if cookies else {})}
+        # A copy, because the application may change its environment and a redirect starts from this
+        # one.
+        environ = {
+            "webapp.server": observer,
+            **environ,
+            **({"HTTP_COOKIE": cookies} if cookies else {}),
+        }
         try:
             result = self._app(environ, gateway.start_response)
             try:
@@ -3934,15 +4879,24 @@ class TestClient:
 
     def _cookie_header(self, given: str) -> str:
         names = {pair.partition("=")[0].strip() for pair in given.split(";")}
-        jar = "; ".join(f"{name}={value}" for name, value in self.cookies.items() if name not in names)
-        return "; ".join(filter(None, (given, jar.encode("utf-8", "surrogateescape").decode("latin-1"))))
+        jar = "; ".join(
+            f"{name}={value}" for name, value in self.cookies.items() if name not in names
+        )
+        return "; ".join(
+            filter(None, (given, jar.encode("utf-8", "surrogateescape").decode("latin-1")))
+        )
 
     def _keep_cookie(self, header: str) -> None:
         # Bytes that are not UTF-8 become surrogates, so that every value returns as it came.
         parts = _wsgi_text(header, "surrogateescape").split(";")
-        (name, _, value), *rest = ([side.strip(" \t") for side in part.partition("=")] for part in parts)
+        (name, _, value), *rest = (
+            [side.strip(" \t") for side in part.partition("=")] for part in parts
+        )
         attributes = {attribute.lower(): text for attribute, _, text in rest}
-        expires, max_age = _parse_http_date(attributes.get("expires", "")), attributes.get("max-age", "")
+        expires, max_age = (
+            _parse_http_date(attributes.get("expires", "")),
+            attributes.get("max-age", ""),
+        )
         gone = expires is not None and expires <= time.time()
         if _INTEGER.fullmatch(max_age):  # it outranks Expires: RFC 6265 section 5.3
             gone = int(max_age) <= 0
@@ -3953,11 +4907,12 @@ class TestClient:
 
 # ---- the head of a request ---------------------------------------------------
 #
-# Which request is this? RFC 9112 sections 2 to 6 are read strictly: bytes that two parsers could understand differently
-# are refused, because a proxy in front may be the other parser (request smuggling). A refusal depends on the bytes
-# alone, and not on the packets in which they arrive.
+# Which request is this? RFC 9112 sections 2 to 6 are read strictly: bytes that two parsers could
+# understand differently are refused, because a proxy in front may be the other parser (request
+# smuggling). A refusal depends on the bytes alone, and not on the packets in which they arrive.
 #
-#     b"GET /a%20b?c HTTP/1.1\r\nHost: x"  ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
+#     b"GET /a%20b?c HTTP/1.1\r\nHost: x"
+#         ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
 _MAX_FIELD = 16 * 1024  # a big cookie jar is 4 KiB a cookie, a Kerberos ticket some 12 KiB
@@ -4004,7 +4959,10 @@ def _parse_head(data: bytes) -> _Head:
 
 
 def _check_lines(data: bytes, count: int) -> None:
-    """Raise HttpException for wrong bytes or lengths in a head, or in its beginning, that has `count` line ends."""
+    """Raise HttpException for wrong bytes or lengths in a head, or in its beginning.
+
+    `count` is the number of its line ends.
+    """
     # Without the bytes of lines, only the line ends of a good head are left.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
         if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
@@ -4033,7 +4991,10 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _environ_key(name: str) -> str:
-    """Return the WSGI key of a header field, "" if its underscore could forge another key; HttpException."""
+    """Return the WSGI key of a header field, "" if its underscore could forge another key.
+
+    Raise HttpException for a name that is malformed or too long.
+    """
     if len(name) > 1024:  # because names are remembered
         raise HttpException(431, "the name of a header field is too long")
     if not _TOKEN.fullmatch(name):
@@ -4072,7 +5033,10 @@ def _read_framing(head: _Head, environ: _Environ) -> None:
 
 
 def _add_target(head: _Head, environ: _Environ) -> None:
-    """Add the request line to `environ` (RFC 9112 section 3.2); HttpException if it names no resource."""
+    """Add the request line to `environ` (RFC 9112 section 3.2).
+
+    Raise HttpException if it names no resource.
+    """
     target = head.target
     if head.method == "CONNECT":
         raise HttpException(501, "no proxy")
@@ -4091,30 +5055,45 @@ def _add_target(head: _Head, environ: _Environ) -> None:
 
 # ---- the body of a request ---------------------------------------------------
 #
-# Where does a body end, and who waits for it? A `_Body` decodes bytes as they arrive (RFC 9112 sections 6 and 7):
+# Where does a body end, and who waits for it? A `_Body` decodes bytes as they arrive (RFC 9112
+# sections 6 and 7):
 #
-#     b"3\r\nabc\r\n0\r\n\r\nGET ..."  ->  kept b"abc", complete; the rest b"GET ..." is the next request
+#     b"3\r\nabc\r\n0\r\n\r\nGET ..."
+#         ->  kept b"abc", complete; the rest b"GET ..." is the next request
 #
-# There are two ways in. The leader collects a body of up to 2 MiB in memory before the application runs. A thread
-# reads any other body from the connection while the application asks for it. The failure of a body reaches the
-# application where it reads.
+# There are two ways in. The leader collects a body of up to 2 MiB in memory before the application
+# runs. A thread reads any other body from the connection while the application asks for it. The
+# failure of a body reaches the application where it reads.
 
-_RECEIVE = 64 * 1024  # bytes at a time: more than a TLS record, because select does not see bytes inside OpenSSL
+# Bytes at a time: more than a TLS record, because select does not see bytes inside OpenSSL.
+_RECEIVE = 64 * 1024
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
-_MAX_FRAMING = 64 * 1024  # bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body
-_LINES_AT_ONCE = 256  # lines of a chunked body that are decoded before other connections have their turn
-_SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"  # the next line of a chunked body
+# Bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body.
+_MAX_FRAMING = 64 * 1024
+_LINES_AT_ONCE = (
+    256  # lines of a chunked body that are decoded before other connections have their turn
+)
+# The next line of a chunked body.
+_SIZE, _END_OF_CHUNK, _TRAILER = (
+    "size",
+    "end of chunk",
+    "trailer",
+)
 
 _CHUNK = re.compile(
     rf"([0-9A-Fa-f]{{1,15}})(?:[ \t]*;[ \t]*{_TCHAR}+"
-    rf"(?:[ \t]*=[ \t]*(?:{_TCHAR}+|\"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t -~\x80-\xff])*\"))?)*"
+    rf"(?:[ \t]*=[ \t]*(?:{_TCHAR}+|\"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t "
+    r"-~\x80-\xff])*\"))?)*"
 )
 
 
 class _Patience:
-    """The seconds to wait for a client: `limit` at first, and as much more for each _PACE bytes that move."""
+    """The seconds to wait for a client.
+
+    `limit` at first, and as much more for each _PACE bytes that move.
+    """
 
     def __init__(self, limit: float, credit: int = 1) -> None:
         self._limit = self.left = limit
@@ -4133,7 +5112,9 @@ class _Body:
         self.left = head.length  # bytes left of the body, or of the present chunk
         self.chunked = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
-        self.failure: HttpException | None = None  # raised behind the bytes that came before: 400, 408 or 503
+        self.failure: HttpException | None = (
+            None  # raised behind the bytes that came before: 400, 408 or 503
+        )
         self.kept: list[bytes] = []  # the decoded bytes
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
@@ -4148,7 +5129,10 @@ class _Body:
         return not (self.left or self.chunked or self.failure)
 
     def feed(self, data: bytes) -> bytes:
-        """Decode bytes of the body; return the rest: the next request, or bytes that cannot be decoded yet."""
+        """Decode bytes of the body, and return the rest.
+
+        The rest is the next request, or bytes that cannot be decoded yet.
+        """
         start = 0
         try:
             for _ in range(_LINES_AT_ONCE):
@@ -4169,7 +5153,9 @@ class _Body:
             if len(self.kept) > 1000:  # a small piece takes more memory than its bytes
                 self.kept = [b"".join(self.kept)]
             if self._framing > _MAX_FRAMING + 8 * self.size:
-                raise HttpException(400, "a chunked body of hardly anything but chunk sizes and extensions")
+                raise HttpException(
+                    400, "a chunked body of hardly anything but chunk sizes and extensions"
+                )
         except HttpException as failure:
             self.failure = copy.copy(failure)  # without the frames that it came from
         return data[start:]
@@ -4186,7 +5172,9 @@ class _Body:
             return b""
         line = data[start:end]
         if line[-2:] != b"\r\n" or line[:-2].translate(None, _LINE_BYTES):
-            raise HttpException(400, "a line of a chunked body that has no end, or a control character")
+            raise HttpException(
+                400, "a line of a chunked body that has no end, or a control character"
+            )
         self._framing += len(line)
         return line
 
@@ -4208,7 +5196,10 @@ class _Body:
             self.chunked = False
 
     def read(self, size: int) -> bytes:
-        """Read up to `size` bytes, or wait for some; b"" at the end of the body, HttpException if it has failed."""
+        """Read up to `size` bytes, or wait for some.
+
+        Return b"" at the end of the body, and raise HttpException if the body has failed.
+        """
         while not (data := self._taken.read(size)) and not self.complete:
             if not self.kept:
                 if self.failure is not None:
@@ -4220,10 +5211,11 @@ class _Body:
 
 # ---- a connection ------------------------------------------------------------
 #
-# Who may touch a client's socket, and what happens next? A connection is in one stage, and each stage has one owner:
-# the leader, which is the one thread that waits for all clients at once, or a thread that answers. Only `shut_down` may
-# be called by any thread; the owner learns it from the next operation on the socket. Sockets never block. The table of
-# stages is the program, and the methods of `Server` carry it out. A first reading may skip `_sending`.
+# Who may touch a client's socket, and what happens next? A connection is in one stage, and each
+# stage has one owner: the leader, which is the one thread that waits for all clients at once, or a
+# thread that answers. Only `shut_down` may be called by any thread; the owner learns it from the
+# next operation on the socket. Sockets never block. The table of stages is the program, and the
+# methods of `Server` carry it out. A first reading may skip `_sending`.
 
 # stage      owner   socket is ready          time is up              next stage
 #
@@ -4234,7 +5226,8 @@ class _Body:
 # SENDING    leader  takes more of the answer cut                     IDLE, LINGERING, CLOSED
 # LINGERING  leader  bytes are thrown away    closed                  CLOSED
 #
-# LINGERING exists because a close with unread bytes would reset the connection and destroy the answer under way.
+# LINGERING exists because a close with unread bytes would reset the connection and destroy the
+# answer under way.
 
 _IDLE, _HEAD, _BODY = "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
@@ -4258,10 +5251,14 @@ class _Connection:
         self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
         self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
         self.lost = False  # the client went away, or was cut off
-        self.run: Any = None  # the _Run of the present request, from its head to the end of its answer, of the owner
+        # the _Run of the present request, from its head to the end of its answer, of the owner
+        self.run: Any = None
 
     def attempt(self, event: int, operation: Callable[..., Any], *arguments: Any) -> Any:
-        """Return the result of an operation on the socket, None if it has to wait. OSError if the client has gone."""
+        """Return the result of an operation on the socket, None if it has to wait.
+
+        OSError if the client has gone.
+        """
         try:
             return operation(*arguments)
         except BlockingIOError:
@@ -4281,7 +5278,10 @@ class _Connection:
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def end_output(self) -> None:
-        """Tell the client that nothing follows, over TLS by its own close message (RFC 9112 section 9.8) first."""
+        """Tell the client that nothing follows.
+
+        Over TLS, its own close message comes first (RFC 9112 section 9.8).
+        """
         with contextlib.suppress(OSError, ValueError):
             if self.secure:
                 # Raises SSLWantReadError, because the client has not answered yet.
@@ -4290,19 +5290,30 @@ class _Connection:
             self.socket.shutdown(socket.SHUT_WR)
 
     def cut(self) -> None:
-        """Make the coming close a reset: nothing else tells the client that the body is not complete."""
+        """Make the coming close a reset.
+
+        Nothing else tells the client that the body is not complete.
+        """
         self.lost = True
-        size = 2 if sys.platform == "win32" else 4  # of each of two numbers: on, and after 0 seconds
+        # Of each of two numbers: on, and after 0 seconds.
+        size = 2 if sys.platform == "win32" else 4
         with contextlib.suppress(OSError):  # the client has reset the connection itself
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(size, sys.byteorder) + bytes(size))
+            self.socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(size, sys.byteorder) + bytes(size)
+            )
 
 
 def _sending(
-    connection: _Connection, blocks: Sequence[bytes], file: Any = None, offset: int = 0, count: int = 0
+    connection: _Connection,
+    blocks: Sequence[bytes],
+    file: Any = None,
+    offset: int = 0,
+    count: int = 0,
 ) -> Iterator[int]:
     """Send blocks of bytes, and `count` bytes of a file behind them; yield the bytes of each step.
 
-    0 means that the client must take some first. OSError if it has gone, EOFError if the file has become shorter.
+    0 means that the client must take some first. OSError if it has gone, EOFError if the file has
+    become shorter.
     """
     sock, secure = connection.socket, connection.secure
     for block in blocks:
@@ -4314,13 +5325,17 @@ def _sending(
             yield moved
     while count:
         if hasattr(os, "sendfile") and not secure:
-            moved = connection.attempt(_WRITE, os.sendfile, sock.fileno(), file.fileno(), offset, min(count, _SLICE))
+            moved = connection.attempt(
+                _WRITE, os.sendfile, sock.fileno(), file.fileno(), offset, min(count, _SLICE)
+            )
         else:
             file.seek(offset)
             data = file.read(min(count, _PACE))
             moved = connection.attempt(_WRITE, sock.send, data) if data else 0
         if moved == 0:
-            raise EOFError(f"the file {_value(getattr(file, 'name', ''))} became shorter while it was sent")
+            raise EOFError(
+                f"the file {_value(getattr(file, 'name', ''))} became shorter while it was sent"
+            )
         offset += moved or 0
         count -= moved or 0
         yield moved or 0
@@ -4328,12 +5343,13 @@ def _sending(
 
 # ---- access lines ------------------------------------------------------------
 #
-# Who writes the log, although no request may wait for a terminal? Threads put calls into a bounded queue. The thread of
-# a `_Clerk` makes them:
+# Who writes the log, although no request may wait for a terminal? Threads put calls into a bounded
+# queue. The thread of a `_Clerk` makes them:
 #
 #     clerk.note(_log_access, facts)     the thread calls _log_access(facts) a moment later
 #
-# A terminal, a pipe or a log handler may block or fail. Then the queue fills, and more lines are dropped and counted.
+# A terminal, a pipe or a log handler may block or fail. Then the queue fills, and more lines are
+# dropped and counted.
 
 _PAUSE = 0.02  # seconds between two looks at the queue
 _MOST_NOTES = 4000  # in the queue
@@ -4352,7 +5368,9 @@ class _Clerk:
         if not _ACCESS.handlers:  # the application has not set it up
             _ACCESS.addHandler(_OWN_HANDLER)
             _ACCESS.setLevel(_ACCESS.level or logging.INFO)
-            _ACCESS.propagate = any(isinstance(each, logging.FileHandler) for each in logging.getLogger().handlers)
+            _ACCESS.propagate = any(
+                isinstance(each, logging.FileHandler) for each in logging.getLogger().handlers
+            )
 
     def note(self, write: Callable[..., object], *arguments: Any) -> None:
         """Let the thread call `write`."""
@@ -4363,7 +5381,9 @@ class _Clerk:
         if not self._some.is_set():
             self._some.set()
 
-    def report(self, level: int, message: str, *arguments: object, error: BaseException | None = None) -> None:
+    def report(
+        self, level: int, message: str, *arguments: object, error: BaseException | None = None
+    ) -> None:
         self.note(functools.partial(_report, error=error), level, message, *arguments)
 
     def note_access(self, *facts: object) -> None:
@@ -4391,13 +5411,15 @@ class _Clerk:
 
 # ---- one run of the application ----------------------------------------------
 #
-# How does a request become bytes? A run calls the application (PEP 3333) and frames its answer (RFC 9112 section 6):
+# How does a request become bytes? A run calls the application (PEP 3333) and frames its answer (RFC
+# 9112 section 6):
 #
-#     status "200 OK", headers [("X", "1")], blocks [b"hi"]  ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
+#     status "200 OK", headers [("X", "1")], blocks [b"hi"]
+#         ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
 #
-# A whole answer or a file is left to the leader as `output`; a stream is sent by its thread block by block. A failure
-# becomes a 500 while the head has not left; later it cuts the connection, so that the client can tell. A run is also
-# the observer of its request: `environ["webapp.server"]`.
+# A whole answer or a file is left to the leader as `output`; a stream is sent by its thread block
+# by block. A failure becomes a 500 while the head has not left; later it cuts the connection, so
+# that the client can tell. A run is also the observer of its request: `environ["webapp.server"]`.
 
 
 class _Framing(NamedTuple):
@@ -4411,8 +5433,13 @@ class _Framing(NamedTuple):
     keep_alive: bool = False  # another answer may follow
 
 
-def _frame(status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, stays: bool) -> _Framing:
-    """Frame a body of `size` bytes, None if unknown; ValueError for headers that would break the frame."""
+def _frame(
+    status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, stays: bool
+) -> _Framing:
+    """Frame a body of `size` bytes, None if unknown.
+
+    Raise ValueError for headers that would break the frame.
+    """
     code, own = int(status[:3]), {name.lower(): value for name, value in headers}
     if code < 200 or "connection" in own or "transfer-encoding" in own:
         raise ValueError("interim responses, the connection and its framing are the server's")
@@ -4469,7 +5496,8 @@ class _Run(_Observer, _Gateway):
         self.server = server
         self.connection = connection
         self.request = request
-        # A fast reader gains time for later, because it may empty the system's buffer in large steps.
+        # A fast reader gains time for later, because it may empty the system's buffer in large
+        # steps.
         self.patience = _Patience(server.write_timeout, credit=16)
 
     def run(self) -> None:
@@ -4483,7 +5511,11 @@ class _Run(_Observer, _Gateway):
             else:
                 body.receive = self._receive
                 self._input = io.BufferedReader(_BodyStream(body), _RECEIVE)
-            more = {"REMOTE_ADDR": self.connection.address, "wsgi.input": self._input, "webapp.server": self}
+            more = {
+                "REMOTE_ADDR": self.connection.address,
+                "wsgi.input": self._input,
+                "webapp.server": self,
+            }
             environ = {**self.server.template, **self.request.environ, **more}
             if self.request.target == "*":  # OPTIONS *: RFC 9110 section 9.3.7
                 self.head, self.result = ("204 No Content", []), []
@@ -4501,7 +5533,9 @@ class _Run(_Observer, _Gateway):
         result = self.result
         if isinstance(result, (list, tuple)) and not self.headers_sent:
             self._send_whole(b"".join(result))
-        elif self.headers_sent or not (isinstance(result, FileWrapper) and self._send_file(result.filelike)):
+        elif self.headers_sent or not (
+            isinstance(result, FileWrapper) and self._send_file(result.filelike)
+        ):
             self._send_stream(self.blocks(result, self.request.method))
 
     def _send_whole(self, data: bytes) -> None:
@@ -4509,13 +5543,21 @@ class _Run(_Observer, _Gateway):
         if self.framing.bodiless:
             data = b""
         elif len(data) != self.framing.length:
-            raise ValueError(f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}")
+            raise ValueError(
+                f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}"
+            )
         self._begun, self.block = True, data
-        # A large block stays as it is: a copy of it for each of many slow readers would fill the memory.
-        self.output = _sending(self.connection, [head + data] if len(data) <= _PACE else [head, data])
+        # A large block stays as it is: a copy of it for each of many slow readers would fill the
+        # memory.
+        self.output = _sending(
+            self.connection, [head + data] if len(data) <= _PACE else [head, data]
+        )
 
     def _send_file(self, file: Any) -> bool:
-        """Leave a plain file to the leader, who sends it without reading it; False for any other file."""
+        """Leave a plain file to the leader, who sends it without reading it.
+
+        Return False for any other file.
+        """
         # The descriptor of a gzip file gives other bytes than its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
@@ -4543,7 +5585,10 @@ class _Run(_Observer, _Gateway):
             if self.framing.bodiless:  # an endless stream must not be drawn
                 self._send(head)
                 return
-            self._send(head, *((b"%x\r\n" % len(block), block, b"\r\n") if self.framing.chunked else (block,)))
+            self._send(
+                head,
+                *((b"%x\r\n" % len(block), block, b"\r\n") if self.framing.chunked else (block,)),
+            )
             self.sent += len(head) + len(block)
         if not self._begun:
             self._send_whole(b"")
@@ -4553,7 +5598,11 @@ class _Run(_Observer, _Gateway):
     def _make_head(self, size: int | None) -> bytes:
         if self.head is None:
             raise AssertionError("a response without start_response()")
-        stays = self.request.keep_alive and not self.server.stopping and (self.body is None or self.body.complete)
+        stays = (
+            self.request.keep_alive
+            and not self.server.stopping
+            and (self.body is None or self.body.complete)
+        )
         self.framing = _frame(*self.head, self.request, size, stays)
         return self.framing.head
 
@@ -4562,7 +5611,9 @@ class _Run(_Observer, _Gateway):
     def _send(self, *blocks: bytes) -> None:
         """Send blocks of a stream; OSError if the client has gone, or is too slow."""
         self.block = max(blocks, key=len)
-        for moved in _sending(self.connection, [b"".join(blocks)] if len(self.block) <= _PACE else blocks):
+        for moved in _sending(
+            self.connection, [b"".join(blocks)] if len(self.block) <= _PACE else blocks
+        ):
             if not moved:
                 self.server._wait(self, _STREAMS, self.patience)
             self.patience.moved(moved)
@@ -4613,7 +5664,10 @@ class _Run(_Observer, _Gateway):
     # Failures, and the end.
 
     def _fail(self, error: BaseException) -> None:
-        """Log a failure and answer it; a response that has begun is cut, so that the client can tell."""
+        """Log a failure and answer it.
+
+        A response that has begun is cut, so that the client can tell.
+        """
         framing, lost = self.framing, self.connection.lost
         self._log(error)
         if self._begun or lost:
@@ -4621,15 +5675,31 @@ class _Run(_Observer, _Gateway):
             self.cut = not (lost or framing.chunked or framing.length is not None)
             self.framing = framing._replace(keep_alive=False)
             return
-        status, headers = (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
-        self.head = _STATUS_LINES[status], [*{"Content-Type": "text/plain; charset=UTF-8", **headers}.items()]
+        status, headers = (
+            (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
+        )
+        self.head = (
+            _STATUS_LINES[status],
+            [*{"Content-Type": "text/plain; charset=UTF-8", **headers}.items()],
+        )
         self._send_whole(_STATUS_LINES[status].encode())
 
     def _log(self, error: BaseException) -> None:
-        """Log an exception of the application, unless it was logged already or the client is the cause."""
-        refused = isinstance(error, HttpException) and (self.refusal is not None or error.status_code < 500)
+        """Log an exception of the application.
+
+        One that was logged already, or that the client has caused, is not logged.
+        """
+        refused = isinstance(error, HttpException) and (
+            self.refusal is not None or error.status_code < 500
+        )
         if not (refused or self.connection.lost or error is self._known):
-            _report(logging.ERROR, "%s %s failed", self.request.method, _printable(self.request.target), error=error)
+            _report(
+                logging.ERROR,
+                "%s %s failed",
+                self.request.method,
+                _printable(self.request.target),
+                error=error,
+            )
 
     def _close_result(self) -> None:
         """Close the result of the application (PEP 3333) and its input; failures are logged."""
@@ -4647,21 +5717,30 @@ class _Run(_Observer, _Gateway):
             return
         request, size = self.request, max(0, self.sent - len(self.framing.head))
         milliseconds, self.started = (time.perf_counter() - self.started) * 1000, 0.0
-        facts = self.connection.address or "-", request.method, _printable(request.target), self.framing.code, size
+        facts = (
+            self.connection.address or "-",
+            request.method,
+            _printable(request.target),
+            self.framing.code,
+            size,
+        )
         reason = _printable(self.reason or str(self.refusal or ""))
         self.server.clerk.note_access(*facts, milliseconds, reason and f"  {reason}")
 
 
 # ---- the crew ----------------------------------------------------------------
 #
-# Which thread does what? One thread leads: it waits for all clients, and answers their requests itself, because a quick
-# answer is not worth another thread. A watch looks after the leader: if one answer takes longer than _PATIENCE, another
-# thread leads on, and during _CAUTION the leader hands all requests to other threads. So code of the application runs
-# only where another thread can take over. Two numbers bound the threads:
+# Which thread does what? One thread leads: it waits for all clients, and answers their requests
+# itself, because a quick answer is not worth another thread. A watch looks after the leader: if one
+# answer takes longer than _PATIENCE, another thread leads on, and during _CAUTION the leader hands
+# all requests to other threads. So code of the application runs only where another thread can take
+# over. Two numbers bound the threads:
 #
 #     _ANSWERS   the application works; `threads` of them
-#     _STREAMS   the thread waits for a block of the application, or for its client to take one; `max_waiting` of them
-#     _READS     the thread waits for its client to send more of a body; counted with those, and at most half of them
+#     _STREAMS   the thread waits for a block of the application, or for its client to take one;
+#                `max_waiting` of them
+#     _READS     the thread waits for its client to send more of a body; counted with those,
+#                and at most half of them
 
 _PATIENCE = 0.01  # seconds that a leader may take for one answer
 _CAUTION = 0.1  # seconds for which the leader then hands all requests to others
@@ -4670,13 +5749,21 @@ _TURN = 0.005  # seconds that a round of the leader has for each kind of work
 
 
 class _Crew:
-    """A bounded number of threads. One leads: it calls `Server._round` over and over. Others only answer requests."""
+    """A bounded number of threads. One leads: it calls `Server._round` over and over.
+
+    Others only answer requests.
+    """
 
     _numbers = itertools.count(1)  # names of threads are unique in the process
 
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
-        self._limits = [threads, others, (others + 1) // 2]  # of _ANSWERS, _STREAMS with _READS, and _READS
+        # Of _ANSWERS, _STREAMS with _READS, and _READS.
+        self._limits = [
+            threads,
+            others,
+            (others + 1) // 2,
+        ]
         self.waiting: deque[_Connection] = deque()  # to be answered
         self.answered: dict[_Connection, None] = {}  # to be given back to the leader
         self.threads: set[threading.Thread] = set()
@@ -4714,10 +5801,16 @@ class _Crew:
         return not careful if leading else careful and len(self.answered) < _MOST_ANSWERED
 
     def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
-        """Move an answer to another place; HttpException 503 if none is free. With `leave`, lead no longer."""
+        """Move an answer to another place; HttpException 503 if none is free.
+
+        With `leave`, lead no longer.
+        """
         with self._lock:
             if connection.place == _ANSWERS:
-                if sum(self._taken[_STREAMS:]) >= self._limits[_STREAMS] or self._taken[place] >= self._limits[place]:
+                if (
+                    sum(self._taken[_STREAMS:]) >= self._limits[_STREAMS]
+                    or self._taken[place] >= self._limits[place]
+                ):
                     what = "open streams" if place == _STREAMS else "uploads at a time"
                     raise HttpException(503, f"too many {what}", headers={"Retry-After": "10"})
                 self._taken[_ANSWERS] -= 1
@@ -4751,7 +5844,9 @@ class _Crew:
     def _share(self) -> None:
         """Wake or start the threads that are needed to lead and to answer."""
         free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
-        needed = min(len(self.waiting), free) * (time.monotonic() < self._careful_until) + (not self._leader)
+        needed = min(len(self.waiting), free) * (time.monotonic() < self._careful_until) + (
+            not self._leader
+        )
         self._change.notify(needed)
         try:
             for _ in range(needed - self._idle):
@@ -4781,7 +5876,9 @@ class _Crew:
     def _find_role(self) -> bool:
         """Rest until there is something to do; False at the end of the crew."""
         with self._lock:
-            self._change.wait_for(lambda: not self._leader or self.ended or self.may_answer(leading=False))
+            self._change.wait_for(
+                lambda: not self._leader or self.ended or self.may_answer(leading=False)
+            )
             self._idle -= 1
             self._leader = self._leader or threading.get_ident()
             return not self.ended
@@ -4791,7 +5888,9 @@ class _Crew:
             try:
                 self._server._round()
             except Exception as error:
-                self._server.clerk.report(logging.ERROR, "the server failed, and goes on", error=error)
+                self._server.clerk.report(
+                    logging.ERROR, "the server failed, and goes on", error=error
+                )
                 time.sleep(_PATIENCE)
             until = time.monotonic() + _TURN
             while self._answer_next(leading=True) and time.monotonic() < until:
@@ -4844,33 +5943,40 @@ class _Crew:
 
 # ---- the server --------------------------------------------------------------
 #
-# How does one thread serve thousands of clients? In rounds (`Server._round`): it receives and parses all that is ready,
-# answers all of it, and sends all of it, because each of these is faster if it is repeated. A round gives each kind of
-# work a limited time, the oldest first, and goes on with the rest in the next round, so no client starves another.
+# How does one thread serve thousands of clients? In rounds (`Server._round`): it receives and
+# parses all that is ready, answers all of it, and sends all of it, because each of these is faster
+# if it is repeated. A round gives each kind of work a limited time, the oldest first, and goes on
+# with the rest in the next round, so no client starves another.
 #
-# `_steps` is the column of the table of stages for sockets that are ready, `_time_out` that for deadlines. Methods are
-# in the order of a request's life. A first reading may skip the functions behind the class.
+# `_steps` is the column of the table of stages for sockets that are ready, `_time_out` that for
+# deadlines. Methods are in the order of a request's life. A first reading may skip the functions
+# behind the class.
 
 _BACKLOG = 1024  # connections of a burst; one beyond it tries again after a second
-_STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+_STOP_SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)
+]
 _Step = Callable[["Server", _Connection], None]
 
 
 class Server:
     """An HTTP/1.1 server (RFC 9110, RFC 9112) for one WSGI application (PEP 3333).
 
-    It listens at once and answers after start() or serve_forever(); as a context manager it starts and stops.
-    Port 0 lets the system choose; `port` is the one in use, `url` the address to open. An empty `host` is every
-    address of the machine. `socket` is a listening socket that is there already, of systemd or on a path; it replaces
-    host and port, and on a path `url` is `unix:` and that path. Limits are seconds: `header_timeout` for a whole
-    request header, `idle_timeout` between two requests of a connection, `body_timeout` for each 64 KiB of a request's
-    body, `write_timeout` for each 64 KiB of a response, on the average of the last MiB, `stop_timeout` for requests
-    that still run when it stops. `threads` is the number of requests that are answered at the same time. `quiet` leaves
-    the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address cannot be bound.
+    It listens at once and answers after start() or serve_forever(); as a context manager it starts
+    and stops. Port 0 lets the system choose; `port` is the one in use, `url` the address to open.
+    An empty `host` is every address of the machine. `socket` is a listening socket that is there
+    already, of systemd or on a path; it replaces host and port, and on a path `url` is `unix:` and
+    that path. Limits are seconds: `header_timeout` for a whole request header, `idle_timeout`
+    between two requests of a connection, `body_timeout` for each 64 KiB of a request's body,
+    `write_timeout` for each 64 KiB of a response, on the average of the last MiB, `stop_timeout`
+    for requests that still run when it stops. `threads` is the number of requests that are answered
+    at the same time. `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes
+    it HTTPS. OSError if the address cannot be bound.
 
-    A subclass may change three limits: `max_waiting` (threads that wait for a block of a stream or for a client, half
-    of them for a body), `max_collected` (bytes of bodies in memory) and `max_unsent` (bytes in memory that clients have
-    not taken yet; beyond it, the slowest reader is disconnected).
+    A subclass may change three limits: `max_waiting` (threads that wait for a block of a stream or
+    for a client, half of them for a body), `max_collected` (bytes of bodies in memory) and
+    `max_unsent` (bytes in memory that clients have not taken yet; beyond it, the slowest reader is
+    disconnected).
     """
 
     max_waiting = 1000
@@ -4918,7 +6024,9 @@ class Server:
             self._listener = opened.enter_context(_listen(host, port, socket))
             self._prepare_sockets(opened, own=socket is None)
             # A program without a console has no stderr.
-            errors = sys.stderr or opened.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            errors = sys.stderr
+            if errors is None:
+                errors = opened.enter_context(open(os.devnull, "w", encoding="utf-8"))
             self._held = opened.pop_all()  # closed at the end
         self.template: _Environ = {
             "SCRIPT_NAME": "",
@@ -4936,12 +6044,17 @@ class Server:
         }
 
     def _prepare_state(self) -> None:
-        # The leader's: all connections, the last one to move bytes behind; and those with work to do.
+        # The leader's: all connections, the last one to move bytes behind; and those with work to
+        # do.
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
         self._collected = 0  # bytes of bodies in memory
-        self._tick: float = min(2, self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout) / 4
-        self._now = self._checked = time.monotonic()  # of the present round, and of the last look at the deadlines
+        self._tick: float = (
+            min(2, self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout)
+            / 4
+        )
+        # Of the present round, and of the last look at the deadlines.
+        self._now = self._checked = time.monotonic()
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
         self._stopped_at = 0.0  # the time when it began to stop
         # For all threads:
@@ -4963,8 +6076,10 @@ class Server:
             self.host = "localhost" if on_path else address[0]
         self.port: int = 0 if on_path else address[1]
         if not on_path:
-            self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit the options
-            if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # a slow reader shows early that it goes on reading
+            # Connections inherit the options.
+            self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A slow reader shows early that it goes on reading.
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _SLICE)
         self._selector = opened.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
@@ -4972,11 +6087,16 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The address to open, such as http://127.0.0.1:8000; unix:/run/app.sock for a socket that has a path."""
+        """The address to open, such as http://127.0.0.1:8000.
+
+        A socket that has a path gives unix:/run/app.sock.
+        """
         if not self.port:
             return f"unix:{self._listener.getsockname()}"
         host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"{self.template['wsgi.url_scheme']}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        if ":" in host:
+            host = f"[{host}]"
+        return f"{self.template['wsgi.url_scheme']}://{host}:{self.port}"
 
     def __enter__(self) -> Server:
         self.start()
@@ -4986,7 +6106,10 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Serve in threads of its own. RuntimeError if they cannot be started; everything is closed then."""
+        """Serve in threads of its own.
+
+        RuntimeError if they cannot be started; everything is closed then.
+        """
         _servers.add(self)
         try:
             self.clerk.thread.start()
@@ -4996,7 +6119,9 @@ class Server:
             raise
 
     def serve_forever(self) -> None:
-        """Serve until stop(), Ctrl-C or SIGTERM; the second signal of a kind ends the process at once.
+        """Serve until stop(), Ctrl-C or SIGTERM.
+
+        The second signal of a kind ends the process at once.
 
         Signals are handled on the main thread only, and given back afterwards.
         """
@@ -5004,7 +6129,8 @@ class Server:
         previous = [(number, signal.signal(number, self._on_signal)) for number in numbers]
         try:
             self.start()
-            # In steps, because on Windows and free-threaded builds a signal may not interrupt a wait.
+            # In steps, because on Windows and free-threaded builds a signal may not interrupt a
+            # wait.
             while not self._finished.wait(0.1):
                 pass
             self.clerk.thread.join(_LAST_WORDS)
@@ -5013,9 +6139,12 @@ class Server:
                 signal.signal(number, old or signal.SIG_DFL)
 
     def stop(self) -> None:
-        """Accept nothing more, let requests end within stop_timeout, and close; callable from any thread.
+        """Accept nothing more, let requests end within stop_timeout, and close.
 
-        Streams of events end at once. Returns when all that is done; called by a request it returns at once.
+        Any thread may call it.
+
+        Streams of events end at once. Returns when all that is done; called by a request it returns
+        at once.
         """
         self.stopping = True
         self._wake()
@@ -5043,7 +6172,10 @@ class Server:
             self._ringer.send(b"!")
 
     def _wait(self, run: _Run, place: int, patience: _Patience) -> None:
-        """Wait for the client of an answer; TimeoutError if it is too slow, HttpException 503 without a place."""
+        """Wait for the client of an answer.
+
+        Raise TimeoutError if it is too slow, HttpException 503 without a place.
+        """
         connection, started = run.connection, time.monotonic()
         self.crew.take_place(connection, place, leave=True)
         if place == _STREAMS:
@@ -5058,13 +6190,19 @@ class Server:
             raise TimeoutError("the client was too slow")
 
     def _hold(self, connection: _Connection, block: bytes) -> None:
-        """Count the block in memory that waits for a client; beyond max_unsent, cut the slowest client."""
+        """Count the block in memory that waits for a client.
+
+        Beyond max_unsent, cut the slowest client.
+        """
         with self._unsent_lock:
             self._unsent.pop(connection, None)
             if block and not connection.lost:
                 self._unsent[connection] = block  # behind the slower ones
             # A block for several clients is in memory only once.
-            while sum(map(len, {id(each): each for each in self._unsent.values()}.values())) > self.max_unsent:
+            while (
+                sum(map(len, {id(each): each for each in self._unsent.values()}.values()))
+                > self.max_unsent
+            ):
                 slowest = next(iter(self._unsent))
                 del self._unsent[slowest]
                 slowest.cut()
@@ -5073,7 +6211,10 @@ class Server:
     # For the leader only, who owns the selector and the connections that are not ANSWERING.
 
     def _round(self) -> None:
-        """Send all answers, wait for something to happen, and take a step with each connection that is ready."""
+        """Send all answers, and wait for something to happen.
+
+        Then take a step with each connection that is ready.
+        """
         self._take_steps(self.crew.answered, Server._send)
         if self.stopping and self._may_end():
             self._close()
@@ -5104,7 +6245,10 @@ class Server:
         return min(until_check, _PATIENCE) if self.crew.waiting or self.stopping else until_check
 
     def _take_steps(self, work: dict[_Connection, None], step: _Step | None = None) -> None:
-        """Take a step with each connection, by default that of its stage, the oldest first, for one turn."""
+        """Take a step with each connection for one turn, the oldest first.
+
+        By default it is the step of its stage.
+        """
         until = time.monotonic() + _TURN if work else 0
         for connection in list(work):
             del work[connection]
@@ -5113,7 +6257,9 @@ class Server:
             except OSError:  # the client has left
                 self._drop(connection)
             except Exception as error:  # our own fault costs only that connection
-                self.clerk.report(logging.ERROR, "the server failed for %s", connection.address, error=error)
+                self.clerk.report(
+                    logging.ERROR, "the server failed for %s", connection.address, error=error
+                )
                 self._drop(connection)
             if time.monotonic() >= until:
                 break
@@ -5145,7 +6291,10 @@ class Server:
                     raise OSError("too many are open")  # the client waits in the backlog
                 sock, address = self._listener.accept()
             except OSError as error:
-                if isinstance(error, (BlockingIOError, ConnectionError)) or error.errno == errno.ENOTCONN:
+                if (
+                    isinstance(error, (BlockingIOError, ConnectionError))
+                    or error.errno == errno.ENOTCONN
+                ):
                     return  # there is none, or it has left already
                 # Most likely out of descriptors. Without room, look again at the next check.
                 if oldest is not None:
@@ -5163,7 +6312,10 @@ class Server:
             self._take_steps({connection: None}, Server._welcome)
 
     def _oldest(self) -> _Connection | None:
-        """The connection that moved longest ago and may make room for another (RFC 9112 section 9.5)."""
+        """The connection that moved longest ago.
+
+        It may make room for another (RFC 9112 section 9.5).
+        """
         for connection in self._connections:
             if connection.stage != _ANSWERING:
                 return connection
@@ -5173,9 +6325,12 @@ class Server:
         sock = connection.socket
         sock.setblocking(False)
         if self._ssl_context is not None:
-            sock.getpeername()  # fails when the client has left; wrap_socket would lose the descriptor
+            # fails when the client has left; wrap_socket would lose the descriptor
+            sock.getpeername()
             # The handshake happens in the first reads.
-            connection.socket = self._ssl_context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            connection.socket = self._ssl_context.wrap_socket(
+                sock, server_side=True, do_handshake_on_connect=False
+            )
             connection.secure = True
         self._read_head(connection)  # the request is often there already
 
@@ -5189,14 +6344,18 @@ class Server:
             data = b""
             if connection.secure and getattr(error, "reason", None) and not self.quiet:
                 # The client speaks plain HTTP or distrusts us, and nothing else would tell.
-                self.clerk.note_access(connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}")
+                self.clerk.note_access(
+                    connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
+                )
         if data:
             connection.buffer += data
         elif data is None:
             self._select(connection, connection.awaited)
         else:
             if connection.stage == _BODY or connection.buffer:
-                self.clerk.report(logging.INFO, "%s went away in the middle of a request", connection.address)
+                self.clerk.report(
+                    logging.INFO, "%s went away in the middle of a request", connection.address
+                )
             self._drop(connection)
         return bool(data)
 
@@ -5209,11 +6368,13 @@ class Server:
         try:
             data = connection.buffer
             empty = _EMPTY_LINES.match(data)
-            if empty is not None:  # RFC 9112 section 2.2: old clients send an empty line behind a body
+            # RFC 9112 section 2.2: old clients send an empty line behind a body.
+            if empty is not None:
                 connection.buffer = data = data[empty.end() :]
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                begun = data.removesuffix(b"\r").removesuffix(b"\r\n")  # the empty line may have begun
+                # The empty line may have begun.
+                begun = data.removesuffix(b"\r").removesuffix(b"\r\n")
                 _check_lines(begun, begun.count(b"\r\n"))
                 if begun and connection.stage == _IDLE:
                     self._enter(connection, _HEAD, self.header_timeout)
@@ -5229,7 +6390,9 @@ class Server:
             run.body = body = _Body(head, self.body_timeout)
             if head.length <= _COLLECTED:
                 if body.expected and not connection.buffer:
-                    connection.attempt(_WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n")
+                    connection.attempt(
+                        _WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n"
+                    )
                 body.expected = False
                 self._enter(connection, _BODY, self.body_timeout)
                 body.paused = True  # bytes of it may be there already
@@ -5248,7 +6411,10 @@ class Server:
         self._hand_over(connection)
 
     def _read_body(self, connection: _Connection) -> None:
-        """Collect some of a body; hand the request over when the body is complete or too large for memory."""
+        """Collect some of a body.
+
+        Hand the request over when the body is complete or too large for memory.
+        """
         body = connection.run.body
         if not (body.paused or self._receive(connection, 4 * _RECEIVE)):
             return
@@ -5256,7 +6422,12 @@ class Server:
         connection.buffer = body.feed(connection.buffer)
         self._collected += body.size - body.counted
         body.counted = body.size
-        if body.complete or body.failure or body.size > _COLLECTED or self._collected > self.max_collected:
+        if (
+            body.complete
+            or body.failure
+            or body.size > _COLLECTED
+            or self._collected > self.max_collected
+        ):
             self._hand_over(connection)
             return
         self._enter(connection, _BODY, body.patience.left)
@@ -5306,12 +6477,15 @@ class Server:
         self._end_run(connection)
         if connection.lost or run.cut:
             if connection.lost:
-                self.clerk.report(logging.INFO, "%s went away before the answer was complete", connection.address)
+                self.clerk.report(
+                    logging.INFO, "%s went away before the answer was complete", connection.address
+                )
             else:
                 connection.cut()
             self._drop(connection)
         elif not run.framing.keep_alive:
-            self._enter(connection, _LINGERING, self.body_timeout * 3)  # the client may still upload
+            # The client may still upload.
+            self._enter(connection, _LINGERING, self.body_timeout * 3)
             connection.end_output()
             self._select(connection, _READ)
         else:
@@ -5352,7 +6526,9 @@ class Server:
         _IDLE: _read_head,
         _HEAD: _read_head,
         _BODY: _read_body,
-        _ANSWERING: lambda self, connection: self._select(connection, 0),  # a thread reads, or more has to wait
+        _ANSWERING: lambda self, connection: self._select(
+            connection, 0
+        ),  # a thread reads, or more has to wait
         _SENDING: _send,
         _LINGERING: _throw_away,
     }
@@ -5392,16 +6568,21 @@ class Server:
         for connection in list(self._connections):
             if connection.run is not None and connection.run.has_events():
                 connection.shut_down()
-            elif connection.stage in (_ANSWERING, _SENDING) or (connection.stage == _LINGERING and waited <= 1):
+            elif connection.stage in (_ANSWERING, _SENDING) or (
+                connection.stage == _LINGERING and waited <= 1
+            ):
                 running.append(connection.run)
             else:
                 self._drop(connection)
         if waited > 1 and running and not self._told:
             self._told = True
-            names = ", ".join(f"{run.request.method} {_printable(run.request.target)[:60]}" for run in running[:5])
+            names = ", ".join(
+                f"{run.request.method} {_printable(run.request.target)[:60]}" for run in running[:5]
+            )
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
-        return waited >= (self.stop_timeout if running else 0.2) or not self._connections  # 0.2: streams may end
+        # 0.2: streams may end.
+        return waited >= (self.stop_timeout if running else 0.2) or not self._connections
 
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
@@ -5451,7 +6632,10 @@ def _check_ssl_context(context: Any) -> ssl.SSLContext:
     """Return the context; TypeError or ValueError if it is none for a server."""
     import ssl
 
-    make = "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call its load_cert_chain()"
+    make = (
+        "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), "
+        "and call its load_cert_chain()"
+    )
     if not isinstance(context, ssl.SSLContext):
         raise TypeError(f"ssl_context is an ssl.SSLContext, not {_value(context)}: {make}")
     # Before Python 3.10 a context for clients had no protocol of its own.
@@ -5461,20 +6645,30 @@ def _check_ssl_context(context: Any) -> ssl.SSLContext:
 
 
 def _listen(host: str, port: int, given: Any) -> socket.socket:
-    """Bind a socket, and let it or the given one listen; no name is looked up backwards, as http.server does it."""
+    """Bind a socket, and let it or the given one listen.
+
+    No name is looked up backwards, as http.server does it.
+    """
     if given is not None:
         if not isinstance(given, socket.socket):
             raise TypeError(f"socket is a listening socket.socket, not {_value(given)}")
         given.listen(_BACKLOG)
         return given
     if not host and socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-    found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+        )
+    found = socket.getaddrinfo(
+        host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
     return socket.create_server((str(found[0][4][0]), port), family=found[0][0], backlog=_BACKLOG)
 
 
 def _most_connections() -> float:
-    """Return how many may be open, so that the application can still open files and import modules."""
+    """Return how many connections may be open.
+
+    The application can then still open files and import modules.
+    """
     if sys.platform == "win32":
         return 500  # select() can wait for 512 sockets
     limit = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
@@ -5483,8 +6677,9 @@ def _most_connections() -> float:
 
 # ---- the command line --------------------------------------------------------
 #
-# How does a person start an application? `python -m webapp` (`_main`) and WebApp.run serve in one process. With
-# --reload it is a child; its parent watches the files, and replaces the child when a file changes:
+# How does a person start an application? `python -m webapp` (`_main`) and WebApp.run serve in one
+# process. With --reload it is a child; its parent watches the files, and replaces the child when a
+# file changes:
 #
 #     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`
 
@@ -5492,20 +6687,42 @@ _CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
 _CANNOT_LISTEN = 4  # exit status of a child; no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
 _SETTLE = 0.2  # seconds that a change may take, because editors write in steps
-_WATCHED = (".py", ".html", ".htm", ".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".mako", ".css", ".js")
+_WATCHED = (
+    ".py",
+    ".html",
+    ".htm",
+    ".tpl",
+    ".tmpl",
+    ".j2",
+    ".jinja",
+    ".jinja2",
+    ".mako",
+    ".css",
+    ".js",
+)
 
 _loading = False  # the module that holds the application, for the command line
 
 
 def _run(
-    app: _WSGIApplication, host: str, port: int, *, quiet: bool = False, reload: bool = False, **options: Any
+    app: _WSGIApplication,
+    host: str,
+    port: int,
+    *,
+    quiet: bool = False,
+    reload: bool = False,
+    **options: Any,
 ) -> None:
     known = Server.__init__.__kwdefaults__ or {}
     for name in options:
         if name not in known:
-            raise TypeError(f"run() takes no {name}; it takes host, port, reload, {', '.join(known)}")
+            raise TypeError(
+                f"run() takes no {name}; it takes host, port, reload, {', '.join(known)}"
+            )
     if _loading:
-        raise RuntimeError('it calls run() when it is imported: write `if __name__ == "__main__":` above that')
+        raise RuntimeError(
+            'it calls run() when it is imported: write `if __name__ == "__main__":` above that'
+        )
     if reload and not _is_child():
         sys.exit(_supervise())
     try:
@@ -5520,7 +6737,9 @@ def _run(
     except (OSError, OverflowError, UnicodeError) as error:
         # The socket module appends "(while attempting to bind on address ...)".
         reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-        _say(f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port")
+        _say(
+            f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port"
+        )
         sys.exit(_CANNOT_LISTEN if reload else 1)
     if isinstance(app, WebApp) and not app.routes():
         _say("webapp: the application has no routes: it answers 404 to everything")
@@ -5533,7 +6752,10 @@ def _run(
 
 @functools.cache
 def _is_child() -> bool:
-    """Tell whether `_supervise` started this process, and remove the mark, which child processes must not find."""
+    """Tell whether `_supervise` started this process.
+
+    Remove the mark, which child processes must not find.
+    """
     return os.environ.pop(_CHILD, None) is not None
 
 
@@ -5550,7 +6772,11 @@ def _supervise() -> int:
 
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.default_int_handler)
-    command = [sys.executable, *getattr(sys, "orig_argv", ["", *sys.argv])[1:]]  # since Python 3.10, with options
+    # Since Python 3.10, with options.
+    command = [
+        sys.executable,
+        *getattr(sys, "orig_argv", ["", *sys.argv])[1:],
+    ]
     child = None
     try:
         while True:
@@ -5566,7 +6792,10 @@ def _supervise() -> int:
                     _say("webapp: waiting for a file to change")
                 time.sleep(_POLL)
             changed = min(path for path, _ in files.items() ^ now.items())
-            _say(f"webapp: {_printable(changed.removeprefix(os.path.join(os.getcwd(), '')))} has changed")
+            _say(
+                "webapp: "
+                f"{_printable(changed.removeprefix(os.path.join(os.getcwd(), '')))} has changed"
+            )
             time.sleep(_SETTLE)
             child.terminate()
             child.wait()
@@ -5581,13 +6810,20 @@ def _supervise() -> int:
 
 
 def _modification_times() -> dict[str, float]:
-    """Return the times of sources and templates in the working directory and the folders of imports."""
+    """Return the times of sources and templates in the folders of imports.
+
+    The working directory is one of them.
+    """
     installed = sys.prefix, sys.base_prefix
-    paths = [path for path in sys.path if not path.startswith(installed) and "site-packages" not in path]
+    paths = [
+        path for path in sys.path if not path.startswith(installed) and "site-packages" not in path
+    ]
     times = {}
     for root in {os.getcwd(), *filter(None, paths)}:
         for folder, folders, names in os.walk(root):
-            environments = [f for f in folders if os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))]
+            environments = [
+                f for f in folders if os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))
+            ]
             folders[:] = [f for f in folders if f[0] != "." and f not in environments]
             for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
                 with contextlib.suppress(OSError):
@@ -5600,13 +6836,17 @@ def _main(argv: list[str] | None = None) -> int:
     import argparse
 
     parser = argparse.ArgumentParser(prog="webapp", description="Serve a WSGI application.")
-    parser.add_argument("app", nargs="?", help="module:app or path/to/file.py[:app]; without a name, it is app")
+    parser.add_argument(
+        "app", nargs="?", help="module:app or path/to/file.py[:app]; without a name, it is app"
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--reload", action="store_true", help="start again when a file changes")
     parser.add_argument("--quiet", action="store_true", help="no access lines")
     parser.add_argument("--routes", action="store_true", help="print the table of routes and end")
-    parser.add_argument("--version", action="store_true", help="print version and SHA-256 of the file, end")
+    parser.add_argument(
+        "--version", action="store_true", help="print version and SHA-256 of the file, end"
+    )
     options = parser.parse_args(argv)
     if options.version:
         print(_version())
@@ -5635,14 +6875,18 @@ def _route_table(app: Any) -> str:
     if not isinstance(app, WebApp):
         return f"{app!r} is no WebApp, and keeps its routes to itself"
     app._seal()
-    rows: list[tuple[str, ...]] = [("METHOD", "PATTERN", "HANDLERS", "BLOCK", "BEFORE", "ERROR", "AFTER")]
+    rows: list[tuple[str, ...]] = [
+        ("METHOD", "PATTERN", "HANDLERS", "BLOCK", "BEFORE", "ERROR", "AFTER")
+    ]
     for route in app.routes():
         hooks = route._hooks
         kinds = route.handlers, hooks.before, hooks.error, hooks.after
         handlers, *rest = [", ".join(map(_name, kind)) or "-" for kind in kinds]
         rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *rest))
     widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+    )
     return "\n".join(lines)
 
 
@@ -5672,7 +6916,9 @@ def _find(target: str) -> tuple[str, str, str, str]:
         folder, file = os.path.split(os.path.abspath(path))
         return folder, path, file[:-3], name
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
-        raise IsADirectoryError("it is a directory: name the file that makes the application, such as hello.py")
+        raise IsADirectoryError(
+            "it is a directory: name the file that makes the application, such as hello.py"
+        )
     return os.getcwd(), path, path, name
 
 
@@ -5687,8 +6933,12 @@ def _load(path: str, module: str, name: str) -> Any:
     finally:
         _loading = False
     if name not in namespace:
-        others = [f"{path}:{other}" for other, value in namespace.items() if isinstance(value, WebApp)]
-        raise TypeError(f"it has no {name!r}: name {' or '.join(others) or 'the application, file.py:name'}")
+        others = [
+            f"{path}:{other}" for other, value in namespace.items() if isinstance(value, WebApp)
+        ]
+        raise TypeError(
+            f"it has no {name!r}: name {' or '.join(others) or 'the application, file.py:name'}"
+        )
     mistake = _mistaken(namespace[name])
     if mistake.endswith("()"):
         new = "app" if name != "app" else "application"

@@ -1,7 +1,8 @@
 """CORS: pages of listed origins may use a JSON API, with cookies if needed.
 
-Copy `cors()` into a program: it gives a handler for preflights and an `after` hook for any block of routes.
-Start it with `python3 -m webapp examples/cors.py`, and be a browser that shows a page of https://shop.example:
+Copy `cors()` into a program: it gives a handler for preflights and an `after` hook for any block of
+routes. Start it with `python3 -m webapp examples/cors.py`, and be a browser that shows a page of
+https://shop.example:
 
     $ curl -i -H 'Origin: https://shop.example' http://127.0.0.1:8000/api/prices
     HTTP/1.1 200 OK
@@ -10,16 +11,16 @@ Start it with `python3 -m webapp examples/cors.py`, and be a browser that shows 
     Access-Control-Allow-Credentials: true
 
     {"tea": 3, "cake": 4}
-    $ curl -i -X OPTIONS -H 'Origin: https://shop.example' -H 'Access-Control-Request-Method: PUT' \\
-        http://127.0.0.1:8000/api/prices/tea
+    $ curl -i -X OPTIONS -H 'Origin: https://shop.example' \\
+        -H 'Access-Control-Request-Method: PUT' http://127.0.0.1:8000/api/prices/tea
     HTTP/1.1 204 No Content
     Access-Control-Allow-Origin: https://shop.example
     Access-Control-Allow-Methods: GET, HEAD, POST, PUT, PATCH, DELETE
     Access-Control-Allow-Headers: Content-Type
     Access-Control-Max-Age: 600
 
-A page of any other origin gets the same answers without these headers, and its browser does not let it read them. A
-page of a listed origin can read errors of the block, too:
+A page of any other origin gets the same answers without these headers, and its browser does not let
+it read them. A page of a listed origin can read errors of the block, too:
 
     $ curl -i -H 'Origin: https://shop.example' http://127.0.0.1:8000/api/prices/gold
     HTTP/1.1 404 Not Found
@@ -37,15 +38,17 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 def cors(*origins, methods=METHODS, headers=("Content-Type",), credentials=False, max_age=600):
-    """Return a handler for preflights and an `after` hook that let pages of `origins` read the answers.
+    """Return a handler for preflights and an `after` hook that let pages of `origins` read the
+    answers.
 
-    An origin is written as browsers send it: scheme, host, port unless it is the usual one, no slash at the end.
-    `headers` are the request headers that scripts may set, `max_age` the seconds for which a preflight holds.
-    """
+    An origin is written as browsers send it: scheme, host, port unless it is the usual one, no
+    slash at the end. `headers` are the request headers that scripts may set, `max_age` the seconds
+    for which a preflight holds."""
 
     def allow_origin(context):
         response, origin = context.response, context.request.headers.get("Origin")
-        response.add_header("Vary", "Origin")  # for every answer: a cache keeps one for each origin, and one without
+        # For every answer: a cache keeps one for each origin, and one without.
+        response.add_header("Vary", "Origin")
         if origin in origins:
             response.header("Access-Control-Allow-Origin", origin)
             if credentials:
@@ -66,8 +69,9 @@ app = WebApp()
 preflight, allow_origin = cors("https://shop.example", "http://localhost:3000", credentials=True)
 prices = {"tea": 3, "cake": 4}
 
-# Outside of the block, because a preflight carries no cookies, so a `before` hook that wants a login must not see it.
-# This pattern fits every path below /api, so an unknown path there has one method, OPTIONS: it is a 405 and no 404.
+# Outside of the block, because a preflight carries no cookies, so a `before` hook that wants a
+# login must not see it. This pattern fits every path below /api, so an unknown path there has one
+# method, OPTIONS: it is a 405 and no 404.
 app.options("/api/{rest:path}", preflight)
 
 with app.path("/api") as api:

@@ -2,24 +2,27 @@
 
     $ python3 -m webapp examples/deploying.py
     $ curl http://127.0.0.1:8000/whoami
-    {"remote_address": "127.0.0.1", "scheme": "http", "host": "127.0.0.1:8000", "url": "http://127.0.0.1:8000/whoami"}
+    {"remote_address": "127.0.0.1", "scheme": "http", "host": "127.0.0.1:8000", "url": ...
 
-Other servers (each has to be installed) are told where `app` is, and start more processes when one is not enough:
+Other servers (each has to be installed) are told where `app` is, and start more processes when one
+is not enough:
 
     $ gunicorn --workers 4 --threads 8 --bind 127.0.0.1:8000 examples.deploying:app
     $ waitress-serve --listen=127.0.0.1:8000 --threads=16 examples.deploying:app
-    $ uwsgi --master --processes 4 --threads 8 --http-socket 127.0.0.1:8000 --module examples.deploying:app
+    $ uwsgi --master --processes 4 --threads 8 --http-socket 127.0.0.1:8000 \\
+        --module examples.deploying:app
     $ mod_wsgi-express start-server --port 8000 --processes 4 examples/deploying.py
 
 or in the configuration of Apache, where mod_wsgi looks for the name `application`:
 
     WSGIDaemonProcess whoami processes=4 threads=8
-    WSGIScriptAlias / /srv/whoami/examples/deploying.py process-group=whoami application-group=%{GLOBAL}
+    WSGIScriptAlias / /srv/whoami/examples/deploying.py \\
+        process-group=whoami application-group=%{GLOBAL}
     WSGIPassAuthorization On
 
-Behind nginx, which speaks HTTPS with the world, tell the application that there is a proxy to believe
-(TRUSTED_PROXIES=1 below). Without it every client is 127.0.0.1, and nothing is https. nginx must write all three
-X-Forwarded fields, because otherwise a client could write them:
+Behind nginx, which speaks HTTPS with the world, tell the application that there is a proxy to
+believe (TRUSTED_PROXIES=1 below). Without it every client is 127.0.0.1, and nothing is https. nginx
+must write all three X-Forwarded fields, because otherwise a client could write them:
 
     location / {
         proxy_pass http://127.0.0.1:8000;
@@ -33,7 +36,8 @@ X-Forwarded fields, because otherwise a client could write them:
     }
 
     $ TRUSTED_PROXIES=1 gunicorn --bind 127.0.0.1:8000 examples.deploying:app
-    $ TRUSTED_PROXIES=1 waitress-serve --listen=127.0.0.1:8000 --no-clear-untrusted-proxy-headers examples.deploying:app
+    $ TRUSTED_PROXIES=1 waitress-serve --listen=127.0.0.1:8000 \\
+        --no-clear-untrusted-proxy-headers examples.deploying:app
 
 Trust no more proxies than there are: a client's own X-Forwarded-For stands further left.
 
@@ -45,7 +49,8 @@ import os
 from webapp import WebApp
 
 app = WebApp(
-    secret_key=os.environ.get("SECRET_KEY"),  # python3 -c 'import secrets; print(secrets.token_hex())' makes one
+    # python3 -c 'import secrets; print(secrets.token_hex())' makes a key.
+    secret_key=os.environ.get("SECRET_KEY"),
     trusted_proxies=int(os.environ.get("TRUSTED_PROXIES", 0)),
 )
 application = app  # the name that mod_wsgi looks for

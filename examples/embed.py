@@ -1,15 +1,15 @@
 """A script that does something else, and shows a small page while it works.
 
-Start it with `python3 -m examples.embed`: it looks for prime numbers. Meanwhile http://127.0.0.1:8000/ shows how far it
-has come, and has a button that ends it early.
+Start it with `python3 -m examples.embed`: it looks for prime numbers. Meanwhile
+http://127.0.0.1:8000/ shows how far it has come, and has a button that ends it early.
 
     $ curl http://127.0.0.1:8000/status
     {"tried": ..., "found": ..., "largest": ...}
     $ curl -X POST http://127.0.0.1:8000/stop
     Stopped.
 
-The server answers in its own threads. The work stays in the main thread and knows nothing of the web. Both share one
-object. (live.py pushes its progress to the page; here the page has to ask.)
+The server answers in its own threads. The work stays in the main thread and knows nothing of the
+web. Both share one object. (live.py pushes its progress to the page; here the page has to ask.)
 """
 
 import threading
@@ -56,7 +56,10 @@ class Search:
             self.tried = number
 
     def is_prime(self, number):
-        return all(number % prime for prime in takewhile(lambda prime: prime * prime <= number, self.primes))
+        return all(
+            number % prime
+            for prime in takewhile(lambda prime: prime * prime <= number, self.primes)
+        )
 
     def status(self):
         return {"tried": self.tried, "found": len(self.primes), "largest": self.primes[-1]}

@@ -2,8 +2,8 @@
 
 Start it with `python3 -m webapp examples/errors.py`. Its terminal shows what is logged.
 
-An unknown path is a 404. A known path without the method is a 405 with Allow. The answer is one line of text, or JSON
-if the client asks for it.
+An unknown path is a 404. A known path without the method is a 405 with Allow. The answer is one
+line of text, or JSON if the client asks for it.
 
     $ curl -i http://127.0.0.1:8000/nowhere
     HTTP/1.1 404 Not Found
@@ -31,7 +31,8 @@ An HttpException has a status. Its text is for the log, and its headers go to th
 
     503 Service Unavailable
 
-The application gives its own exceptions a status in resolve_status_code, and an error hook may build their body.
+The application gives its own exceptions a status in resolve_status_code, and an error hook may
+build their body.
 
     $ curl -i http://127.0.0.1:8000/tea
     HTTP/1.1 409 Conflict
@@ -46,7 +47,8 @@ Input that is missing or malformed is a 400. The log names the field.
     $ curl 'http://127.0.0.1:8000/add?a=1&b=two'
     400 Bad Request
 
-Input that a ValidationExecutor refuses is no exception. It is a 422 that gives the form back, and no error hook runs.
+Input that a ValidationExecutor refuses is no exception. It is a 422 that gives the form back, and
+no error hook runs.
 
     $ curl -i -d item= -d amount=2 http://127.0.0.1:8000/orders
     HTTP/1.1 422 Unprocessable Content

@@ -1,7 +1,8 @@
 """Files: a folder as a web site and as downloads, with byte ranges and conditional requests.
 
-Start it with `python3 -m webapp examples/files.py` and open http://127.0.0.1:8000/. It shows this folder, or the folder
-that FOLDER names in the environment. It serves no names that begin with a dot, and nothing outside of the folder.
+Start it with `python3 -m webapp examples/files.py` and open http://127.0.0.1:8000/. It shows this
+folder, or the folder that FOLDER names in the environment. It serves no names that begin with a
+dot, and nothing outside of the folder.
 
     $ curl -I http://127.0.0.1:8000/files/files.py
     HTTP/1.1 200 OK
@@ -62,23 +63,29 @@ def make_app(folder):
     app.static("/static", Path(__file__).parent / "static")
 
     def names():
-        """Return the names of the files, but for those that are not served, or that no URL could hold."""
+        """Return the names of the files, but for those that are not served, or that no URL could
+        hold."""
         files = (path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
         names = sorted(path.name for path in files if not path.name.startswith("."))
         return [name for name in names if name == name.encode(errors="replace").decode()]
 
     @app.before
     def no_sniffing(context):
-        context.response.header("X-Content-Type-Options", "nosniff")  # a browser must believe our Content-Type
+        # A browser must believe our Content-Type.
+        context.response.header("X-Content-Type-Options", "nosniff")
 
     @app.get("/")
     def index(context):
-        rows = [ROW.format(link=quote(name), name=name, size=(folder / name).stat().st_size) for name in names()]
+        rows = [
+            ROW.format(link=quote(name), name=name, size=(folder / name).stat().st_size)
+            for name in names()
+        ]
         context.response.html(PAGE, title=folder.name, rows=Markup("\n").join(rows))
 
     @app.get("/download/{name}")
     def download(context, name):
-        if name not in names():  # a name may be "../x", so look it up before it becomes part of a path
+        # A name may be "../x", so look it up before it becomes part of a path.
+        if name not in names():
             raise NotFoundException(f"not in {folder}: {name!r}")
         context.response.file(folder / name, filename=name)
 

@@ -1,9 +1,10 @@
 """Guards: `before` hooks that let a request pass, or answer it themselves.
 
-Start it with `python3 -m webapp examples/guards.py`. Here a token stands for a login; login.py has passwords.
+Start it with `python3 -m webapp examples/guards.py`. Here a token stands for a login; login.py has
+passwords.
 
-A guard that has answered ends the request: the handler does not run. There are four ways to answer. A guard of pages
-returns a redirect:
+A guard that has answered ends the request: the handler does not run. There are four ways to answer.
+A guard of pages returns a redirect:
 
     $ curl -i http://127.0.0.1:8000/pages/account
     HTTP/1.1 303 See Other
@@ -11,7 +12,8 @@ returns a redirect:
 
     303 See Other
 
-A guard for programs raises an exception. Headers of the exception go to the client, and error hooks run:
+A guard for programs raises an exception. Headers of the exception go to the client, and error hooks
+run:
 
     $ curl -i http://127.0.0.1:8000/api/account
     HTTP/1.1 401 Unauthorized
@@ -36,7 +38,8 @@ A guard that answers nothing lets the request pass. A header or a cookie is no a
     $ curl -H 'Authorization: Bearer secret' http://127.0.0.1:8000/api/account
     {"account": "Ada"}
 
-A guard concerns the routes of its block, and every spelling of their paths. It does not concern another block:
+A guard concerns the routes of its block, and every spelling of their paths. It does not concern
+another block:
 
     $ curl http://127.0.0.1:8000//pages//account/
     303 See Other

@@ -1,13 +1,16 @@
 """A guestbook: a form that is checked and comes back filled in, entries in sqlite3, a session.
 
-Start it with `python3 -m webapp examples/guestbook.py` and open http://127.0.0.1:8000/. The entries are kept in
-guestbook.sqlite3 in the current directory, or in the file that the environment variable GUESTBOOK names.
+Start it with `python3 -m webapp examples/guestbook.py` and open http://127.0.0.1:8000/. The entries
+are kept in guestbook.sqlite3 in the current directory, or in the file that the environment variable
+GUESTBOOK names.
 
-After a successful POST a redirect (303) keeps the browser from writing again when the page is loaded again. The
-session, a signed cookie, carries the thanks to the next page, and the visitor's name to all pages. Its key is new at
-every start, which ends all sessions, unless the environment variable GUESTBOOK_KEY holds a key.
+After a successful POST a redirect (303) keeps the browser from writing again when the page is
+loaded again. The session, a signed cookie, carries the thanks to the next page, and the visitor's
+name to all pages. Its key is new at every start, which ends all sessions, unless the environment
+variable GUESTBOOK_KEY holds a key.
 
-    $ curl -i -c jar -d name=Ada --data-urlencode 'message=What a <lovely> place!' http://127.0.0.1:8000/
+    $ curl -i -c jar -d name=Ada --data-urlencode 'message=What a <lovely> place!' \\
+        http://127.0.0.1:8000/
     HTTP/1.1 303 See Other
     Location: /
     Set-Cookie: session=...; Max-Age=1209600; Path=/; HttpOnly; SameSite=Lax
@@ -18,7 +21,8 @@ every start, which ends all sessions, unless the environment variable GUESTBOOK_
     ...<input id="name" name="name" value="Ada"...
     ...<li><b>Ada</b>: What a &lt;lovely&gt; place!</li>...
 
-A failed validation is a page with status 422: on_cancel of the ValidationExecutor builds it and fills in the form.
+A failed validation is a page with status 422: on_cancel of the ValidationExecutor builds it and
+fills in the form.
 
     $ curl -i -d name=Grace -d message= http://127.0.0.1:8000/
     HTTP/1.1 422 Unprocessable Content
@@ -56,7 +60,8 @@ PAGE = """<!DOCTYPE html>
 {notice}
 <form method="post" action="/">
 <p><label for="name">Your name</label>
-<input id="name" name="name" value="{name}" autocomplete="name" maxlength="50"{name_state}>{name_error}
+<input id="name" name="name" value="{name}" autocomplete="name" maxlength="50"{name_state}>
+{name_error}
 <p><label for="message">Your message</label>
 <textarea id="message" name="message" rows="4"{message_state}>
 {message}</textarea>{message_error}
@@ -93,7 +98,9 @@ def show_page(context, name="", message="", errors=None, notice=""):
         focus = "" if state else " autofocus"  # on the first
         state[field] = STATE.format(field=field, focus=focus)
         text[field] = ERROR.format(field=field, text=" ".join(messages))
-    entries = context.state["db"].execute("SELECT name, message FROM entry ORDER BY id DESC LIMIT 100")
+    entries = context.state["db"].execute(
+        "SELECT name, message FROM entry ORDER BY id DESC LIMIT 100"
+    )
     items = [ITEM.format(name, message) for name, message in entries]
     context.response.html(
         PAGE,
@@ -126,7 +133,9 @@ class EntryForm(ValidationExecutor):
 
 @app.get("/")
 def guestbook(context):
-    show_page(context, name=context.session.get("name", ""), notice=context.session.pop("notice", ""))
+    show_page(
+        context, name=context.session.get("name", ""), notice=context.session.pop("notice", "")
+    )
 
 
 @app.post("/", EntryForm)

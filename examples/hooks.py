@@ -2,8 +2,9 @@
 
 Start it with `python3 -m webapp examples/hooks.py`. The terminal shows what is logged.
 
-An error hook belongs to the block in which it is written. For a failure in a block the hooks run from the innermost
-block outwards. Here the hook of the shop builds a body, and then the hook of the application adds a header.
+An error hook belongs to the block in which it is written. For a failure in a block the hooks run
+from the innermost block outwards. Here the hook of the shop builds a body, and then the hook of the
+application adds a header.
 
     $ curl -i http://127.0.0.1:8000/shop/tea
     HTTP/1.1 409 Conflict
@@ -20,7 +21,8 @@ No route has this path, so no block was entered. Only the hook of the applicatio
 
     404 Not Found
 
-The hook of the till fails. The failure is logged, and the next hook outward runs as if nothing had happened.
+The hook of the till fails. The failure is logged, and the next hook outward runs as if nothing had
+happened.
 
     $ curl -i http://127.0.0.1:8000/shop/till/receipt
     HTTP/1.1 500 Internal Server Error
@@ -28,7 +30,8 @@ The hook of the till fails. The failure is logged, and the next hook outward run
 
     {"shop": "Sorry: 500"}
 
-The hook of the door returns a value, which sends it. A sent response is final, so no hook outside of the door runs:
+The hook of the door returns a value, which sends it. A sent response is final, so no hook outside
+of the door runs:
 
     $ curl -i http://127.0.0.1:8000/shop/door/bell
     HTTP/1.1 503 Service Unavailable
@@ -36,7 +39,8 @@ The hook of the door returns a value, which sends it. A sent response is final, 
 
     Knock, please.
 
-A failed handler leaves no trace: its cookie is gone. The header of the before hook stays, because that hook completed.
+A failed handler leaves no trace: its cookie is gone. The header of the before hook stays, because
+that hook completed.
 
     $ curl -i http://127.0.0.1:8000/shop/cake
     HTTP/1.1 500 Internal Server Error

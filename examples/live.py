@@ -2,9 +2,9 @@
 
 Start it with `python3 -m examples.live` and open http://127.0.0.1:8000/.
 
-The work, a search for Mersenne primes, has a thread of its own and knows nothing of the web: it changes an object and
-notifies a condition. Each open page has a stream of events that waits for the condition. Without JavaScript the page
-reloads itself until the work is done. Near the end:
+The work, a search for Mersenne primes, has a thread of its own and knows nothing of the web: it
+changes an object and notifies a condition. Each open page has a stream of events that waits for the
+condition. Without JavaScript the page reloads itself until the work is done. Near the end:
 
     $ curl -N http://127.0.0.1:8000/events
     data: {"tested": 428, "total": 429, "found": [3, 5, 7, 13, 17, 19, 31, ...], "done": false}
@@ -56,7 +56,9 @@ class Search:
     """Look for p that make 2**p - 1 a prime, by the test of Lucas and Lehmer."""
 
     def __init__(self, limit):
-        self.exponents = [p for p in range(3, limit) if all(p % n for n in range(2, int(p**0.5) + 1))]
+        self.exponents = [
+            p for p in range(3, limit) if all(p % n for n in range(2, int(p**0.5) + 1))
+        ]
         self.tested, self.found = 0, []
         self.changed = threading.Condition()
 
@@ -72,7 +74,12 @@ class Search:
 
     def state(self):
         total = len(self.exponents)
-        return {"tested": self.tested, "total": total, "found": list(self.found), "done": self.tested == total}
+        return {
+            "tested": self.tested,
+            "total": total,
+            "found": list(self.found),
+            "done": self.tested == total,
+        }
 
 
 app = WebApp()
@@ -83,7 +90,11 @@ search = Search(limit=3000)
 @app.get("/")
 def page(context):
     state = search.state()
-    reload = "" if state["done"] else Markup('<noscript><meta http-equiv="refresh" content="2"></noscript>')
+    reload = (
+        ""
+        if state["done"]
+        else Markup('<noscript><meta http-equiv="refresh" content="2"></noscript>')
+    )
     found = ", ".join(map(str, state["found"]))
     text = "Done." if state["done"] else "Searching"
     context.response.html(PAGE, **{**state, "found": found, "state": text, "reload": reload})

@@ -1,7 +1,7 @@
 """Logging in: a session, and passwords that are stored well.
 
-Start it with `python3 -m webapp examples/login.py` and open http://127.0.0.1:8000/. The name "ada" may log in with the
-password "notes on the engine".
+Start it with `python3 -m webapp examples/login.py` and open http://127.0.0.1:8000/. The name "ada"
+may log in with the password "notes on the engine".
 
     $ curl -i http://127.0.0.1:8000/
     HTTP/1.1 303 See Other
@@ -10,7 +10,8 @@ password "notes on the engine".
     303 See Other
     $ curl http://127.0.0.1:8000/login
     ...<h1>Log in</h1>...
-    $ curl -i -c jar -d user=ada --data-urlencode 'password=notes on the engine' http://127.0.0.1:8000/login
+    $ curl -i -c jar -d user=ada --data-urlencode 'password=notes on the engine' \\
+        http://127.0.0.1:8000/login
     HTTP/1.1 303 See Other
     Location: /
     Set-Cookie: session=...; Max-Age=1209600; Path=/; HttpOnly; SameSite=Lax
@@ -22,8 +23,8 @@ password "notes on the engine".
 
     ...<p>You are logged in as ada...
 
-A wrong password is a failed validation. The page does not tell whether the name exists, and the password does not come
-back.
+A wrong password is a failed validation. The page does not tell whether the name exists, and the
+password does not come back.
 
     $ curl -i -d user=ada -d password=guess http://127.0.0.1:8000/login
     HTTP/1.1 422 Unprocessable Content
@@ -31,8 +32,8 @@ back.
 
     ...<p class="error" role="alert">There is nobody of that name with that password...
 
-Every request that changes something is a POST, logging out included. `same_origin` refuses a POST that comes from
-another site's page:
+Every request that changes something is a POST, logging out included. `same_origin` refuses a POST
+that comes from another site's page:
 
     $ curl -b jar -X POST -H 'Origin: https://evil.example' http://127.0.0.1:8000/logout
     403 Forbidden
@@ -105,9 +106,14 @@ def add_user(name, password):
 
 users = {}  # name to salt and hash; more than an example would keep them in a database
 add_user("ada", "notes on the engine")
-NOBODY = secrets.token_bytes(16), b""  # takes as long as a wrong password, so time does not tell who is a user
+# Takes as long as a wrong password, so time does not tell who is a user.
+NOBODY = (
+    secrets.token_bytes(16),
+    b"",
+)
 
-app = WebApp(secret_key=os.environ.get("SECRET_KEY") or secrets.token_bytes())  # a new key ends all sessions
+# A new key ends all sessions.
+app = WebApp(secret_key=os.environ.get("SECRET_KEY") or secrets.token_bytes())
 app.before(same_origin)
 app.static("/static", Path(__file__).parent / "static")
 
@@ -148,7 +154,8 @@ with app.path("/") as members:
     def members_only(context):
         if context.session.get("user") not in users:
             return context.response.redirect("/login")
-        context.response.header("Cache-Control", "no-store")  # or "Back" would show the page after a logout
+        # Or "Back" would show the page after a logout.
+        context.response.header("Cache-Control", "no-store")
 
     @members.get("")
     def account(context):

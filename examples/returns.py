@@ -32,8 +32,9 @@ A returned value is sent at once. Its type decides the Content-Type:
     2
     3
 
-For a status, a header or a cookie call the methods of `context.response`. Each returns the response, so calls can be
-chained. The response is sent when the handler has ended. A handler that builds and returns nothing gives a 204.
+For a status, a header or a cookie call the methods of `context.response`. Each returns the
+response, so calls can be chained. The response is sent when the handler has ended. A handler that
+builds and returns nothing gives a 204.
 
     $ curl -i http://127.0.0.1:8000/built
     HTTP/1.1 201 Created
@@ -50,7 +51,8 @@ chained. The response is sent when the handler has ended. A handler that builds 
     $ curl -i http://127.0.0.1:8000/nothing
     HTTP/1.1 204 No Content
 
-Another type is a mistake: the client gets a 500, and the log names the function and says what to return instead.
+Another type is a mistake: the client gets a 500, and the log names the function and says what to
+return instead.
 
     $ curl http://127.0.0.1:8000/mistake
     500 Internal Server Error

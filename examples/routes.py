@@ -1,4 +1,5 @@
-"""Routes: patterns and their parameters, methods, and blocks whose hooks reach exactly what is written in them.
+"""Routes: patterns and their parameters, methods, and blocks whose hooks reach exactly what is
+written in them.
 
 Start it with `python3 -m webapp examples/routes.py`. http://127.0.0.1:8000/ lists the routes:
 
@@ -12,8 +13,9 @@ Start it with `python3 -m webapp examples/routes.py`. http://127.0.0.1:8000/ lis
     GET    /staff/books/{id:int}
     GET    /staff/rota
 
-A literal segment wins over `{id:int}`, `{id:int}` over `{title}`, and `{title}` over `{name:path}`. The order of
-writing does not matter. Parameters arrive decoded. Empty segments and a slash at the end make no difference.
+A literal segment wins over `{id:int}`, `{id:int}` over `{title}`, and `{title}` over `{name:path}`.
+The order of writing does not matter. Parameters arrive decoded. Empty segments and a slash at the
+end make no difference.
 
     $ curl http://127.0.0.1:8000/books/new
     A form for a new book
@@ -24,7 +26,8 @@ writing does not matter. Parameters arrive decoded. Empty segments and a slash a
     $ curl http://127.0.0.1:8000/files/2024/May/notes.txt
     The file 2024/May/notes.txt
 
-The route of GET answers HEAD. Another method is a 405 that lists the methods. A path that fits no pattern is a 404.
+The route of GET answers HEAD. Another method is a 405 that lists the methods. A path that fits no
+pattern is a 404.
 
     $ curl -I http://127.0.0.1:8000/books/42
     HTTP/1.1 200 OK
@@ -38,8 +41,8 @@ The route of GET answers HEAD. Another method is a 405 that lists the methods. A
     $ curl http://127.0.0.1:8000/shelves
     404 Not Found
 
-The hooks of a block run for the routes in it and for no others: `before` hooks from the outermost block inwards,
-`after` hooks from the innermost block outwards.
+The hooks of a block run for the routes in it and for no others: `before` hooks from the outermost
+block inwards, `after` hooks from the innermost block outwards.
 
     $ curl http://127.0.0.1:8000/staff/rota
     401 Unauthorized

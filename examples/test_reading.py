@@ -1,4 +1,5 @@
-"""The tests of the course in `reading.rst`: its places exist, its experiments answer, its broken copies fail a test.
+"""The tests of the course in `reading.rst`: its places exist, its experiments answer, its broken
+copies fail a test.
 
 `python examples/test_reading.py 3` prints where the functions of the third evening stand now.
 """
@@ -24,28 +25,32 @@ from unittest import mock
 import pytest
 from hypothesis import Phase
 
-sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))  # a script finds webapp.py, even if not installed
+# A script finds webapp.py, even if not installed.
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
 from test_examples import README, STEPS, blocks, chapter, client, replay, run_program
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 COURSE = (ROOT / "examples" / "reading.rst").read_text(encoding="utf-8")
 SOURCE = (ROOT / "webapp.py").read_text(encoding="utf-8")
 TITLES = re.findall(r"^(Evening \d+: .+)\n=+\n", COURSE, re.MULTILINE)
-MOST_LINES = 400
+MOST_LINES = 500
 every_evening = pytest.mark.parametrize("title", TITLES)
 
 
 def part(title, name):
     """The text of an evening below a line in bold, up to the next such line."""
-    return re.split(rf"^\*\*{name}\*\*\n", chapter(title, COURSE), flags=re.MULTILINE)[1].partition("\n**")[0]
+    return re.split(rf"^\*\*{name}\*\*\n", chapter(title, COURSE), flags=re.MULTILINE)[1].partition(
+        "\n**"
+    )[0]
 
 
-# ---- the places ------------------------------------------------------------------------------------------------------
+# ---- the places ----------------------------------------------------------------------------------
 
 
 @functools.cache
 def places():
-    """First and last line of each function, class, method and assigned name of the source, by its dotted name."""
+    """First and last line of each function, class, method and assigned name of the source, by its
+    dotted name."""
     found = {}
 
     def look_into(body, prefix):
@@ -53,8 +58,15 @@ def places():
             names = [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else []
             if isinstance(node, (ast.Assign, ast.AnnAssign)):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                names = [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
-            first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
+                names = [
+                    name.id
+                    for target in targets
+                    for name in ast.walk(target)
+                    if isinstance(name, ast.Name)
+                ]
+            first = min(
+                [node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]
+            )
             for name in names:
                 found.setdefault(prefix + name, (first, node.end_lineno))
             if isinstance(node, ast.ClassDef):
@@ -73,12 +85,14 @@ def reading_list(title):
 def table_of_lines(title):
     """A line for each place of an evening, as editors open it, and the number of all lines."""
     spans = [(name, *places()[name]) for name in reading_list(title)]
-    table = [f"webapp.py:{first:<6}{last - first + 1:4} lines  {name}" for name, first, last in spans]
+    table = [
+        f"webapp.py:{first:<6}{last - first + 1:4} lines  {name}" for name, first, last in spans
+    ]
     return table, len(set(itertools.chain(*(range(first, last + 1) for _, first, last in spans))))
 
 
 @every_evening
-def test_places_of_an_evening_exist_and_have_at_most_400_lines(title):
+def test_places_of_an_evening_exist_and_have_at_most_500_lines(title):
     missing = [name for name in reading_list(title) if name not in places()]
     assert not missing
     table, lines = table_of_lines(title)
@@ -89,7 +103,9 @@ def test_places_of_an_evening_exist_and_have_at_most_400_lines(title):
 def test_script_prints_the_places_of_an_evening_though_nothing_is_installed(tmp_path):
     here = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     program = [sys.executable, str(ROOT / "examples" / "test_reading.py"), "3"]
-    printed = subprocess.run(program, cwd=tmp_path, env=here, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        program, cwd=tmp_path, env=here, capture_output=True, text=True, check=True
+    ).stdout
     assert printed.splitlines() == table_of_lines(TITLES[2])[0]
 
 
@@ -119,11 +135,14 @@ def test_picture_grows_from_evening_to_evening_and_names_what_exists():
         assert [line[1:] for line in lines if line[0] == " "] == before, title
         assert {line[0] for line in lines} == ({"+"} if not before else {" ", "+"})
         before = [line[1:] for line in lines]
-        named = set(re.findall(r"\b_[a-z]\w+|\b[A-Z][a-z]+[A-Z]\w+", picture)) - {"URLs", "SameSite"}
+        named = set(re.findall(r"\b_[a-z]\w+|\b[A-Z][a-z]+[A-Z]\w+", picture)) - {
+            "URLs",
+            "SameSite",
+        }
         assert named <= words, named - words
 
 
-# ---- the experiments -------------------------------------------------------------------------------------------------
+# ---- the experiments -----------------------------------------------------------------------------
 
 
 @every_evening
@@ -133,17 +152,20 @@ def test_experiment_of_an_evening_prints_what_the_course_shows(title, tmp_path, 
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     examples = "\n".join(blocks(part(title, "Try"), "pycon"))
     assert ">>> " in examples
-    test = doctest.DocTestParser().get_doctest(examples, {"__name__": "__main__"}, title, "reading.rst", 0)
+    test = doctest.DocTestParser().get_doctest(
+        examples, {"__name__": "__main__"}, title, "reading.rst", 0
+    )
     said = []
     failed, _ = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
     assert not failed, "".join(said)
 
 
-# ---- copies that are changed -----------------------------------------------------------------------------------------
+# ---- copies that are changed ---------------------------------------------------------------------
 
 
 def patched(source, patch):
-    """Apply a patch as the course shows it: the lines with a blank or a minus are found, in one place only."""
+    """Apply a patch as the course shows it: the lines with a blank or a minus are found, in one
+    place only."""
     hunks = [[]]
     for line in patch.rstrip().splitlines():
         if line.startswith("@@"):
@@ -174,14 +196,18 @@ def intact():
 
 @functools.cache
 def statements(patch=""):
-    """Of each statement of the suite: itself, the names that it uses, and those that it gives a meaning."""
+    """Of each statement of the suite: itself, the names that it uses, and those that it gives a
+    meaning."""
     found = []
-    for node in ast.parse(patched((ROOT / "test_webapp.py").read_text(encoding="utf-8"), patch)).body:
+    for node in ast.parse(
+        patched((ROOT / "test_webapp.py").read_text(encoding="utf-8"), patch)
+    ).body:
         used, given, own = set(), set(), set()
         for part in ast.walk(node):
             if isinstance(part, ast.Name):
                 (used if isinstance(part.ctx, ast.Load) else given).add(part.id)
-            elif isinstance(part, ast.Constant) and isinstance(part.value, str):  # perhaps an expression
+            # Perhaps an expression.
+            elif isinstance(part, ast.Constant) and isinstance(part.value, str):
                 used.update(re.findall(r"\b(?:[A-Z]\w+|\w+(?=\())", part.value))
             elif isinstance(part, ast.comprehension):
                 own.update(name.id for name in ast.walk(part.target) if isinstance(name, ast.Name))
@@ -197,13 +223,17 @@ def statements(patch=""):
 def compiled(number, patch=""):
     """Compile one statement of the suite."""
     module = ast.Module([statements(patch)[number][0]], [])
-    return compile(module, str(ROOT / "test_webapp.py"), "exec", annotations.compiler_flag, dont_inherit=True)
+    return compile(
+        module, str(ROOT / "test_webapp.py"), "exec", annotations.compiler_flag, dont_inherit=True
+    )
 
 
 def suite_for(copy, test, patch=""):
     """As much of the suite as a test needs, bound to a copy of webapp.py."""
     parts, wanted = list(enumerate(statements(patch))), {test}
-    needed = {number for number, (node, *_) in parts if isinstance(node, (ast.Import, ast.ImportFrom))}
+    needed = {
+        number for number, (node, *_) in parts if isinstance(node, (ast.Import, ast.ImportFrom))
+    }
     while more := {number for number, (_, _, given) in parts if given & wanted} - needed:
         needed |= more
         wanted = wanted.union(*(parts[number][1][1] for number in more))
@@ -220,15 +250,23 @@ def rows_of(test):
     tables = []
     for mark in getattr(test, "pytestmark", ()):
         if mark.name == "parametrize":
-            names = re.split(r",\s*", mark.args[0]) if isinstance(mark.args[0], str) else mark.args[0]
-            values = [row.values if isinstance(row, type(pytest.param())) else row for row in mark.args[1]]
+            names = (
+                re.split(r",\s*", mark.args[0]) if isinstance(mark.args[0], str) else mark.args[0]
+            )
+            values = [
+                row.values if isinstance(row, type(pytest.param())) else row for row in mark.args[1]
+            ]
             tables.append([dict(zip(names, row if len(names) > 1 else [row])) for row in values])
-    return [{name: value for row in rows for name, value in row.items()} for rows in itertools.product(*tables)]
+    return [
+        {name: value for row in rows for name, value in row.items()}
+        for rows in itertools.product(*tables)
+    ]
 
 
 @contextlib.contextmanager
 def fixtures_of(test, row, suite, request):
-    """The fixtures that a test asks for: pytest's, and those of the suite that are made with `with`."""
+    """The fixtures that a test asks for: pytest's, and those of the suite that are made with
+    `with`."""
     given = {}
     with contextlib.ExitStack() as stack:
         for name in inspect.signature(test).parameters:
@@ -236,7 +274,9 @@ def fixtures_of(test, row, suite, request):
                 given[name] = request.getfixturevalue("tmp_path_factory").mktemp("row")
             elif name not in row and hasattr(suite, name):
                 fixture = getattr(suite, name)
-                make = getattr(fixture, "_get_wrapped_function", lambda made=fixture: inspect.unwrap(made))()
+                make = getattr(
+                    fixture, "_get_wrapped_function", lambda made=fixture: inspect.unwrap(made)
+                )()
                 given[name] = stack.enter_context(contextlib.contextmanager(make)())
             elif name not in row:
                 given[name] = request.getfixturevalue(name)
@@ -244,7 +284,8 @@ def fixtures_of(test, row, suite, request):
 
 
 def failures(copy, name, request, only=None, patch=""):
-    """Run a test with a copy, each row of it or some, and the examples of a property; yield the rows that fail."""
+    """Run a test with a copy, each row of it or some, and the examples of a property; yield the
+    rows that fail."""
     suite = suite_for(copy, name, patch)
     test = getattr(suite, name)
     if hasattr(test, "hypothesis"):
@@ -261,7 +302,9 @@ def failures(copy, name, request, only=None, patch=""):
 
 
 @every_evening
-def test_copy_that_is_broken_on_purpose_fails_the_test_that_the_course_names(title, request, monkeypatch):
+def test_copy_that_is_broken_on_purpose_fails_the_test_that_the_course_names(
+    title, request, monkeypatch
+):
     (patch,) = blocks(part(title, "Break"), "diff")
     (place,) = re.findall(r"^In ``([\w.]+)``:$", part(title, "Break"), re.MULTILINE)
     first, last = places()[place]
@@ -273,7 +316,9 @@ def test_copy_that_is_broken_on_purpose_fails_the_test_that_the_course_names(tit
     broken.Server.__init__.__kwdefaults__["stop_timeout"] = 0.1
     connect = socket.create_connection
     with monkeypatch.context() as patience:
-        patience.setattr(socket, "create_connection", lambda address, timeout=None: connect(address, timeout=1))
+        patience.setattr(
+            socket, "create_connection", lambda address, timeout=None: connect(address, timeout=1)
+        )
         row = next(failures(broken, name, request, only), None)
     assert row is not None
     assert list(failures(intact(), name, request, row)) == []
@@ -299,7 +344,9 @@ def test_exercise_fails_before_its_solution_and_passes_after_it(title):
     run_tests(program, load(patched(SOURCE, patch)))
 
 
-def test_contribution_is_noticed_by_its_row_by_another_test_and_by_two_steps_of_the_tutorial(request, monkeypatch):
+def test_contribution_is_noticed_by_its_row_by_another_test_and_by_two_steps_of_the_tutorial(
+    request, monkeypatch
+):
     text = part(TITLES[9], "Contribute")
     row, rule = blocks(text, "diff")
     of_the_row, another = re.findall("``(test_[a-z0-9_]+)``", text)
@@ -319,7 +366,9 @@ def test_contribution_is_noticed_by_its_row_by_another_test_and_by_two_steps_of_
         except AssertionError as error:
             assert "HTTP/1.1 303" in str(error)
             noticed.append(number)
-    assert noticed == [int(number) for number in re.findall(r"\d", re.search(r"in steps ([\d and]+)", text)[1])]
+    assert noticed == [
+        int(number) for number in re.findall(r"\d", re.search(r"in steps ([\d and]+)", text)[1])
+    ]
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ This file holds a small application and its tests. Run them with pytest, or with
     $ python3 -m examples.testing
     5 tests passed
 
-The client shows what a browser would get, failures included. To see the exception behind a 500 as well, give it
-raise_errors=True. The application can also be served (`python3 -m webapp examples/testing.py`) and asked by hand:
+The client shows what a browser would get, failures included. To see the exception behind a 500 as
+well, give it raise_errors=True. The application can also be served (`python3 -m webapp
+examples/testing.py`) and asked by hand:
 
     $ curl -d text=Milk http://127.0.0.1:8000/notes
     {"id": 1, "text": "Milk"}

@@ -1,15 +1,18 @@
-"""Uploads: a form with a file, its name and size, where it is stored, and the answer to a file that is too big.
+"""Uploads: a form with a file, its name and size, where it is stored, and the answer to a file that
+is too big.
 
-Start it with `python3 -m webapp examples/upload.py` and open http://127.0.0.1:8000/. Files are kept in the directory
-uploads of the current one, or in the one that the environment variable UPLOADS names.
+Start it with `python3 -m webapp examples/upload.py` and open http://127.0.0.1:8000/. Files are kept
+in the directory uploads of the current one, or in the one that the environment variable UPLOADS
+names.
 
-The client chooses the name and the type of a file. The page shows both, but the file is stored under its SHA-256.
+The client chooses the name and the type of a file. The page shows both, but the file is stored
+under its SHA-256.
 
     $ curl -F file=@notes.txt -F 'note=for Ada' http://127.0.0.1:8000/
     ...<tr><th scope="row">Name</th><td>notes.txt</td></tr>
     <tr><th scope="row">Type</th><td>text/plain</td></tr>
     <tr><th scope="row">Size</th><td>12 bytes</td></tr>
-    <tr><th scope="row">SHA-256</th><td>a948904f2f0f479b8f8197694b30184b0d2ed1c1cd2a1ec0fb85d299a192a447</td></tr>
+    <tr><th scope="row">SHA-256</th><td>a948904f2f0f479b8f81...</td></tr>
     <tr><th scope="row">Note</th><td>for Ada</td></tr>...
     $ curl -i -F note=nothing http://127.0.0.1:8000/
     HTTP/1.1 422 Unprocessable Content
@@ -17,8 +20,9 @@ The client chooses the name and the type of a file. The page shows both, but the
 
     ...<span id="file-error" class="error">Please choose a file.</span>...
 
-Large files need no memory, because they go to the disk. But this application takes 1 MiB at most (max_body_size). A
-longer body is a 413, before anything is read if its Content-Length says so. Browsers get the form again:
+Large files need no memory, because they go to the disk. But this application takes 1 MiB at most
+(max_body_size). A longer body is a 413, before anything is read if its Content-Length says so.
+Browsers get the form again:
 
     $ curl -i -F file=@large.bin http://127.0.0.1:8000/
     HTTP/1.1 413 Content Too Large

@@ -1,34 +1,38 @@
-"""Measure webapp.py: the framework beside other frameworks, the server beside a raw loop and other servers.
+"""Measure webapp.py: the framework beside other frameworks, the server beside a raw loop and other
+servers.
 
     python3 -m examples.instruments.benchmark                      # everything: about five minutes
-    python3 -m examples.instruments.benchmark --only hello,differ  # rows whose names begin so; --help lists them
-    python3 -m examples.instruments.benchmark --compare old.py     # another copy of webapp.py in the same run
-    python3 -m examples.instruments.benchmark --servers waitress   # other servers, which serve Falcon
-    python3 -m examples.instruments.benchmark --quick              # seconds: does it run? Its figures mean nothing
+    python3 -m examples.instruments.benchmark --only hello,differ  # rows by their beginnings
+    python3 -m examples.instruments.benchmark --compare old.py     # with another webapp.py
+    python3 -m examples.instruments.benchmark --servers waitress   # other servers, with Falcon
+    python3 -m examples.instruments.benchmark --quick              # seconds; no figures
 
-Install Bottle, Falcon and Flask first. Missing ones are left out. The exit status is 1 if a row misses its limit.
+Install Bottle, Falcon and Flask first. Missing ones are left out. The exit status is 1 if a row
+misses its limit.
 
-The first table calls an application as a server does, with a new copy of the environment for each request.
-The second table goes through sockets, with connections that are kept. `base` is what the ratio divides by:
-the raw loop, which looks for an empty line, understands nothing, and sends a constant; for uploads a loop
-that only receives; for the access log the same server without it; for a 304 the same server's hello.
+The first table calls an application as a server does, with a new copy of the environment for each
+request. The second table goes through sockets, with connections that are kept. `base` is what the
+ratio divides by: the raw loop, which looks for an empty line, understands nothing, and sends a
+constant; for uploads a loop that only receives; for the access log the same server without it; for
+a 304 the same server's hello.
 
-- *The same hello* repeats one request with five header fields, byte for byte.
-- *Different requests* are 1,000 requests as a proxy passes them on from browsers: thirteen header fields, with
-  different paths, queries, cookies, referrers, addresses and request ids. The answer is a parameter of the path.
-- Forms have the boundary of a browser: `----WebKitFormBoundary` and 16 characters.
+- *The same hello* repeats one request with five header fields, byte for byte. - *Different
+requests* are 1,000 requests as a proxy passes them on from browsers: thirteen header fields, with
+different paths, queries, cookies, referrers, addresses and request ids. The answer is a parameter
+of the path. - Forms have the boundary of a browser: `----WebKitFormBoundary` and 16 characters.
 
 How it measures, and why:
 
-- A figure is processor time, because rates on a shared machine vary by a factor of three. The figure is that of
-  the server alone. Only the row with a slow handler counts requests in a second.
-- Everybody is measured once in each round, so a machine that slows down slows down everybody. A figure is the median
-  of the rounds. A ratio is the median of the ratios within the rounds.
-- Each framework and each server has a process of its own. Servers and clients run on different cores where the system
-  allows it. The garbage collector is on, but objects from before a round are frozen.
-- Each answer is checked before it is timed.
+- A figure is processor time, because rates on a shared machine vary by a factor of three. The
+figure is that of   the server alone. Only the row with a slow handler counts requests in a second.
+- Everybody is measured once in each round, so a machine that slows down slows down everybody. A
+figure is the median   of the rounds. A ratio is the median of the ratios within the rounds. - Each
+framework and each server has a process of its own. Servers and clients run on different cores where
+the system   allows it. The garbage collector is on, but objects from before a round are frozen. -
+Each answer is checked before it is timed.
 
-Carry over ratios, never microseconds, and keep them in proportion: one question to a database takes 500 µs.
+Carry over ratios, never microseconds, and keep them in proportion: one question to a database takes
+500 µs.
 """
 
 from __future__ import annotations
@@ -61,19 +65,35 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-WEBAPP = Path(__file__).resolve().parents[2] / "webapp.py"  # measured, unless it is not there: then the installed one
+# Measured, unless it is not there: then the installed one.
+WEBAPP = Path(__file__).resolve().parents[2] / "webapp.py"
 HELLO = "Hello World"
 DOCUMENT = {"id": 7, "name": "Ada", "tags": ["a", "b", "c"], "active": True, "score": 1.5}
 SLOW = 0.05  # seconds that the slow handler takes
 BOUNDARY = "----WebKitFormBoundary7MA4YWxkTrZu0gWs"
 
-# ---- requests --------------------------------------------------------------------------------------------------------
+# ---- requests ------------------------------------------------------------------------------------
 
 Sink = type("Sink", (io.TextIOBase,), {"write": lambda self, text: len(text)})
 ENVIRON = {
-    **{"SCRIPT_NAME": "", "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1"},
-    **{"REMOTE_ADDR": "127.0.0.1", "REMOTE_PORT": "50000", "wsgi.version": (1, 0), "wsgi.url_scheme": "http"},
-    **{"wsgi.errors": Sink(), "wsgi.multithread": True, "wsgi.multiprocess": False, "wsgi.run_once": False},
+    **{
+        "SCRIPT_NAME": "",
+        "SERVER_NAME": "127.0.0.1",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+    },
+    **{
+        "REMOTE_ADDR": "127.0.0.1",
+        "REMOTE_PORT": "50000",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+    },
+    **{
+        "wsgi.errors": Sink(),
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    },
 }
 PLAIN = {
     "Host": "127.0.0.1",
@@ -85,7 +105,8 @@ PLAIN = {
 
 
 def browser(number):
-    """Return the header fields of a browser behind a proxy; each number gives other values of the same length."""
+    """Return the header fields of a browser behind a proxy; each number gives other values of the
+    same length."""
     chance = random.Random(number)
     token = [f"{chance.getrandbits(128):032x}" for _ in range(4)]
     return {
@@ -93,9 +114,11 @@ def browser(number):
         "X-Forwarded-For": f"203.0.113.{number % 150 + 100}",
         "X-Forwarded-Proto": "https",
         "X-Request-Id": token[0],
-        "User-Agent": f"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) "
+        "User-Agent": "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 "
+        f"(KHTML, like Gecko) "
         f"Chrome/{chance.randint(100, 149)}.0.0.0 Safari/537.36",
-        "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+        "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,"
+        "image/avif,image/webp,*/*;q=0.8",
         "Accept-Language": "en-GB,en;q=0.9,de;q=0.8",
         "Accept-Encoding": "gzip, deflate, br, zstd",
         "Referer": f"https://shop.example/lists/{token[1][:12]}?page={number % 90 + 10}",
@@ -107,7 +130,7 @@ def browser(number):
 
 
 class Request(NamedTuple):
-    """A request, what the body of the right answer contains (without its spaces), and its status."""
+    """A request, what the body of the right answer contains without its spaces, and its status."""
 
     path: str
     answer: str = ""
@@ -118,17 +141,29 @@ class Request(NamedTuple):
 
     def environ(self):
         path, _, query = self.path.partition("?")
-        environ = {**ENVIRON, "REQUEST_METHOD": self.method, "PATH_INFO": path, "QUERY_STRING": query}
+        environ = {
+            **ENVIRON,
+            "REQUEST_METHOD": self.method,
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+        }
         for name, value in self.headers.items():
-            environ["HTTP_" * (not name.startswith("Content-")) + name.upper().replace("-", "_")] = value
+            environ[
+                "HTTP_" * (not name.startswith("Content-")) + name.upper().replace("-", "_")
+            ] = value
         return {**environ, "wsgi.input": io.BytesIO(self.body)}
 
     def payload(self):
         lines = [f"{name}: {value}" for name, value in self.headers.items()]
-        return "\r\n".join([f"{self.method} {self.path} HTTP/1.1", *lines, "", ""]).encode() + self.body
+        return (
+            "\r\n".join([f"{self.method} {self.path} HTTP/1.1", *lines, "", ""]).encode()
+            + self.body
+        )
 
     def check(self, status, body):
-        if status != self.status or self.answer.replace(" ", "") not in body.decode().replace(" ", ""):
+        if status != self.status or self.answer.replace(" ", "") not in body.decode().replace(
+            " ", ""
+        ):
             raise ValueError(f"{self.method} {self.path} answers {status} and {body[:60]!r}")
 
 
@@ -139,18 +174,29 @@ def post(path, answer, content_type, body):
 
 def upload(count, size):
     """Make a form of files of random bytes; the answer is the sum of their sizes."""
-    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="a.bin"\r\nContent-Type: x/y\r\n\r\n'
-    body = (head.encode() + random.Random(0).randbytes(size) + b"\r\n") * count + f"--{BOUNDARY}--\r\n".encode()
+    disposition = 'Content-Disposition: form-data; name="file"; filename="a.bin"'
+    head = f"--{BOUNDARY}\r\n{disposition}\r\nContent-Type: x/y\r\n\r\n"
+    body = (
+        head.encode() + random.Random(0).randbytes(size) + b"\r\n"
+    ) * count + f"--{BOUNDARY}--\r\n".encode()
     return post("/upload", str(count * size), f"multipart/form-data; boundary={BOUNDARY}", body)
 
 
-NOUNS = "issues pulls commits branches labels releases hooks keys teams forks events gists orgs feeds tags trees blobs"
-SHAPES = """GET /*|POST /*|GET /*/latest|GET /*/{id}|PUT /*/{id}|DELETE /*/{id}|GET /*/{id}/comments/{number}|\
-GET /users/{user}/*|GET /users/{user}/*/{id}|DELETE /users/{user}/*/{id}"""
+NOUNS = (
+    "issues pulls commits branches labels releases hooks keys teams forks events gists orgs feeds "
+    "tags trees blobs"
+)
+SHAPES = """GET /*|POST /*|GET /*/latest|GET /*/{id}|PUT /*/{id}|DELETE /*/{id}|\
+GET /*/{id}/comments/{number}|GET /users/{user}/*|\
+GET /users/{user}/*/{id}|DELETE /users/{user}/*/{id}"""
 # Method and pattern of 200 routes, as a large API has them.
-ROUTES = [s.replace("*", noun).split() for noun in f"{NOUNS} refs notes stars".split() for s in SHAPES.split("|")]
+ROUTES = [
+    s.replace("*", noun).split()
+    for noun in f"{NOUNS} refs notes stars".split()
+    for s in SHAPES.split("|")
+]
 
-# ---- applications: each as its documentation says, in its fastest reasonable configuration ---------------------------
+# ---- applications: each as its documentation says, in its fastest reasonable configuration -------
 
 SIZE = methodcaller("seek", 0, os.SEEK_END)  # of a file
 TALLY = itertools.count()  # every hook takes a number, so that it can be told how many ran
@@ -161,7 +207,8 @@ class Taken(Exception):
 
 
 def throw(kind):
-    raise kind("out of order")  # a new exception each time, because a second raise keeps the traceback of the first
+    # A new exception each time, because a second raise keeps the traceback of the first.
+    raise kind("out of order")
 
 
 def count(*_):
@@ -201,7 +248,10 @@ def webapp_app(path=WEBAPP, hooked=False):
     app.get("/crash", lambda context: throw(RuntimeError))
     app.post("/form", lambda context: context.request.form["age"])
     app.post("/json", lambda context: context.request.json["name"])
-    app.post("/upload", lambda context: str(sum(file.size for file in context.request.files.getall("file"))))
+    app.post(
+        "/upload",
+        lambda context: str(sum(file.size for file in context.request.files.getall("file"))),
+    )
     with app.path("/taken") as block:
         block.error(lambda context, cause, status_code: "taken")
         block.get("", lambda context: throw(Taken))
@@ -210,7 +260,10 @@ def webapp_app(path=WEBAPP, hooked=False):
             block.before(count)
             block.after(count)
         c.get("/hello", lambda context: HELLO)
-    app.get("/items/{number:int}", lambda context, number: item(number, context.request.query.get("sought")))
+    app.get(
+        "/items/{number:int}",
+        lambda context, number: item(number, context.request.query.get("sought")),
+    )
     app.get("/slow", lambda context: time.sleep(SLOW) or HELLO)
     app.post("/body", lambda context: str(len(context.request.body)))
     app.static("/files", os.environ.get("BENCHMARK_FILES", "."))
@@ -222,12 +275,16 @@ VIEWS = [  # of Bottle and Flask, which call them alike
     ("GET", "/json", lambda: DOCUMENT),
     ("GET", "/people/<name>", lambda name: name),
     ("GET", "/crash", lambda: throw(RuntimeError)),
-    *((method, re.sub("{(.+?)}", r"<\1>", text), lambda text=text, **_: text) for method, text in ROUTES),
+    *(
+        (method, re.sub("{(.+?)}", r"<\1>", text), lambda text=text, **_: text)
+        for method, text in ROUTES
+    ),
 ]
 
 
 def bottle_app(path=None, hooked=False):
-    """Hooks are decorators of the route, because Bottle's own hooks belong to the whole application."""
+    """Hooks are decorators of the route, because Bottle's own hooks belong to the whole
+    application."""
     import bottle
     from bottle import HTTPError, request
 
@@ -245,7 +302,10 @@ def bottle_app(path=None, hooked=False):
     app.get("/taken", callback=lambda: throw(lambda text: HTTPError(409, text)))
     app.post("/form", callback=lambda: request.forms["age"])
     app.post("/json", callback=lambda: request.json["name"])
-    app.post("/upload", callback=lambda: str(sum(SIZE(part.file) for part in request.files.getall("file"))))
+    app.post(
+        "/upload",
+        callback=lambda: str(sum(SIZE(part.file) for part in request.files.getall("file"))),
+    )
     app.get("/a/b/c/hello", callback=lambda: HELLO, apply=[counting] * 3)
     app.error(409, lambda error: "taken")
     app.error(404, document)
@@ -269,7 +329,11 @@ def flask_app(path=None, hooked=False):
         ("GET", "/taken", lambda: throw(Taken)),
         ("POST", "/form", lambda: request.form["age"]),
         ("POST", "/json", lambda: request.get_json()["name"]),
-        ("POST", "/upload", lambda: str(sum(SIZE(part.stream) for part in request.files.getlist("file")))),
+        (
+            "POST",
+            "/upload",
+            lambda: str(sum(SIZE(part.stream) for part in request.files.getlist("file"))),
+        ),
     ]:
         app.add_url_rule(pattern, f"{method} {pattern}", view, methods=[method])
     app.register_error_handler(Taken, lambda error: ("taken", 409))
@@ -284,7 +348,8 @@ def flask_app(path=None, hooked=False):
 
 
 def falcon_app(path=None, hooked=False):
-    """Hooks are middleware, which is faster than the hooks of one responder; only `hooked` applications have it."""
+    """Hooks are middleware, which is faster than the hooks of one responder; only `hooked`
+    applications have it."""
     import falcon
 
     class Hooks:
@@ -323,7 +388,11 @@ def falcon_app(path=None, hooked=False):
         ("GET", "/taken", saying(lambda req: throw(Taken))),
         ("POST", "/form", saying(lambda req: req.get_media()["age"])),
         ("POST", "/json", saying(lambda req: req.get_media()["name"])),
-        ("POST", "/upload", saying(lambda req: str(sum(len(part.stream.read()) for part in req.get_media())))),
+        (
+            "POST",
+            "/upload",
+            saying(lambda req: str(sum(len(part.stream.read()) for part in req.get_media()))),
+        ),
         ("GET", "/items/{number:int}", numbered),
         ("POST", "/body", saying(lambda req: str(len(req.bounded_stream.read())))),
         *((method, pattern, saying(lambda req, text=pattern: text)) for method, pattern in ROUTES),
@@ -335,13 +404,34 @@ def falcon_app(path=None, hooked=False):
     return app
 
 
-FRAMEWORKS = {"webapp": webapp_app, "other": webapp_app, "bottle": bottle_app, "falcon": falcon_app, "flask": flask_app}
+FRAMEWORKS = {
+    "webapp": webapp_app,
+    "other": webapp_app,
+    "bottle": bottle_app,
+    "falcon": falcon_app,
+    "flask": flask_app,
+}
 PEERS = ("bottle", "falcon", "flask")
 # The smallest program with each framework; the row "start" waits for its first answer.
 SMALLEST = {
-    "webapp": 'import webapp; app = webapp.WebApp(); app.get("/")(lambda context: "Hello"); app.run(port=PORT)',
-    "bottle": 'import bottle; app = bottle.Bottle(); app.get("/")(lambda: "Hello"); app.run(port=PORT)',
-    "flask": 'import flask; app = flask.Flask("hello"); app.get("/")(lambda: "Hello"); app.run(port=PORT)',
+    "webapp": """
+import webapp
+app = webapp.WebApp()
+app.get("/")(lambda context: "Hello")
+app.run(port=PORT)
+""",
+    "bottle": """
+import bottle
+app = bottle.Bottle()
+app.get("/")(lambda: "Hello")
+app.run(port=PORT)
+""",
+    "flask": """
+import flask
+app = flask.Flask("hello")
+app.get("/")(lambda: "Hello")
+app.run(port=PORT)
+""",
     "falcon": """
 import falcon
 from wsgiref.simple_server import make_server
@@ -355,7 +445,7 @@ make_server("127.0.0.1", PORT, app).serve_forever()
 }
 SMALLEST["other"] = SMALLEST["webapp"]
 
-# ---- servers ---------------------------------------------------------------------------------------------------------
+# ---- servers -------------------------------------------------------------------------------------
 
 
 def raw_loop(port):
@@ -415,11 +505,13 @@ def serve_fastwsgi(port):
     fastwsgi.run(falcon_app(), "127.0.0.1", port)
 
 
-SERVERS = {name[6:]: function for name, function in list(globals().items()) if name.startswith("serve_")}
+SERVERS = {
+    name[6:]: function for name, function in list(globals().items()) if name.startswith("serve_")
+}
 
 
 def serve(name, path, port):
-    """Be a server; tell the seconds of processor time for each line of the input, and end with it."""
+    """Be a server; tell the seconds of processor time for each line of input, and end with it."""
 
     def answer():
         for _ in sys.stdin:
@@ -435,11 +527,12 @@ def serve(name, path, port):
         webapp_app(path).run(port=port, quiet=name.endswith("quiet"))
 
 
-# ---- rows of the tables ----------------------------------------------------------------------------------------------
+# ---- rows of the tables --------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
-    """A row of a table: what is asked, what the ratio divides by, and what the ratio must not exceed."""
+    """A row of a table: what is asked, what the ratio divides by, and what the ratio must not
+    exceed."""
 
     name: str
     title: str
@@ -455,19 +548,33 @@ def rows():
     """Return all rows by name."""
 
     def varied(path, answer="", status=200, method="GET", **headers):
-        return [Request(path, answer, status, method, {**browser(n), **headers}) for n in range(100)]
+        return [
+            Request(path, answer, status, method, {**browser(n), **headers}) for n in range(100)
+        ]
 
     hello, slow = Request("/hello", HELLO), Request("/slow", HELLO)
     names = [f"person{n:03}" for n in range(100)]
     people = [Request(f"/people/{name}", name, headers=browser(n)) for n, name in enumerate(names)]
-    routes = [Request(pattern, pattern, 200, method, browser(n)) for n, (method, pattern) in enumerate(ROUTES)]
+    routes = [
+        Request(pattern, pattern, 200, method, browser(n))
+        for n, (method, pattern) in enumerate(ROUTES)
+    ]
     pairs = b"name=Ada+Lovelace&city=Grand+Rapids%2C+MI&mail=ada%40example.org&age=36&newsletter=on"
     form = post("/form", "36", "application/x-www-form-urlencoded", pairs)
-    persons = [{"id": i, "name": f"person {i}", "tags": ["x", "y"], "score": i / 8} for i in range(15)]
-    body = post("/json", "Ada", "application/json", json.dumps({"name": "Ada", "people": persons}).encode())
+    persons = [
+        {"id": i, "name": f"person {i}", "tags": ["x", "y"], "score": i / 8} for i in range(15)
+    ]
+    body = post(
+        "/json", "Ada", "application/json", json.dumps({"name": "Ada", "people": persons}).encode()
+    )
     queries = [f"?sought=tea{n % 900 + 100}&page={n % 90 + 10}" for n in range(1000)]
-    different = [Request(f"/people/{1000 + n}{q}", f"{1000 + n}", headers=browser(n)) for n, q in enumerate(queries)]
-    documents = [request._replace(path=request.path.replace("people", "items")) for request in different]
+    different = [
+        Request(f"/people/{1000 + n}{q}", f"{1000 + n}", headers=browser(n))
+        for n, q in enumerate(queries)
+    ]
+    documents = [
+        request._replace(path=request.path.replace("people", "items")) for request in different
+    ]
     unchanged = Request("/files/large", status=304, headers={**PLAIN, "If-None-Match": "*"})
     sent = post("/body", "", "application/octet-stream", bytes(2**20))
     return {
@@ -477,14 +584,26 @@ def rows():
             Row("json", "a small JSON document", varied("/json", '"name": "Ada"'), limit=0.6),
             Row("parameter", "a path with one parameter", people, limit=0.75),
             Row("routes", "200 routes of a large API", routes, limit=0.8),
-            Row("404", "404 as JSON", varied("/nowhere", '{"', 404, Accept="application/json"), limit=0.5),
+            Row(
+                "404",
+                "404 as JSON",
+                varied("/nowhere", '{"', 404, Accept="application/json"),
+                limit=0.5,
+            ),
             Row("405", "405", varied("/hello", "", 405, "DELETE"), limit=0.6),
-            Row("hooks", "three hooks before and after", varied("/a/b/c/hello", HELLO), limit=0.75, hooks=6),
+            Row(
+                "hooks",
+                "three hooks before and after",
+                varied("/a/b/c/hello", HELLO),
+                limit=0.75,
+                hooks=6,
+            ),
             Row("exception", "an exception, 409 by a hook", varied("/taken", "taken", 409)),
             Row("crash", "an exception, 500, logged", varied("/crash", "", 500)),
             Row("form", "a form of five fields", [form], limit=1.5),
             Row("body", "a JSON body of 1 KiB", [body], limit=1.3),
-            # The others keep uploads in memory, where they can be told to; webapp.py puts large files on the disk.
+            # The others keep uploads in memory, where they can be told to; webapp.py puts large
+            # files on the disk.
             Row("upload-1", "an upload of 1 MiB, one file", [upload(1, 2**20)], limit=2.5),
             Row("upload-4", "an upload of 1 MiB, four files", [upload(4, 2**18)], limit=1.5),
             Row("start", "start to first answer, ms", [], "bottle", 0.75),
@@ -502,7 +621,7 @@ def rows():
     }
 
 
-# ---- in the process --------------------------------------------------------------------------------------------------
+# ---- in the process ------------------------------------------------------------------------------
 
 
 def call(app, environ, body, start_response=lambda status, headers, exc_info=None: None):
@@ -523,7 +642,9 @@ def check(app, request, hooks):
     body = call(app, request.environ(), request.body, lambda *arguments: started.extend(arguments))
     ran = next(TALLY) - before - 1
     request.check(int(started[0][:3]), body)
-    if ran != hooks or (request.status == 405 and "allow" not in [name.lower() for name, _ in started[1]]):
+    if ran != hooks or (
+        request.status == 405 and "allow" not in [name.lower() for name, _ in started[1]]
+    ):
         raise ValueError(f"runs {ran} hooks, and has the headers {started[1]}")
 
 
@@ -537,7 +658,8 @@ def timed(app, asked, repeats):
 
 
 def work(name, path):
-    """Be a framework: measure a row for each line of the input, and tell the microseconds that a request takes."""
+    """Be a framework: measure a row for each line of the input, and tell the microseconds that a
+    request takes."""
     logging.basicConfig(stream=Sink())  # formats records, because that is what costs
     prepared = {}
     for line in sys.stdin:
@@ -560,7 +682,7 @@ def work(name, path):
             print(json.dumps(f"{type(error).__name__}: {error}"), flush=True)
 
 
-# ---- through sockets -------------------------------------------------------------------------------------------------
+# ---- through sockets -----------------------------------------------------------------------------
 
 
 def connect(port):
@@ -578,13 +700,17 @@ def receive(connection, length):
 
 
 def ask_once(connection, request, constant=False):
-    """Check an answer, unless the server always sends a constant; return the length of the answer."""
+    """Check an answer, unless the server always sends a constant; return its length."""
     connection.sendall(request.payload())
     answer = b""
     while b"\r\n\r\n" not in answer:
         answer += connection.recv(2**16) or b"\r\n\r\n"
     head, _, body = answer.partition(b"\r\n\r\n")
-    length = 0 if not constant and request.status == 304 else int(re.findall(rb"(?i)\ncontent-length: *(\d+)", head)[0])
+    length = (
+        0
+        if not constant and request.status == 304
+        else int(re.findall(rb"(?i)\ncontent-length: *(\d+)", head)[0])
+    )
     while len(body) < length:
         body += connection.recv(2**16) or bytes(length)
     if not constant:
@@ -593,7 +719,8 @@ def ask_once(connection, request, constant=False):
 
 
 def ask_in_turn(connections, payloads, length, end):
-    """Answer each answer with a request, one connection after the other; return the number of answers."""
+    """Answer each answer with a request, one connection after the other; return the number of
+    answers."""
     payloads, rounds = itertools.cycle(payloads), 0
     for connection in connections:
         connection.sendall(next(payloads))
@@ -614,7 +741,8 @@ def ask_in_threads(connections, *asked):
 
 
 class Child:
-    """This program in another process. It answers each line with a line, and ends with this process."""
+    """This program in another process. It answers each line with a line, and ends with this
+    process."""
 
     def __init__(self, *arguments, log=subprocess.DEVNULL):
         command = [sys.executable, __file__, *map(str, arguments)]
@@ -661,7 +789,8 @@ class Clients:
         (self.length,) = lengths
 
     def ask(self, seconds):
-        """Return the microseconds of processor time that an answer costs the server, and the answers in a second."""
+        """Return the microseconds of processor time that an answer costs the server, and the
+        answers in a second."""
         ask = ask_in_threads if self.threads else ask_in_turn
         asked = self.connections, self.payloads, self.length
         ask(*asked, time.perf_counter() + seconds / 4)  # the windows of TCP grow only after a while
@@ -675,7 +804,7 @@ class Clients:
             connection.close()
 
 
-# ---- measuring -------------------------------------------------------------------------------------------------------
+# ---- measuring -----------------------------------------------------------------------------------
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
@@ -688,7 +817,8 @@ def choose_core(number, pid=0):
 
 
 class Bench:
-    """Everybody that takes part: children are started when they are first needed, and all end together."""
+    """Everybody that takes part: children are started when they are first needed, and all end
+    together."""
 
     def __init__(self, options, directory, stack):
         self.options, self.directory, self.stack = options, directory, stack
@@ -700,7 +830,11 @@ class Bench:
         ours = ["webapp", "other"] if self.options.compare else ["webapp"]
         if row.base == "best" or row.base == "bottle":
             return [*ours, *(PEERS if row.name != "start-plain" else ["bottle"])]
-        return [*(["base"] if row.base else []), *ours, *(self.options.servers if row.base == "loop" else [])]
+        return [
+            *(["base"] if row.base else []),
+            *ours,
+            *(self.options.servers if row.base == "loop" else []),
+        ]
 
     def measure(self, row, who, seconds):
         """Return a figure of one round."""
@@ -718,7 +852,9 @@ class Bench:
 
     def through_sockets(self, row, who, seconds):
         request_list = row.requests[:1] if row.name == "304" else row.requests
-        program = f"{who} log" if row.name == "log" else f"{who} quiet" if who in self.copies else who
+        program = (
+            f"{who} log" if row.name == "log" else f"{who} quiet" if who in self.copies else who
+        )
         if who == "base":
             program = "loop" if row.base == "loop" else "webapp quiet"
             request_list = row.requests[-1:] if row.name == "304" else row.requests
@@ -731,15 +867,18 @@ class Bench:
             path = self.copies.get(program.split()[0])
             child = self.child(program, "--serve", program, path, port, log=log)
             wait_until_it_listens(child.process, port).close()
-        clients = Clients(self.children[program], self.ports[program], request_list, row, program == "loop")
+        clients = Clients(
+            self.children[program], self.ports[program], request_list, row, program == "loop"
+        )
         with contextlib.closing(clients):
             return clients.ask(seconds)[row.name == "slow"]
 
     def start(self, row, who):
-        """Return the milliseconds of processor time to the first answer (elapsed time where the system has no wait4).
+        """Return the milliseconds of processor time to the first answer (elapsed time where the
+        system has no wait4).
 
-        Webapp.py and Bottle are copied to a directory of their own: with byte code from the first time on, or never.
-        """
+        Webapp.py and Bottle are copied to a directory of their own: with byte code from the first
+        time on, or never."""
         plain = row.name == "start-plain"
         folder = Path(self.directory, f"{row.name}-{who}")
         if not folder.exists():
@@ -770,7 +909,8 @@ class Bench:
             return (used.ru_utime + used.ru_stime) * 1e3
 
     def rounds(self, row):
-        """Measure everybody round by round; leave out those that are not installed or answer wrongly."""
+        """Measure everybody round by round; leave out those that are not installed or answer
+        wrongly."""
         quick = self.options.quick
         seconds = 0.02 if quick else 0.05 if not row.clients else 1.0 if row.name == "slow" else 0.4
         rounds = {who: [] for who in self.columns(row)}
@@ -787,12 +927,13 @@ class Bench:
         return rounds
 
 
-# ---- tables ----------------------------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
 
 
 def ratio(rounds, who, than):
     """Return the median of the ratios within the rounds, or None if one of the two has none."""
-    if not rounds.get(who) or not rounds.get(than) or not all(rounds[than]):  # the clock of Windows is coarse
+    # The clock of Windows is coarse.
+    if not rounds.get(who) or not rounds.get(than) or not all(rounds[than]):
         return None
     return statistics.median(map(truediv, rounds[who], rounds[than]))
 
@@ -801,10 +942,19 @@ def lay_out(row, rounds, columns, compared):
     """Return a line of a table, and whether the row misses its limit."""
     medians = {who: statistics.median(figures) for who, figures in rounds.items() if figures}
     rivals = [who for who in PEERS if who in medians]
-    base = {"best": min(rivals, key=medians.get, default=""), "bottle": "bottle", "": ""}.get(row.base, "base")
+    base = {"best": min(rivals, key=medians.get, default=""), "bottle": "bottle", "": ""}.get(
+        row.base, "base"
+    )
     found = ratio(rounds, "webapp", base)
-    missed = medians.get("webapp", 0) < -row.limit if row.limit < 0 else bool(row.limit and found and found > row.limit)
-    cells = [f"{medians[who]:,.{0 if medians[who] >= 1000 else 1}f}" if who in medians else "" for who in columns]
+    missed = (
+        medians.get("webapp", 0) < -row.limit
+        if row.limit < 0
+        else bool(row.limit and found and found > row.limit)
+    )
+    cells = [
+        f"{medians[who]:,.{0 if medians[who] >= 1000 else 1}f}" if who in medians else ""
+        for who in columns
+    ]
     limit = f">{-row.limit:,.0f}" if row.limit < 0 else f"{row.limit:.2f}" if row.limit else ""
     cells += ["" if found is None else f"{found:.2f}", limit]
     if compared:
@@ -817,9 +967,15 @@ def lay_out(row, rounds, columns, compared):
 def main():
     """Measure what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", metavar="NAME,...", help=f"beginnings of {', '.join(rows())}")
-    parser.add_argument("--compare", metavar="FILE", help="another copy of webapp.py: the column 'other'")
-    parser.add_argument("--servers", default="", metavar="NAME,...", help=f"up to three of {', '.join(SERVERS)}")
+    parser.add_argument(
+        "--only", default="", metavar="NAME,...", help=f"beginnings of {', '.join(rows())}"
+    )
+    parser.add_argument(
+        "--compare", metavar="FILE", help="another copy of webapp.py: the column 'other'"
+    )
+    parser.add_argument(
+        "--servers", default="", metavar="NAME,...", help=f"up to three of {', '.join(SERVERS)}"
+    )
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
     for name, count_of_values in (("--work", 2), ("--serve", 3)):
         parser.add_argument(name, nargs=count_of_values, help=argparse.SUPPRESS)
@@ -831,13 +987,20 @@ def main():
     options.servers = [name for name in options.servers.split(",") if name in SERVERS][:3]
     options.compare = options.compare and str(Path(options.compare).resolve())
     chosen = [row for row in rows().values() if row.name.startswith(tuple(options.only.split(",")))]
-    print(f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}; * misses its limit")
+    print(
+        f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}; * "
+        "misses its limit"
+    )
     ours, end = ["webapp"], ["ratio", "limit"]
     if options.compare:
         ours, end = ["webapp", "other"], ["ratio", "limit", "/other"]
     tables = [
         ("in the process: µs of CPU", [*ours, *PEERS], [row for row in chosen if not row.clients]),
-        ("through sockets: µs of CPU", ["base", *ours, *options.servers], [row for row in chosen if row.clients]),
+        (
+            "through sockets: µs of CPU",
+            ["base", *ours, *options.servers],
+            [row for row in chosen if row.clients],
+        ),
     ]
     failed = 0
     # A core of their own for the clients, which are this process.

@@ -1,25 +1,29 @@
-"""Measure what stalling clients cost the others: does a normal request still get its answer, and how soon?
+"""Measure what stalling clients cost the others: does a normal request still get its answer, and
+how soon?
 
-    python3 -m examples.instruments.stalling              # every kind alone, then all at once: 12 minutes
+    python3 -m examples.instruments.stalling              # each kind, then all: 12 minutes
     python3 -m examples.instruments.stalling --kinds mix  # only all of them at once
     python3 -m examples.instruments.stalling --kinds chunks,tls --seconds 15 --connections 200
-    python3 -m examples.instruments.stalling --port 8000 --pid 4711  # a server that runs on this machine already
+    python3 -m examples.instruments.stalling --port 8000 --pid 4711  # a running server
 
-Three processes take part, so that they do not wait for each other: the server, a crowd of clients that stall (each kind
-in its own way), and a normal client. The normal client asks for `/` at a steady rate, over one connection that is kept
-and over a new one each time. Each kind gets a new server. Its normal client is timed before the crowd comes, and then
-beside it. Everything stays on 127.0.0.1 and ends by itself.
+Three processes take part, so that they do not wait for each other: the server, a crowd of clients
+that stall (each kind in its own way), and a normal client. The normal client asks for `/` at a
+steady rate, over one connection that is kept and over a new one each time. Each kind gets a new
+server. Its normal client is timed before the crowd comes, and then beside it. Everything stays on
+127.0.0.1 and ends by itself.
 
 The table has a line for the connection that is kept and a line for new connections.
 
-- `opened` is the number of connections that the crowd made. A client that is turned away comes again a second later.
-- The times are milliseconds from the moment when a request was due to the end of its answer. A request without an
-  answer after 5 s has failed. `alone` is the median without a crowd, and `ratio` is the median divided by it.
-- The threads and the memory are the most that the server had. They come from /proc.
+- `opened` is the number of connections that the crowd made. A client that is turned away comes
+again a second later. - The times are milliseconds from the moment when a request was due to the end
+of its answer. A request without an   answer after 5 s has failed. `alone` is the median without a
+crowd, and `ratio` is the median divided by it. - The threads and the memory are the most that the
+server had. They come from /proc.
 
-A line below a kind names the goals that it missed, and then the exit status is 1: an answer failed; the median is more
-than twice `alone` and a millisecond; threads or memory went beyond a bound. On a busy machine the median may miss its
-goal without any fault of the server: measure again before you believe it.
+A line below a kind names the goals that it missed, and then the exit status is 1: an answer failed;
+the median is more than twice `alone` and a millisecond; threads or memory went beyond a bound. On a
+busy machine the median may miss its goal without any fault of the server: measure again before you
+believe it.
 """
 
 from __future__ import annotations
@@ -52,11 +56,12 @@ HOST = "127.0.0.1"
 TIMEOUT = 5.0  # seconds, after which the normal client gives up
 LARGE = 4 * 2**20  # bytes of a download: more than is under way when its reader stops
 
-# ---- how a client can stall ------------------------------------------------------------------------------------------
+# ---- how a client can stall ----------------------------------------------------------------------
 
 
 class Kind(NamedTuple):
-    """What a connection of the crowd does. It is visited once a second, and each visit does the next thing."""
+    """What a connection of the crowd does. It is visited once a second, and each visit does the
+    next thing."""
 
     # Sent as soon as there is a connection.
     first: bytes = b""
@@ -68,7 +73,8 @@ class Kind(NamedTuple):
     stays: float = math.inf
     resets: bool = True
     returns: bool = True
-    # "" is plain; "raw" sends to the port of TLS what is written here, "full" makes a handshake first.
+    # "" is plain; "raw" sends to the port of TLS what is written here, "full" makes a handshake
+    # first.
     tls: str = ""
     # How many there are at most.
     most: int = 10**6
@@ -97,20 +103,26 @@ BODIES = {
     "expect-length": (EXPECT + LENGTH + b"\r\n", ()),
     "expect-chunks": (EXPECT + CHUNKED + b"\r\n", ()),
 }
-# Where such a body goes: to no route, to one that has no POST, to one that does not look, to two that read.
+# Where such a body goes: to no route, to one that has no POST, to one that does not look, to two
+# that read.
 PATHS = {"404": ["/nowhere"], "405": ["/"], "unread": ["/unread"], "read": ["/upload", "/json"]}
 
 
 def posting(path: str, rest: bytes, then: tuple[bytes, ...]) -> Kind:
     """Send a body to `path`, or rather do not."""
-    return Kind(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode() + rest, then)
+    return Kind(
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode() + rest,
+        then,
+    )
 
 
 def client_hello() -> bytes:
     """Make the first message of a TLS handshake."""
     sent = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
-        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+        ssl.create_default_context().wrap_bio(
+            ssl.MemoryBIO(), sent, server_hostname="localhost"
+        ).do_handshake()
     return sent.read()
 
 
@@ -158,7 +170,7 @@ class Place:
         self.opened = self.visits = 0
 
     def visit(self) -> None:
-        """Open the connection, or do the next thing with it; leave where the server has closed it."""
+        """Open the connection, or do the next thing with it; leave if the server has closed it."""
         if self.socket is None:
             if self.opened and not self.kind.returns:
                 return
@@ -187,13 +199,19 @@ class Place:
     def act(self) -> None:
         if self.kind.tls == "full" and not isinstance(self.socket, ssl.SSLSocket):
             self.socket.getpeername()  # raises where there is no connection yet
-            self.socket = self.trusted.wrap_socket(self.socket, do_handshake_on_connect=False, server_hostname=HOST)
+            self.socket = self.trusted.wrap_socket(
+                self.socket, do_handshake_on_connect=False, server_hostname=HOST
+            )
         if self.visits and self.kind.then and not self.unsent:
             self.unsent = self.kind.then[min(self.visits, len(self.kind.then)) - 1]
         if self.unsent:
             self.unsent = self.unsent[self.socket.send(self.unsent) :]
         if self.visits:
-            taken = self.socket.recv(self.kind.takes) if self.kind.takes else self.socket.recv(1, socket.MSG_PEEK)
+            taken = (
+                self.socket.recv(self.kind.takes)
+                if self.kind.takes
+                else self.socket.recv(1, socket.MSG_PEEK)
+            )
             if not taken:
                 raise ConnectionResetError
 
@@ -204,12 +222,18 @@ class Place:
         self.socket = None
 
 
-def stall(names: list[str], connections: int, seconds: float, ports: list[int], directory: str) -> None:
+def stall(
+    names: list[str], connections: int, seconds: float, ports: list[int], directory: str
+) -> None:
     """Be the crowd for a while: visit one place after the other, each once a second."""
     every = list_kinds()
     kinds = itertools.cycle([kind for name in names for kind in every[name]])
-    trusted = ssl.create_default_context(cafile=f"{directory}/certificate.pem" if len(ports) > 1 else None)
-    places = [Place(kind, ports[bool(kind.tls)], trusted) for kind in itertools.islice(kinds, connections)]
+    trusted = ssl.create_default_context(
+        cafile=f"{directory}/certificate.pem" if len(ports) > 1 else None
+    )
+    places = [
+        Place(kind, ports[bool(kind.tls)], trusted) for kind in itertools.islice(kinds, connections)
+    ]
     print("ready", flush=True)
     started = time.monotonic()
     for turn in itertools.count():
@@ -222,7 +246,7 @@ def stall(names: list[str], connections: int, seconds: float, ports: list[int], 
     print(sum(place.opened for place in places), flush=True)
 
 
-# ---- the server ------------------------------------------------------------------------------------------------------
+# ---- the server ----------------------------------------------------------------------------------
 
 
 def make_app(directory: str) -> WebApp:
@@ -253,13 +277,17 @@ def make_app(directory: str) -> WebApp:
 
 
 def serve(directory: str) -> None:
-    """Serve on two ports, the second with TLS, until this process is ended: at the latest by the end of its input."""
+    """Serve on two ports, the second with TLS, until this process is ended: at the latest by the
+    end of its input."""
     app, contexts = make_app(directory), [None]
     if Path(directory, "certificate.pem").exists():
         contexts.append(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
         contexts[1].load_cert_chain(f"{directory}/certificate.pem", f"{directory}/key.pem")
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(Server(app, HOST, quiet=True, ssl_context=each)) for each in contexts]
+        servers = [
+            stack.enter_context(Server(app, HOST, quiet=True, ssl_context=each))
+            for each in contexts
+        ]
         print(json.dumps([server.port for server in servers]), flush=True)
         sys.stdin.read()
 
@@ -268,22 +296,29 @@ def prepare(directory: str) -> None:
     """Make the file to download, and a certificate for a day if there is the tool for it."""
     Path(directory, "large.bin").write_bytes(bytes(LARGE))
     if shutil.which("openssl"):
-        command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=x"
+        command = (
+            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
+            " -subj /CN=x"
+        )
         files = f" -addext subjectAltName=IP:{HOST} -keyout key.pem -out certificate.pem"
         subprocess.run((command + files).split(), cwd=directory, capture_output=True)
 
 
-# ---- the normal client -----------------------------------------------------------------------------------------------
+# ---- the normal client ---------------------------------------------------------------------------
 
 
 class NormalClient(threading.Thread):
-    """Ask for `/` at a steady rate, and note how many milliseconds each answer takes: math.inf without one."""
+    """Ask for `/` at a steady rate, and note how many milliseconds each answer takes: math.inf
+    without one."""
 
-    def __init__(self, way: str, connection: http.client.HTTPConnection, seconds: float, rate: float) -> None:
+    def __init__(
+        self, way: str, connection: http.client.HTTPConnection, seconds: float, rate: float
+    ) -> None:
         super().__init__()
         self.headers = {"Connection": {"kept": "keep-alive", "new": "close"}[way]}
         self.connection = connection
-        begin = time.perf_counter() + (0.5 / rate if way == "new" else 0)  # not both at the same time
+        # Not both at the same time.
+        begin = time.perf_counter() + (0.5 / rate if way == "new" else 0)
         self.due = [begin + number / rate for number in range(max(1, round(seconds * rate)))]
         self.times: list[float] = []
 
@@ -318,11 +353,12 @@ def time_clients(connect, seconds: float, rate: float) -> dict[str, list[float]]
     return {way: client.times for way, client in clients.items()}
 
 
-# ---- what is measured ------------------------------------------------------------------------------------------------
+# ---- what is measured ----------------------------------------------------------------------------
 
 
 class Run(NamedTuple):
-    """What was measured for a kind: times by way, and two figures of the server before the crowd and at most."""
+    """What was measured for a kind: times by way, and two figures of the server before the crowd
+    and at most."""
 
     name: str
     servers: int  # in the one process: the kinds of TLS have their own
@@ -337,7 +373,9 @@ class Run(NamedTuple):
 def look_at(pid: int | None) -> tuple[int, int] | None:
     """Return the threads and the KiB of memory of a process."""
     try:
-        status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        status = dict(
+            line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
         return int(status["Threads"]), int(status["VmRSS"].split()[0])
     except (OSError, KeyError):
         return None
@@ -366,7 +404,9 @@ def child(*arguments: str):
     """Start this program in another of its parts; it ends with the block."""
     command = [sys.executable, __file__, *arguments]
     environ = {**os.environ, "PYTHONPATH": str(Path(webapp.__file__).parent)}
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
+    )
     try:
         yield process
     finally:
@@ -374,7 +414,9 @@ def child(*arguments: str):
         process.communicate()
 
 
-def measure(name: str, kinds: dict[str, list[Kind]], options: argparse.Namespace, directory: str) -> Run:
+def measure(
+    name: str, kinds: dict[str, list[Kind]], options: argparse.Namespace, directory: str
+) -> Run:
     """Time the normal client of a new server, without a crowd and beside it."""
     members, seconds = [name], options.seconds
     if name == "mix":
@@ -393,9 +435,12 @@ def measure(name: str, kinds: dict[str, list[Kind]], options: argparse.Namespace
             trusted = ssl.create_default_context(cafile=f"{directory}/certificate.pem")
             return http.client.HTTPSConnection(HOST, ports[1], timeout=TIMEOUT, context=trusted)
 
-        time_clients(connect, min(0.3, seconds), options.rate)  # what is done for the first time takes longer
+        # What is done for the first time takes longer.
+        time_clients(connect, min(0.3, seconds), options.rate)
         undisturbed = time_clients(connect, max(1, seconds / 2), options.rate)
-        crowd = stack.enter_context(child("--stall", json.dumps([members, connections, seconds, ports, directory])))
+        crowd = stack.enter_context(
+            child("--stall", json.dumps([members, connections, seconds, ports, directory]))
+        )
         crowd.stdout.readline()
         with watch(pid) as seen:
             times = time_clients(connect, seconds, options.rate)
@@ -410,19 +455,24 @@ def missed(run: Run, options: argparse.Namespace) -> list[str]:
     goals = []
     if any(math.inf in times for times in run.times.values()):
         goals.append("failed")
-    if any(summary(run.times[way])[0] > 2 * summary(run.undisturbed[way])[0] + options.noise for way in run.times):
+    if any(
+        summary(run.times[way])[0] > 2 * summary(run.undisturbed[way])[0] + options.noise
+        for way in run.times
+    ):
         goals.append("median")
     if run.most and run.most[0] > options.max_threads * run.servers:
         goals.append("threads")
-    if run.most and run.most[1] - run.before[1] > options.max_memory * run.connections + 4096:  # KiB that come anyway
+    # KiB that come anyway.
+    if run.most and run.most[1] - run.before[1] > options.max_memory * run.connections + 4096:
         goals.append("memory")
     return goals
 
 
-# ---- the table -------------------------------------------------------------------------------------------------------
+# ---- the table -----------------------------------------------------------------------------------
 
 TITLES = (
-    f"{'kind':<25}{'opened':>7}  {'client':<6}{'failed':>7}{'median':>9}{'99 %':>9}{'max':>9}{'alone':>9}{'ratio':>7}"
+    f"{'kind':<25}{'opened':>7}  {'client':<6}{'failed':>7}"
+    f"{'median':>9}{'99 %':>9}{'max':>9}{'alone':>9}{'ratio':>7}"
 )
 
 
@@ -433,7 +483,8 @@ def summary(times: list[float]) -> list[float]:
 
 
 def lines_of(run: Run, goals: list[str]) -> list[str]:
-    """Lay out the lines of the table: for the connection that is kept, for new ones, and for the missed goals."""
+    """Lay out the lines of the table: for the connection that is kept, for new ones, and for the
+    missed goals."""
     begin, lines = f"{run.name:<25}{run.opened:>7}  ", []
     for way, times in run.times.items():
         beside, alone = summary(times), summary(run.undisturbed[way])[0]
@@ -441,15 +492,18 @@ def lines_of(run: Run, goals: list[str]) -> list[str]:
         lines.append(f"{begin}{way:<6}{times.count(math.inf):>7}{figures}{beside[0] / alone:>7.2f}")
         begin = " " * len(begin)
     if run.most:
-        lines.append(f"  at most {run.most[0]} threads, {(run.most[1] - run.before[1]) / 1024:.1f} MiB more")
+        lines.append(
+            f"  at most {run.most[0]} threads, {(run.most[1] - run.before[1]) / 1024:.1f} MiB more"
+        )
     return [*lines, *([f"  missed: {', '.join(goals)}"] if goals else [])]
 
 
-# ---- the command line ------------------------------------------------------------------------------------------------
+# ---- the command line ----------------------------------------------------------------------------
 
 
 def raise_limit(connections: int) -> int:
-    """Have as many descriptors as the system gives; return how many connections they are enough for."""
+    """Have as many descriptors as the system gives; return how many connections they are enough
+    for."""
     try:
         import resource
     except ImportError:  # Windows, which has no such limit
@@ -463,16 +517,36 @@ def raise_limit(connections: int) -> int:
 
 def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--connections", type=int, default=1000, help="of the crowd (default: 1000)")
-    parser.add_argument("--seconds", type=float, default=6, help="of each kind; the mix takes five times as long")
-    parser.add_argument("--kinds", default="", metavar="NAME,...", help="beginnings of names, mix is the last of them")
-    parser.add_argument("--rate", type=float, default=40, help="normal requests per second, of each of the two ways")
-    parser.add_argument("--port", type=int, help=f"measure the server that listens there on {HOST}, without TLS")
-    parser.add_argument("--pid", type=int, help="its process, whose threads and memory are to be watched")
-    parser.add_argument("--noise", type=float, default=1, help="milliseconds that a median may grow by anyway")
-    most = 64 + 1000 + 8  # those that answer, those that wait for a client or a block, and the server's own
+    parser.add_argument(
+        "--connections", type=int, default=1000, help="of the crowd (default: 1000)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=6, help="of each kind; the mix takes five times as long"
+    )
+    parser.add_argument(
+        "--kinds",
+        default="",
+        metavar="NAME,...",
+        help="beginnings of names, mix is the last of them",
+    )
+    parser.add_argument(
+        "--rate", type=float, default=40, help="normal requests per second, of each of the two ways"
+    )
+    parser.add_argument(
+        "--port", type=int, help=f"measure the server that listens there on {HOST}, without TLS"
+    )
+    parser.add_argument(
+        "--pid", type=int, help="its process, whose threads and memory are to be watched"
+    )
+    parser.add_argument(
+        "--noise", type=float, default=1, help="milliseconds that a median may grow by anyway"
+    )
+    # Those that answer, those that wait for a client or a block, and the server's own.
+    most = 64 + 1000 + 8
     parser.add_argument("--max-threads", type=int, default=most, help="of a server, at any time")
-    parser.add_argument("--max-memory", type=int, default=256, help="KiB for each connection of the crowd")
+    parser.add_argument(
+        "--max-memory", type=int, default=256, help="KiB for each connection of the crowd"
+    )
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--stall", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
@@ -492,7 +566,9 @@ def main(arguments: list[str] | None = None) -> int:
             prepare(directory)
         if not Path(directory, "certificate.pem").exists():
             kinds = {name: each for name, each in kinds.items() if not name.startswith("tls")}
-        chosen = [name for name in [*kinds, "mix"] if name.startswith(tuple(options.kinds.split(",")))]
+        chosen = [
+            name for name in [*kinds, "mix"] if name.startswith(tuple(options.kinds.split(",")))
+        ]
         print(TITLES if chosen else f"there are no such kinds, but {', '.join(kinds)}, mix")
         for name in chosen:
             run = measure(name, kinds, options, directory)
