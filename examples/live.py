@@ -23,6 +23,7 @@ PAGE = """<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Mersenne primes</title>
+<link rel="icon" href="data:,">
 <link rel="stylesheet" href="/static/style.css">
 {reload}
 <script src="/live.js" defer></script>

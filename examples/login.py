@@ -46,6 +46,10 @@ that comes from another site's page:
     303 See Other
     $ curl -b jar http://127.0.0.1:8000/
     303 See Other
+
+After a logout the button "Back" must not show the page again. Two things prevent it: "no-store"
+keeps the page out of the cache, and the script in the page loads it anew when the browser takes it
+from its memory of whole pages (the back/forward cache), which "no-store" does not always prevent.
 """
 
 import hashlib
@@ -62,6 +66,7 @@ HEAD = """<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
+<link rel="icon" href="data:,">
 <link rel="stylesheet" href="/static/style.css">
 </head>
 <body>
@@ -85,6 +90,7 @@ ACCOUNT = (
     HEAD
     + """<p>You are logged in as {user}.
 <form method="post" action="/logout"><button>Log out</button></form>
+<script>addEventListener("pageshow", (event) => event.persisted && location.reload())</script>
 </body>
 </html>
 """
@@ -154,7 +160,7 @@ with app.path("/") as members:
     def members_only(context):
         if context.session.get("user") not in users:
             return context.response.redirect("/login")
-        # Or "Back" would show the page after a logout.
+        # Or the cache of the browser would show the page after a logout.
         context.response.header("Cache-Control", "no-store")
 
     @members.get("")

@@ -311,7 +311,10 @@ def test_command_of_the_first_lesson_starts_it():
 
 @pytest.mark.parametrize("name", "files guestbook live login returns upload".split())
 def test_pages_of_lessons_share_one_stylesheet_which_is_served(name, in_tmp_path):
-    assert "<style>" not in lesson_path(name).read_text(encoding="utf-8")
+    source = lesson_path(name).read_text(encoding="utf-8")
+    assert "<style>" not in source
+    # Without it a browser asks for /favicon.ico, and the log shows a 404.
+    assert source.count('<link rel="icon" href="data:,">') == source.count("<!DOCTYPE html>") == 1
     response = client(load(name).app).get("/static/style.css")
     assert (response.status, response.headers["Content-Type"]) == (200, "text/css; charset=UTF-8")
 
@@ -554,7 +557,11 @@ def test_login_keeps_no_password_tells_no_user_and_ends_the_session_of_a_user_wh
     assert "the same" not in repr(module.users)
     assert module.users["bob"][1] != module.users["eve"][1]
     browser.post("/login", form={"user": "bob", "password": "the same"})
-    assert browser.get("/").status == 200
+    account = browser.get("/")
+    check_page(account.text)
+    assert account.headers["Cache-Control"] == "no-store"
+    # The back/forward cache of Chromium keeps pages that are "no-store".
+    assert '"pageshow", (event) => event.persisted && location.reload()' in account.text
     del module.users["bob"]
     assert browser.get("/").status == 303
 
