@@ -14,7 +14,9 @@ import hashlib
 import html.parser
 import importlib.util
 import inspect
+import io
 import json
+import logging
 import math
 import os
 import pathlib
@@ -29,10 +31,12 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import types
 import urllib.error
 import urllib.parse
 import urllib.request
+import xml.etree.ElementTree
 from wsgiref.validate import validator
 
 import pytest
@@ -781,8 +785,10 @@ def run_command(command):
 
 
 def test_command_line_has_every_option_of_the_manuals_and_prints_the_checksum(project):
-    on_a_phone = chapter("How do I open it on my phone, or on another computer?", RECIPES)
-    commands = [*COMMANDS, *blocks(on_a_phone, "console")]
+    commands = [
+        *COMMANDS,
+        *(command for block in blocks(RECIPES, "console") for command in block.splitlines()),
+    ]
     options = {
         word
         for line in commands
@@ -1085,14 +1091,20 @@ ANSWERING = [
 
 @pytest.mark.parametrize("title", ANSWERING)
 def test_recipe_answers_what_it_shows(title, recipe, tmp_path):
-    if "Jinja2" in title:
+    if title.startswith("How do I use Jinja2"):
         pytest.importorskip("jinja2", reason="webapp.py needs no templates, nor do its tests")
+    if "SQLAlchemy" in title:
+        pytest.importorskip("sqlalchemy", reason="webapp.py needs no database, nor do its tests")
     names = recipe(title)
     app = names["application" if "app.py:application" in chapter(title, RECIPES) else "app"]
     replay(chapter(title, RECIPES), client(app), tmp_path, whole_pages=False)
 
 
-TESTING = ["How do I test with a visitor who is logged in?", "How do I test an upload?"]
+TESTING = [
+    "How do I test with a visitor who is logged in?",
+    "How do I test an upload?",
+    "How do I test a stream of events?",
+]
 
 
 @pytest.mark.parametrize("title", TESTING)
@@ -1453,6 +1465,204 @@ def test_recipe_answers_as_a_cgi_script(path, status, text, tmp_path):
         text,
         True,
     )
+
+
+@pytest.mark.parametrize("command", [("--port", "0"), ()])
+def test_recipe_takes_its_port_from_the_command_line_or_the_environment(
+    command, tmp_path, monkeypatch
+):
+    save_recipe("How do I take the port from the command line or from PORT?", tmp_path)
+    monkeypatch.setenv("PORT", "no number" if command else "0")
+    with started(tmp_path, "app.py", *command) as (_, url):
+        assert fetch(url) == b"Hello"
+    done = run_python(tmp_path, "app.py", PORT="eighty")
+    assert done.returncode == 2 and "invalid int value: 'eighty'" in done.stderr
+
+
+PHONE = "How do I open it on my phone, or on another computer (the address of this machine)?"
+
+
+def test_recipe_prints_an_address_at_which_the_server_answers(recipe, monkeypatch, capsys):
+    given = {}
+    monkeypatch.setattr(WebApp, "run", lambda app, **options: given.update(options))
+    try:
+        names = recipe(PHONE, __name__="__main__")
+    except OSError:
+        pytest.skip("no network here")
+    assert given == {"host": "0.0.0.0", "port": 8000}
+    names["app"].get("/")(lambda context: "Hello")
+    printed = re.search(r"http://[0-9.]+:8000$", capsys.readouterr().out)[0]
+    with Server(names["app"], given["host"], quiet=True) as server:
+        assert fetch(printed.replace("8000", str(server.port))) == b"Hello"
+
+
+def test_recipe_serves_each_site_under_its_names_only(recipe):
+    browser = client(
+        recipe("How do I serve several sites by their host names, or refuse other host names?")[
+            "application"
+        ]
+    )
+    for host, text in (
+        ("SHOP.example.org:443", "Tea"),
+        ("shop.example.org.evil.example", "404 Not Found"),
+        ("[::1]:8000", "404 Not Found"),
+        ("", "404 Not Found"),
+    ):
+        assert browser.get("/", headers={"Host": host}).text == text
+
+
+def test_recipe_form_shows_again_what_was_chosen_and_takes_nothing_else(recipe):
+    title = "How do I show a form with checkboxes, radio buttons and a select again?"
+    browser = client(recipe(title)["app"])
+
+    def chosen(page):
+        return re.findall(r'value="(\w+)" (?:checked|selected)', page)
+
+    assert chosen(browser.get("/").text) == ["small", "noon"]
+    for form, problem, again in (
+        ({"size": "large", "time": "evening", "extras": "rum"}, "not have", ["large", "evening"]),
+        ({"size": "huge", "time": "noon", "extras": ["honey"]}, "choose", ["noon", "honey"]),
+        ({"size": '"><b>'}, "choose", []),
+    ):
+        response = browser.post("/", form=form)
+        assert (response.status, chosen(response.text)) == (422, again)
+        assert problem in response.text and "<b>" not in response.text
+
+
+def test_recipe_feed_is_xml_whose_links_lead_to_the_notes(recipe):
+    names = recipe("How do I make an RSS feed, or XML?")
+    browser = client(names["app"])
+    root = xml.etree.ElementTree.fromstring(browser.get("/feed.xml").body)
+    assert [item.text for item in root.iterfind("channel/item/title")] == [*names["NOTES"].values()]
+    for item in root.iterfind("channel/item"):
+        path = item.find("link").text.replace(names["SITE"], "")
+        assert browser.get(path).text == item.find("title").text
+
+
+def test_recipe_breakpoint_opens_the_debugger_at_the_terminal(tmp_path):
+    save_recipe("How do I debug a handler with breakpoint()?", tmp_path)
+    with started(tmp_path, "-m", "webapp", "--port", "0", "app.py") as (process, url):
+        process.stdin.write("p a\nc\n")
+        process.stdin.flush()
+        assert fetch(f"{url}/sum/33/4") == b"37"
+        process.terminate()
+        assert "(Pdb) 33\n" in process.stdout.read()
+
+
+def test_recipe_transactions_sell_nothing_twice(recipe):
+    names = recipe('How do I use transactions in sqlite, and avoid "database is locked"?')
+    with names["transaction"]() as database:
+        database.execute("UPDATE stock SET amount = 20")
+    statuses = []
+
+    def buy():
+        browser = client(names["app"])
+        statuses.extend(browser.post("/buy/tea").status for _ in range(8))
+
+    threads = [threading.Thread(target=buy) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(statuses) == [200] * 20 + [409] * 12
+    with pytest.raises(ZeroDivisionError), names["transaction"]() as database:
+        database.execute("UPDATE stock SET amount = 5")
+        raise ZeroDivisionError
+    assert client(names["app"]).post("/buy/tea").status == 409
+
+
+def test_recipe_session_on_the_server_ends_with_the_logout_and_with_its_time(recipe):
+    names = recipe("How do I keep sessions on the server (in sqlite)?")
+    browser, thief = client(names["app"]), client(names["app"])
+    browser.cookies = {"visit": "chosen by somebody else"}
+    browser.post("/login")
+    thief.cookies = dict(browser.cookies)
+    assert re.fullmatch("[0-9a-f]{64}", thief.cookies["visit"])
+    assert thief.get("/me").json == {"user": "ada", "basket": ["tea"]}
+    browser.post("/login")
+    assert thief.get("/me").json == {} != browser.get("/me").json
+    names["time"] = types.SimpleNamespace(time=lambda: time.time() + names["MAX_AGE"] + 1)
+    assert browser.get("/me").json == {}
+
+
+def test_recipe_work_after_the_answer_gets_values_and_logs_its_failure(recipe, caplog):
+    names = recipe("How do I do work after the answer, such as sending a mail?")
+    going, sent = threading.Event(), []
+
+    def send_mail(address):
+        assert going.wait(20)
+        sent.append(address)
+        return 1 / 0
+
+    names["send_mail"] = send_mail
+    assert client(names["app"]).post("/orders", form={"address": "ada@x.example"}).status == 202
+    assert sent == []
+    going.set()
+    names["pool"].shutdown()
+    assert sent == ["ada@x.example"] and "ZeroDivisionError" in caplog.text
+
+
+def test_recipe_button_stops_the_server_and_is_answered(recipe, monkeypatch):
+    names = recipe("How do I stop the server by a button?")
+    server = names["server"] = Server(names["app"], quiet=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    assert b'<form method="post" action="/stop">' in fetch(server.url)
+    request = urllib.request.Request(f"{server.url}/stop", b"", {"Origin": "http://evil.example"})
+    with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+        fetch(request)
+    refused.value.close()
+    request.remove_header("Origin")
+    assert fetch(request) == b"Stopped."
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_recipe_json_log_has_the_id_of_the_request_on_each_of_its_lines(recipe):
+    names, out = recipe("How do I log as JSON, with a request id?"), io.StringIO()
+    names["app"].get("/fail")(lambda context: 1 / 0)
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(names["AsJson"]())
+    loggers = [logging.getLogger(name) for name in ("site", "webapp")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel("INFO")
+    try:
+        browser = client(names["app"])
+        ids = [
+            browser.get(path, headers={"X-Request-ID": given}).headers["X-Request-ID"]
+            for path, given in (("/", "7-a"), ("/", 'x"\\'), ("/fail", ""), ("/no", "a" * 65))
+        ]
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+            logger.setLevel("NOTSET")
+    assert ids[0] == "7-a" and all(re.fullmatch("[0-9a-f]{16}", id) for id in ids[1:])
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["request"], line["message"]) for line in lines if "trace" not in line] == [
+        (ids[0], "somebody looks"),
+        (ids[0], "GET / 200"),
+        (ids[1], "somebody looks"),
+        (ids[1], "GET / 200"),
+        (ids[2], "GET /fail 500"),
+        (ids[3], "GET /no 404"),
+    ]
+    (failed,) = [line for line in lines if "trace" in line]
+    assert failed["request"] == ids[2] and "ZeroDivisionError" in failed["trace"]
+
+
+def test_recipe_health_check_leaves_no_line_and_hides_no_other_request(tmp_path):
+    name = (
+        '@app.get("/name")\ndef name(context):\n    context.request.query["x GET /health 200 "]\n'
+    )
+    save_recipe("How do I answer a health check without a line in the log?", tmp_path, name)
+    with started(tmp_path, "-m", "webapp", "--port", "0", "app.py") as (process, url):
+        assert fetch(f"{url}/health") == b"ok"
+        for path in ("/name", "/health/x"):
+            with pytest.raises(urllib.error.HTTPError) as failed:
+                fetch(url + path)
+            failed.value.close()
+            assert f"GET {path} 4" in process.stderr.readline()
 
 
 def test_every_recipe_is_tested():
