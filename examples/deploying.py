@@ -35,6 +35,15 @@ must write all three X-Forwarded fields, because otherwise a client could write 
         client_max_body_size 16m;                           # as max_body_size of WebApp
     }
 
+or behind HAProxy:
+
+    backend whoami
+        option http-no-delay                                # or each event waits for 0.2 s
+        option forwardfor
+        http-request set-header X-Forwarded-Proto %[ssl_fc,iif(https,http)]
+        http-request set-header X-Forwarded-Host %[req.hdr(Host)]
+        server one 127.0.0.1:8000
+
     $ TRUSTED_PROXIES=1 gunicorn --bind 127.0.0.1:8000 examples.deploying:app
     $ TRUSTED_PROXIES=1 waitress-serve --listen=127.0.0.1:8000 \\
         --no-clear-untrusted-proxy-headers examples.deploying:app

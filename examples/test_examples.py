@@ -836,6 +836,35 @@ def test_application_behind_a_proxy_sees_the_visitor_as_nginx_tells_it():
     assert set(headers) == {"Host", *re.findall(r"X-Forwarded-\w+", chapter("Deploying it"))}
 
 
+FRONTEND = """
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+frontend world
+    bind 127.0.0.1:8080
+    default_backend whoami
+"""
+
+
+def test_configuration_of_haproxy_is_valid_and_sets_what_that_of_nginx_sets(tmp_path):
+    lesson = lesson_path("deploying").read_text(encoding="utf-8")
+    (backend,) = re.findall(r"^    backend whoami\n(?:        .*\n)+", lesson, re.MULTILINE)
+    named = set(re.findall(r"set-header (\S+) ", backend))
+    assert "option forwardfor" in backend and "option http-no-delay" in backend
+    assert {"Host", "X-Forwarded-For", *named} == set(
+        re.findall(r"proxy_set_header (\S+) ", lesson)
+    )
+    (tmp_path / "haproxy.cfg").write_text(FRONTEND + textwrap.dedent(backend))
+    try:
+        command = ["haproxy", "-c", "-f", tmp_path / "haproxy.cfg"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except FileNotFoundError:
+        pytest.skip("no HAProxy here")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     "name", ["README.rst", "examples/README.rst", "examples/recipes.rst", "examples/reading.rst"]
 )
