@@ -58,6 +58,7 @@ import urllib.request
 import uuid
 import warnings
 import weakref
+import wsgiref.handlers
 import wsgiref.simple_server
 import wsgiref.util
 import zipfile
@@ -7346,8 +7347,13 @@ def test_write_of_an_earlier_request_reaches_nobody():
             kept[0](b"smuggled")
         return [b"answer"]
 
-    with serving(app) as server, Connection(server, get() + get()) as connection:
-        assert [connection.response()[2], connection.response()[2]] == [b"answer", b"answer"]
+    with serving(app) as server, Log() as log:
+        with Connection(server, get() + get()) as connection:
+            assert connection.response()[2] == b"answer"
+            assert connection.response()[2] == b"500 Internal Server Error"
+    assert [str(record.exc_info[1]) for record in log.records] == [
+        "write() before start_response()"
+    ]
 
 
 @pytest.mark.parametrize("later", [b"\r\n", get()], ids=["an empty line", "a request"])
@@ -7680,6 +7686,92 @@ def test_exception_is_a_bare_500_logged_once_here_or_by_the_framework(server):
     ]
 
 
+class Unanswerable(HttpException):
+    """An exception whose status or header fields make no response."""
+
+    def __init__(self, status=403, headers=()):
+        self.status_code = status
+        self.headers = dict(headers)
+
+
+UNANSWERABLE = {
+    "a status": Unanswerable(999),
+    "a length": Unanswerable(headers={"Content-Length": "1"}),
+    "a framing": Unanswerable(headers={"Transfer-Encoding": "chunked"}),
+    "a line end": Unanswerable(headers={"X": "a\r\nb"}),
+    "no text": Unanswerable(headers={"X": None}),
+}
+
+
+@pytest.mark.parametrize("failure", UNANSWERABLE.values(), ids=UNANSWERABLE)
+def test_exception_that_makes_no_response_is_a_500_and_its_place_is_free_again(failure):
+    def app(environ, start_response):
+        raise failure
+
+    with serving(app, threads=1) as server, Log() as log:
+        for _ in range(3):
+            assert ask(server, get())[::2] == (500, b"500 Internal Server Error")
+    assert set(log.levels()) == {"ERROR"}
+
+
+def fails_to_answer(run, application):
+    raise ValueError("a fault of the server's own")
+
+
+def test_run_that_fails_itself_gives_its_place_back(monkeypatch):
+    with Log() as log, serving(threads=1) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(webapp._Run, "run", fails_to_answer)
+            for _ in range(3):
+                with Connection(server, get("/")) as connection:
+                    assert connection.file.read() == b""
+        assert ask(server, get("/"))[0] == 200
+    assert log.levels() == ["ERROR"] * 3
+
+
+HANDLERS = wsgiref.handlers.__file__
+
+
+def steps_of_wsgiref(app, request):
+    """The names of the functions in Lib/wsgiref/handlers.py that run for a request."""
+    names = set()
+
+    def note(frame, event, argument):
+        if event == "call" and frame.f_code.co_filename == HANDLERS:
+            names.add(frame.f_code.co_name)
+
+    threading.setprofile(note)
+    try:
+        with serving(app) as server, Connection(server, request) as connection:
+            connection.file.read()
+    finally:
+        threading.setprofile(None)
+    return names
+
+
+def test_each_kind_of_answer_runs_in_steps_of_wsgiref(tmp_path):
+    path = tmp_path / "page.txt"
+    path.write_bytes(b"page")
+
+    def file(environ):
+        return environ["wsgi.file_wrapper"](path.open("rb"))
+
+    def fail(environ):
+        raise ValueError("secret")
+
+    always = {"start_response", "_convert_string_type", "close"}
+    kinds = [
+        (gives(lambda environ: [b"hello"]), {"write"}),
+        (gives(file), {"result_is_file"}),
+        (gives(lambda environ: iter([b"one", b"two"])), {"write", "result_is_file"}),
+        (writes(b"one", then=[b"two"]), {"write"}),
+        (gives(fail), {"write"}),
+    ]
+    for app, steps in kinds:
+        # Newer releases have more functions, such as _validate_status.
+        assert steps_of_wsgiref(app, get("/", "Connection: close")) >= always | steps
+
+
 @pytest.mark.parametrize("path", ["/fail_later", "/short"])
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 @pytest.mark.parametrize("size", [0, 3_000_000], ids="body of {}".format)
@@ -7704,10 +7796,6 @@ FAILING = {
     "no bytes": (500, [], ["one"]),
     "too long": (500, [("Content-Length", "1")], [b"one"]),
     "a stream that is too short": (200, [("Content-Length", "9")], [b"one"]),
-    "a header": (500, [("X", "a\r\nSet-Cookie: c=d")], [b"one"]),
-    "no block, and a header": (500, [("X", "a\nb")], []),
-    "a framing": (500, [("Transfer-Encoding", "chunked")], [b"one"]),
-    "a connection": (500, [("connection", "close")], [b"one"]),
 }
 
 
@@ -7721,6 +7809,46 @@ def test_what_the_application_returned_is_closed_once_wherever_it_fails_and_that
             assert connection.file.read(12) == b"HTTP/1.1 %d" % status
             assert connection.file.read()
     assert (result.closed, log.levels()) == (1, ["ERROR"])
+
+
+REFUSED_FIELDS = {
+    "a framing": ("Transfer-Encoding", "chunked"),
+    "a connection": ("connection", "close"),
+    "a second field": ("X", "a\r\nSet-Cookie: c=d"),
+    "a line end": ("X", "a\nb"),
+}
+
+
+@pytest.mark.parametrize("blocks", [[b"one"], []], ids=["a block", "no block"])
+@pytest.mark.parametrize("field", REFUSED_FIELDS.values(), ids=REFUSED_FIELDS)
+def test_header_field_that_would_break_the_frame_is_refused_and_logged(field, blocks):
+    with serving(gives(lambda environ: iter(blocks), field)) as server, Log() as log:
+        assert ask(server, get())[::2] == (500, b"500 Internal Server Error")
+    assert log.levels() == ["ERROR"]
+
+
+WITHOUT_ASSERTIONS = """
+import logging, urllib.error, urllib.request, webapp
+
+logging.disable()
+for field in ("Transfer-Encoding", "chunked"), ("X", "a\\nb"):
+    def app(environ, start_response):
+        start_response("200 OK", [field])
+        return [b"one"]
+
+    with webapp.Server(app, quiet=True) as server:
+        try:
+            print(urllib.request.urlopen(server.url).status)
+        except urllib.error.HTTPError as error:
+            print(error.code)
+            error.close()
+"""
+
+
+def test_no_header_field_breaks_the_frame_under_python_without_assertions():
+    command = [sys.executable, "-O", "-c", WITHOUT_ASSERTIONS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["500", "500"]
 
 
 @pytest.mark.parametrize("length", ["3", "9"])

@@ -93,6 +93,8 @@ from typing import (
     Union,
     cast,
 )
+from wsgiref.handlers import SimpleHandler
+from wsgiref.headers import Headers as _WSGIHeaders
 from wsgiref.util import FileWrapper, setup_testing_defaults
 
 # Modules that few programs need are imported where they are used, as ssl, argparse, subprocess and
@@ -5411,88 +5413,71 @@ class _Clerk:
 
 # ---- one run of the application ----------------------------------------------
 #
-# How does a request become bytes? A run calls the application (PEP 3333) and frames its answer (RFC
-# 9112 section 6):
+# How does a request become bytes? A run is a handler of `wsgiref`: it calls the application (PEP
+# 3333), and frames its answer (RFC 9112 section 6):
 #
 #     status "200 OK", headers [("X", "1")], blocks [b"hi"]
 #         ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
+#
+# Read beside it: Lib/wsgiref/handlers.py. A run takes the steps of its BaseHandler by their names:
+#
+#     run               ours: a failure of the application is never taken for one of the client
+#     setup_environ     ours: one union of dictionaries
+#     start_response    wsgiref's
+#     finish_response   ours: a whole answer or a file is left to the leader
+#     result_is_file    wsgiref's
+#     sendfile          ours: the leader sends the file
+#     write             wsgiref's: makes the head before the first block, and counts bytes
+#     send_headers      ours: chunks, connections that stay, HEAD
+#     _write, _flush    ours: wsgiref leaves them to its subclasses
+#     handle_error      ours: HttpExceptions, and a reset if the head has left
+#     log_exception     ours: one log record for each failure
+#     close             wsgiref's
+#
+# wsgiref only asserts some rules of PEP 3333. `send_headers` checks all that could break the frame,
+# because `python -O` leaves assertions out.
 #
 # A whole answer or a file is left to the leader as `output`; a stream is sent by its thread block
 # by block. A failure becomes a 500 while the head has not left; later it cuts the connection, so
 # that the client can tell. A run is also the observer of its request: `environ["webapp.server"]`.
 
 
-class _Framing(NamedTuple):
-    """The head of an answer, and how the body behind it is framed."""
-
-    code: int = 0
-    head: bytes = b""  # with the empty line
-    bodiless: bool = False  # nothing follows
-    chunked: bool = False
-    length: int | None = None  # of the body, None if only its end tells
-    keep_alive: bool = False  # another answer may follow
+def _answer_options(environ: _Environ, start_response: _StartResponse) -> Iterable[bytes]:
+    """Answer `OPTIONS *`, which asks the server and no application (RFC 9110 section 9.3.7)."""
+    start_response("204 No Content", [])
+    return []
 
 
-def _frame(
-    status: str, headers: Sequence[tuple[str, str]], request: _Head, size: int | None, stays: bool
-) -> _Framing:
-    """Frame a body of `size` bytes, None if unknown.
-
-    Raise ValueError for headers that would break the frame.
-    """
-    code, own = int(status[:3]), {name.lower(): value for name, value in headers}
-    if code < 200 or "connection" in own or "transfer-encoding" in own:
-        raise ValueError("interim responses, the connection and its framing are the server's")
-    bodiless = request.method == "HEAD" or code in (204, 304)
-    length = None if code in (204, 304) else size
-    if "content-length" in own:
-        if not _CONTENT_LENGTH.fullmatch(own["content-length"]):
-            raise ValueError("malformed Content-Length")
-        length = int(own["content-length"])
-    lines = [f"{name}: {value}" for name, value in headers if name.lower() != "content-length"]
-    if length is not None and code != 204:  # RFC 9110 section 8.6: not even Content-Length: 0
-        lines.append(f"Content-Length: {length}")
-    chunked = length is None and not bodiless and request.modern
-    if chunked:
-        lines.append("Transfer-Encoding: chunked")
-    if "server" not in own:
-        lines.append("Server: webapp")
-    # Without both, the end of the connection is the end of the body.
-    stays = stays and (chunked or bodiless or length is not None)
-    if not stays:
-        lines.append("Connection: close")
-    elif not request.modern:
-        lines.append("Connection: keep-alive")
-    if "date" not in own:
-        lines.append(f"Date: {_http_date(int(time.time()))}")
-    text = "\r\n".join((f"HTTP/1.1 {status}", *lines))
-    # A line end in a name or value would let a client write header fields.
-    if not text.count("\n") == text.count("\r") == len(lines) or "\0" in text:
-        raise ValueError("a control character in the status or in a header field")
-    return _Framing(code, f"{text}\r\n\r\n".encode("latin-1"), bodiless, chunked, length, stays)
-
-
-class _Run(_Observer, _Gateway):
+class _Run(_Observer, SimpleHandler):
     """One request and its answer: runs the application, and frames its response."""
 
+    # wsgiref's, which its annotations do not know.
+    status: str | None
+    headers: _WSGIHeaders | None
+    bytes_sent: int  # of the body, that were given to write()
     body: _Body | None = None
     refusal: HttpException | None = None  # of a malformed request
-    result: Any = None  # of the application, until it was closed
     file: Any = None  # that the leader sends, until it was closed
-    framing = _Framing()  # of the response, once its head was made
     output: Iterator[int] = iter(())  # sends the answer, unless it is a stream
     block: bytes = b""  # the bytes in memory that wait for the client
     sent = 0  # bytes of head and body that have left, without the frames of chunks
     started = 0.0  # when the run began, until the access was noted
     reason = ""  # of the status, for the access line
     cut = False  # the response broke off, and only a reset can tell
-    _begun = False  # the head cannot be replaced
+    # The head of the answer, and how the body behind it is framed; set by `send_headers`.
+    head = b""  # with the empty line
+    code = 0
+    bodiless = False  # nothing follows
+    chunked = False
+    length: int | None = None  # of the body, None if only its end tells
+    keep_alive = False  # another answer may follow
+    _size: int | None = None  # of a body that is there as a whole, before its head is made
     _announced = ""  # the Content-Type of a stream, before its head is there
+    _input: Any = None  # wsgi.input
     _known: BaseException | None = None  # the last failure that the application has logged itself
-    _input: Any = None
 
     def __init__(self, server: Server, connection: _Connection, request: _Head) -> None:
-        super().__init__()
+        # Without super(), which would keep streams and an environment: see `setup_environ`.
         self.server = server
         self.connection = connection
         self.request = request
@@ -5500,64 +5485,81 @@ class _Run(_Observer, _Gateway):
         # steps.
         self.patience = _Patience(server.write_timeout, credit=16)
 
-    def run(self) -> None:
+    def run(self, application: _WSGIApplication) -> None:
         """Run the application; no exception leaves this method."""
-        self.started, body = time.perf_counter(), self.body
+        self.started = time.perf_counter()
         try:
             if self.refusal is not None:
                 raise copy.copy(self.refusal)
-            if body is None or body.complete:
-                self._input = io.BytesIO() if body is None else body.take()
-            else:
-                body.receive = self._receive
-                self._input = io.BufferedReader(_BodyStream(body), _RECEIVE)
-            more = {
-                "REMOTE_ADDR": self.connection.address,
-                "wsgi.input": self._input,
-                "webapp.server": self,
-            }
-            environ = {**self.server.template, **self.request.environ, **more}
-            if self.request.target == "*":  # OPTIONS *: RFC 9110 section 9.3.7
-                self.head, self.result = ("204 No Content", []), []
-            else:
-                self.result = self.server.app(environ, self.start_response)
-            self._answer()
-        except BaseException as error:
+            if self.request.target == "*":
+                application = _answer_options
+            self.setup_environ()
+            self.result = application(self.environ, self.start_response)
+            self.finish_response()
+        except BaseException:
             if self.server.alive:  # not in a child process that a handler has forked
-                self._fail(error)
-        self._close_result()
+                self.handle_error()
+        try:
+            self.close()
+            if self._input is not None:
+                self._input.close()
+        except BaseException:
+            self.log_exception(sys.exc_info())
+        self._input = None
         self._known = None  # its frames refer to the run
 
-    def _answer(self) -> None:
+    def setup_environ(self) -> None:
+        body = self.body
+        if body is None or body.complete:
+            self._input = io.BytesIO() if body is None else body.take()
+        else:
+            body.receive = self._receive
+            self._input = io.BufferedReader(_BodyStream(body), _RECEIVE)
+        self.environ = {
+            **self.server.template,
+            **self.request.environ,
+            "REMOTE_ADDR": self.connection.address,
+            "wsgi.input": self._input,
+            "webapp.server": self,
+        }
+
+    def finish_response(self) -> None:
         """Leave a whole answer or a file to the leader; send a stream."""
         result = self.result
         if isinstance(result, (list, tuple)) and not self.headers_sent:
-            self._send_whole(b"".join(result))
-        elif self.headers_sent or not (
-            isinstance(result, FileWrapper) and self._send_file(result.filelike)
-        ):
-            self._send_stream(self.blocks(result, self.request.method))
+            self._write_whole(b"".join(result))
+        elif self.headers_sent or not self.result_is_file() or not self.sendfile():
+            self._write_stream(result)
 
-    def _send_whole(self, data: bytes) -> None:
-        head = self._make_head(None if not data and self.request.method == "HEAD" else len(data))
-        if self.framing.bodiless:
-            data = b""
-        elif len(data) != self.framing.length:
-            raise ValueError(
-                f"a response of {len(data)} bytes whose Content-Length is {self.framing.length}"
-            )
-        self._begun, self.block = True, data
-        # A large block stays as it is: a copy of it for each of many slow readers would fill the
-        # memory.
-        self.output = _sending(
-            self.connection, [head + data] if len(data) <= _PACE else [head, data]
-        )
+    def _write_whole(self, data: bytes) -> None:
+        self._size = len(data)
+        self.write(data)
 
-    def _send_file(self, file: Any) -> bool:
+    def _write_stream(self, blocks: Iterable[bytes]) -> None:
+        self._take_place()
+        for block in blocks:
+            self.write(block)
+            # Nobody draws an endless stream to answer HEAD.
+            if self.headers_sent and (self.bodiless or self._is_full()):
+                return
+        if not self.headers_sent:
+            self._write_whole(b"")
+        elif self.length is not None and self.bytes_sent < self.length and not self.bodiless:
+            raise RuntimeError(f"the response has {self.bytes_sent} bytes of {self.length}")
+        elif self.chunked:
+            self._send([b"0\r\n\r\n"])
+
+    def _is_full(self) -> bool:
+        """Tell whether a file has reached its Content-Length, where it ends (PEP 3333)."""
+        full = self.length is not None and self.bytes_sent >= self.length
+        return full and self.result_is_file()
+
+    def sendfile(self) -> bool:
         """Leave a plain file to the leader, who sends it without reading it.
 
         Return False for any other file.
         """
+        file: Any = cast(FileWrapper, self.result).filelike
         # The descriptor of a gzip file gives other bytes than its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
@@ -5570,50 +5572,116 @@ class _Run(_Observer, _Gateway):
             self.file = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
         except OSError:  # there are no more descriptors: its thread sends it
             return False
-        head = self._make_head(size)
-        length = 0 if self.framing.bodiless else self.framing.length
-        count = size if length is None else min(length, size)
-        self._begun = True
-        self.output = _sending(self.connection, [head], self.file, facts.st_size - size, count)
+        self._size = size
+        self.send_headers()
+        count = 0 if self.bodiless else cast(int, self.length)
+        self.output = _sending(self.connection, [self.head], self.file, facts.st_size - size, count)
         return True
 
-    def _send_stream(self, blocks: Iterator[bytes]) -> None:
-        self.begin_stream("")
-        for block in blocks:
-            head = b"" if self._begun else self._make_head(None)
-            self._begun = True
-            if self.framing.bodiless:  # an endless stream must not be drawn
-                self._send(head)
-                return
-            self._send(
-                head,
-                *((b"%x\r\n" % len(block), block, b"\r\n") if self.framing.chunked else (block,)),
-            )
-            self.sent += len(head) + len(block)
-        if not self._begun:
-            self._send_whole(b"")
-        elif self.framing.chunked:
-            self._send(b"0\r\n\r\n")
+    def send_headers(self) -> None:
+        """Frame the answer and make its head, which leaves with the bytes behind it.
 
-    def _make_head(self, size: int | None) -> bytes:
-        if self.head is None:
+        ValueError for a status or header fields that would break the frame, HttpException 503 for a
+        stream that finds no place.
+        """
+        if self._size is None:
+            if not self.bytes_sent:  # PEP 3333: an empty block does not send the head
+                return
+            self._take_place()
+        if self.headers is None:
             raise AssertionError("a response without start_response()")
-        stays = (
-            self.request.keep_alive
-            and not self.server.stopping
-            and (self.body is None or self.body.complete)
-        )
-        self.framing = _frame(*self.head, self.request, size, stays)
-        return self.framing.head
+        fields = self.headers.items()
+        own = {name.lower(): value for name, value in fields}
+        self.code = int(str(self.status)[:3])
+        if self.code < 200 or "connection" in own or "transfer-encoding" in own:
+            raise ValueError("interim responses, the connection and its framing are the server's")
+        self.bodiless = self.request.method == "HEAD" or self.code in (204, 304)
+        self.length = self._find_length(own.get("content-length"))
+        self.chunked = self.length is None and not self.bodiless and self.request.modern
+        self.keep_alive = self._may_stay()
+        lines = [f"{name}: {value}" for name, value in fields if name.lower() != "content-length"]
+        self._add_own_fields(lines, own)
+        text = "\r\n".join((f"HTTP/1.1 {self.status}", *lines))
+        # A line end in a name or value would let a client write header fields.
+        if not text.count("\n") == text.count("\r") == len(lines) or "\0" in text:
+            raise ValueError("a control character in the status or in a header field")
+        self.head = f"{text}\r\n\r\n".encode("latin-1")
+        self.headers_sent = True
+
+    def _find_length(self, announced: str | None) -> int | None:
+        """Return the Content-Length of the answer, None if it has none (RFC 9110 section 8.6)."""
+        size = self._size
+        if announced is None:
+            # A handler may leave out the body that answers HEAD.
+            unknown = self.code in (204, 304) or (self.bodiless and not size)
+            return None if unknown else size
+        if not _CONTENT_LENGTH.fullmatch(announced):
+            raise ValueError("malformed Content-Length")
+        length = int(announced)
+        is_wrong = length < self.bytes_sent if size is None else length != size
+        if is_wrong and not (self.bodiless or self.result_is_file()):
+            raise ValueError(
+                f"a response of {self.bytes_sent} bytes whose Content-Length is {length}"
+            )
+        return length
+
+    def _may_stay(self) -> bool:
+        """Tell whether another answer may follow on the connection."""
+        # Without a frame, the end of the connection is the end of the body.
+        framed = self.chunked or self.bodiless or self.length is not None
+        is_read = self.body is None or self.body.complete
+        return framed and is_read and self.request.keep_alive and not self.server.stopping
+
+    def _add_own_fields(self, lines: list[str], given: Collection[str]) -> None:
+        """Add the header fields of the server."""
+        if self.length is not None and self.code != 204:
+            lines.append(f"Content-Length: {self.length}")
+        if self.chunked:
+            lines.append("Transfer-Encoding: chunked")
+        if "server" not in given:
+            lines.append("Server: webapp")
+        if not self.keep_alive:
+            lines.append("Connection: close")
+        elif not self.request.modern:
+            lines.append("Connection: keep-alive")
+        if "date" not in given:
+            lines.append(f"Date: {_http_date(int(time.time()))}")
+
+    def _write(self, data: bytes) -> None:
+        if self.bodiless:
+            data = b""
+        elif self.length is not None and self.bytes_sent > self.length:
+            if not self.result_is_file():
+                raise RuntimeError(
+                    f"the response has {self.bytes_sent} bytes or more, and its Content-Length is "
+                    f"{self.length}"
+                )
+            data = data[: self.length - self.bytes_sent]
+        self.block = data
+
+    def _flush(self) -> None:
+        """Leave a whole answer to the leader; send a block of a stream."""
+        head = b"" if self.sent else self.head
+        data = self.block
+        frame = (b"%x\r\n" % len(data), b"\r\n") if self.chunked and data else (b"", b"")
+        pieces = [head + frame[0], data, frame[1]]
+        # A large block stays as it is: a copy of it for each of many slow readers would fill the
+        # memory.
+        if len(data) <= _PACE:
+            pieces = [b"".join(pieces)]
+        if self._size is not None:
+            self.block = max(pieces, key=len)
+            self.output = _sending(self.connection, pieces)
+            return
+        self._send(pieces)
+        self.sent += len(head) + len(data)
 
     # A thread waits for its client.
 
-    def _send(self, *blocks: bytes) -> None:
-        """Send blocks of a stream; OSError if the client has gone, or is too slow."""
-        self.block = max(blocks, key=len)
-        for moved in _sending(
-            self.connection, [b"".join(blocks)] if len(self.block) <= _PACE else blocks
-        ):
+    def _send(self, pieces: list[bytes]) -> None:
+        """Send pieces of a stream; OSError if the client has gone, or is too slow."""
+        self.block = max(pieces, key=len)
+        for moved in _sending(self.connection, pieces):
             if not moved:
                 self.server._wait(self, _STREAMS, self.patience)
             self.patience.moved(moved)
@@ -5624,7 +5692,7 @@ class _Run(_Observer, _Gateway):
         try:
             if body.expected:
                 body.expected = False
-                self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self._send([b"HTTP/1.1 100 Continue\r\n\r\n"])
             if not body.paused:
                 while (data := connection.attempt(_READ, connection.socket.recv, _RECEIVE)) is None:
                     self.server._wait(self, _READS, body.patience)
@@ -5646,12 +5714,15 @@ class _Run(_Observer, _Gateway):
     def begin_stream(self, content_type: str) -> None:
         """Take a place for a stream; HttpException 503 if there is none."""
         self._announced = content_type
+        self._take_place()
+
+    def _take_place(self) -> None:
         self.server.crew.take_place(self.connection, _STREAMS, leave=self.has_events())
 
     def has_events(self) -> bool:
         """Tell whether it is a stream of events, which has no end of its own."""
-        fields = [("Content-Type", self._announced), *(self.head or ("", ()))[1]]
-        types = [value for name, value in fields if name.lower() == "content-type"]
+        headers = self.headers  # another thread may ask, while this one closes the run
+        types = [self._announced] if headers is None else headers.get_all("Content-Type")
         return any(each.lower().startswith("text/event-stream") for each in types)
 
     def explain(self, reason: str) -> None:
@@ -5663,32 +5734,36 @@ class _Run(_Observer, _Gateway):
 
     # Failures, and the end.
 
-    def _fail(self, error: BaseException) -> None:
-        """Log a failure and answer it.
-
-        A response that has begun is cut, so that the client can tell.
-        """
-        framing, lost = self.framing, self.connection.lost
-        self._log(error)
-        if self._begun or lost:
+    def handle_error(self) -> None:
+        """Answer a failure. A response whose head has left is cut, so that the client can tell."""
+        error = sys.exc_info()[1]
+        self.log_exception(sys.exc_info())
+        if self.headers_sent or self.connection.lost:
             # A body with chunks or a length tells by itself that it is not complete.
-            self.cut = not (lost or framing.chunked or framing.length is not None)
-            self.framing = framing._replace(keep_alive=False)
+            framed = self.chunked or self.length is not None
+            self.cut = not framed and not self.connection.lost
+            self.keep_alive = False
             return
-        status, headers = (
-            (error.status_code, error.headers) if isinstance(error, HttpException) else (500, {})
-        )
-        self.head = (
-            _STATUS_LINES[status],
-            [*{"Content-Type": "text/plain; charset=UTF-8", **headers}.items()],
-        )
-        self._send_whole(_STATUS_LINES[status].encode())
+        if isinstance(error, HttpException):
+            try:
+                self._answer_error(error.status_code, error.headers)
+                return
+            except Exception:  # its status or a header field makes no response
+                self.log_exception(sys.exc_info())
+        self._answer_error(500, {})
 
-    def _log(self, error: BaseException) -> None:
+    def _answer_error(self, status: int, headers: Mapping[str, str]) -> None:
+        line = _STATUS_LINES[status]
+        fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
+        self.start_response(line, [*fields.items()], sys.exc_info())
+        self._write_whole(line.encode())
+
+    def log_exception(self, exc_info: Any) -> None:
         """Log an exception of the application.
 
         One that was logged already, or that the client has caused, is not logged.
         """
+        error = exc_info[1]
         refused = isinstance(error, HttpException) and (
             self.refusal is not None or error.status_code < 500
         )
@@ -5701,31 +5776,22 @@ class _Run(_Observer, _Gateway):
                 error=error,
             )
 
-    def _close_result(self) -> None:
-        """Close the result of the application (PEP 3333) and its input; failures are logged."""
-        try:
-            if hasattr(self.result, "close"):
-                self.result.close()
-            if self._input is not None:
-                self._input.close()
-        except BaseException as error:
-            self._log(error)
-        self.result = self._input = None
-
     def note_access(self) -> None:
         if self.server.quiet or not self.started:
             return
-        request, size = self.request, max(0, self.sent - len(self.framing.head))
-        milliseconds, self.started = (time.perf_counter() - self.started) * 1000, 0.0
-        facts = (
+        request, size = self.request, max(0, self.sent - len(self.head))
+        milliseconds = (time.perf_counter() - self.started) * 1000
+        self.started = 0.0
+        reason = _printable(self.reason or str(self.refusal or ""))
+        self.server.clerk.note_access(
             self.connection.address or "-",
             request.method,
             _printable(request.target),
-            self.framing.code,
+            self.code,
             size,
+            milliseconds,
+            reason and f"  {reason}",
         )
-        reason = _printable(self.reason or str(self.refusal or ""))
-        self.server.clerk.note_access(*facts, milliseconds, reason and f"  {reason}")
 
 
 # ---- the crew ----------------------------------------------------------------
@@ -5913,7 +5979,10 @@ class _Crew:
                 if self._watch_sleeps:
                     self._watch_sleeps = False
                     self._alarm.notify()
-        connection.run.run()
+        try:
+            connection.run.run(self._server.app)
+        except Exception as error:  # its answer is missing, so the connection will be closed
+            self._server.clerk.report(logging.ERROR, "a run has failed", error=error)
         if not self._server.alive:
             raise SystemExit  # a handler has forked, and this is the child
         with self._lock:
@@ -6483,7 +6552,7 @@ class Server:
             else:
                 connection.cut()
             self._drop(connection)
-        elif not run.framing.keep_alive:
+        elif not run.keep_alive:
             # The client may still upload.
             self._enter(connection, _LINGERING, self.body_timeout * 3)
             connection.end_output()
