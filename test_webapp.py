@@ -915,6 +915,13 @@ def test_7_7_exception_given_to_json_sends_its_whole_stack_trace():
     assert all(part in shown[0]["trace"] for part in ("Traceback", "in fail", "OSError: the cause"))
 
 
+def test_7_2_headers_of_an_http_exception_that_cannot_be_read_are_no_headers():
+    fails = new_class(HttpException, headers=property(lambda self: 1 / 0))
+    seen = see("/in/route", inner_handler=fails(409))
+    assert (seen.answer, seen.calls) == ("409 409 Conflict", FAILED_STAGES)
+    assert seen.log[-1] == "ERROR error _add_headers"
+
+
 # ---- contract 7.4: when a hook itself fails ------------------------------------------------------
 
 
@@ -1405,6 +1412,12 @@ def test_7_6_stream_that_an_invalid_validate_returns_is_closed():
         {"validate": lambda self, context: Answer422.validate(self, context) or feed}
     )
     assert (response.json, feed.closed) == ({"validation": ERRORS}, 1)
+
+
+def test_7_6_stream_that_a_valid_validate_returns_is_closed():
+    feed = Feed("a")
+    response, _, _ = validated({"validate": lambda self, context: feed})
+    assert (response.status, feed.closed) == (500, 1)
 
 
 @pytest.mark.parametrize("sent", ["form", "json", "query"])
@@ -2909,6 +2922,14 @@ ARRIVALS = {
         lambda: {**arriving(OSError()), "wsgi.input_terminated": False},
         b"",
     ),
+    "that nobody decodes, and not asked": (
+        lambda: {
+            **arriving(OSError()),
+            "wsgi.input_terminated": False,
+            "HTTP_TRANSFER_ENCODING": "chunked",
+        },
+        411,
+    ),
     "that ends early": (lambda: arriving(b"first", length=6), 400),
     "that never begins": (lambda: arriving(length=1), 400),
     **{
@@ -3585,6 +3606,12 @@ def test_later_cookie_replaces_the_one_of_that_name_path_and_domain():
     assert {"Path=/q", "Domain=example.com"} <= set(lines[0])
 
 
+def test_header_replaces_the_cookies_too():
+    built = 'response.cookie("a", "1").header("set-cookie", "b=2").cookie("c", "3") and None'
+    lines = answer(does(built)).headers.getall("Set-Cookie")
+    assert [line.partition(";")[0] for line in lines] == ["b=2", "c=3"]
+
+
 COOKIE_NAMES = st.text("!#$%&'*+-.^_`|~" + string.ascii_letters + string.digits, min_size=1)
 
 
@@ -3776,6 +3803,21 @@ def test_interrupt_in_an_on_close_callback_passes_behind_the_others(give):
     with Log() as log, pytest.raises(KeyboardInterrupt):
         client(app).post("/", files={"a": b"x"})
     assert (app.seen, files[0].closed, log.records) == (["first", "on_complete"], True, [])
+
+
+def test_on_close_takes_whatever_can_be_called():
+    def unreadable(self, name):
+        raise LookupError(name)
+
+    called, odd = (
+        [],
+        {"__call__": lambda self: called.append(1) or 1 / 0, "__getattr__": unreadable},
+    )
+    seen = see(
+        "/route", outer_handler=does("context.on_close(odd())", odd=new_class(object, **odd))
+    )
+    assert (seen.answer, called, seen.calls.split()[-1]) == ("204", [1], "on_complete")
+    assert seen.log[-1] == "ERROR on_close an object of App"
 
 
 def test_on_close_takes_functions_and_on_complete_may_use_it():
@@ -4553,6 +4595,29 @@ def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, sent
     assert f"{response.status} {response.text}".rstrip() == sent
 
 
+# What `execute` and `on_cancel` do, one of them behind a send.
+SENT_AND_RETURNED = [
+    ("response.send('sent') and feed", "None"),
+    ("response.send('sent') and None", "feed"),
+    ("None", "response.send('sent') and feed"),
+]
+
+
+@pytest.mark.parametrize("of_execute, of_on_cancel", SENT_AND_RETURNED)
+def test_value_that_a_canceled_executor_returns_behind_a_send_is_a_mistake(
+    of_execute, of_on_cancel
+):
+    feed = Feed("a")
+    run, cancel = does(of_execute, feed=feed), does(of_on_cancel, feed=feed)
+    members = {"execute": lambda self, context: self.cancel() or run(context)}
+    members["on_cancel"] = lambda self, context: cancel(context)
+    app = WebApp()
+    app.get("/", new_class(Executor, **members))(lambda context: "handled")
+    with Log() as log:
+        assert client(app).get("/").text == "sent"
+    assert (type(log.records[-1].exc_info[1]), feed.closed) == (RuntimeError, 1)
+
+
 # ---- the application: the order of hooks ---------------------------------------------------------
 #
 # The show piece. A tree of blocks is a list, outermost block first; the route stands in the last
@@ -5223,6 +5288,19 @@ def test_file_arrives_in_pieces_as_promised_or_breaks_off_and_is_closed(a_file, 
         assert b"".join(received) == CONTENT * 1024 or event == "the file shrinks"
     body.close()
     assert (len(received[0]) < 2**20, app.seen, is_open(a_file)) == (True, ["on_complete"], False)
+
+
+def test_file_is_read_again_from_where_its_server_seeks_back_to(a_file):
+    """Waitress reads ahead, and seeks back if a client took a part only."""
+    app, wrapped = WebApp(), []
+    app.get("/", does("response.file(path)", path=a_file))
+    wrapper = lambda file, size: wrapped.append(file) or [b""]  # noqa: E731
+    body = begin_request(app, **{"wsgi.file_wrapper": wrapper})[2]
+    [file] = wrapped
+    pieces = [file.read(1000), file.seek(10), file.read(1000), file.read(1000), file.read()]
+    assert pieces == [CONTENT[:1000], 10, CONTENT[10:1010], CONTENT[1010:], b""]
+    file.close()
+    body.close()
 
 
 def test_file_that_a_failed_handler_opened_is_closed_and_leaves_no_header(a_file):
@@ -6019,6 +6097,7 @@ def test_url_of_a_request_is_that_of_the_path_that_was_matched():
         "//m//a%2Fb/c?d=%2f",
         "/m/a%2Fb%20%C3%BC%25%22A%41",
         "/m/a/b?c=%2F",
+        "/m/Caf%C3%A9",
     ]
     for target, url in {**dict(zip(same, same)), '/m/%2F%2"': "/m/%2F%252%22"}.items():
         path, _, query = target.partition("?")
@@ -8495,6 +8574,14 @@ def test_stop_waits_no_longer_than_it_is_told():
         gate.release.set()
 
 
+def test_stop_waits_for_no_tick_of_an_idle_server():
+    with serving() as server:
+        server._tick = SOON + 10
+        with Connection(server, get()) as connection:
+            connection.response()
+        assert stop_in_a_while(server) < SOON
+
+
 def open_descriptors():
     """How many there are, 0 where nobody tells: Wine shows them, and has some of its own."""
     gc.collect()  # what earlier tests have left
@@ -9338,6 +9425,7 @@ AT_THE_START = [
         TypeError,
         "header_timeout is a number, not '10'",
     ),
+    (lambda app: Server(None), TypeError, "None is no WSGI application"),
     (lambda app: Server(app, threads=1.5), TypeError, "threads is a whole number, not 1.5"),
     (
         lambda app: Server(app, ssl_context="adhoc"),

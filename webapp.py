@@ -148,7 +148,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #     _name(handler)     "hello"
 #     _value(value)      "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"
-#     _place()           "/srv/app.py:12", the line that called us
+#     _here()            "/srv/app.py:12", the line that called us
 #
 # `_printable` escapes text, so that no client can forge a line of the log.
 
@@ -168,12 +168,12 @@ def _printable(text: str) -> str:
 def _name(thing: object) -> str:
     if isinstance(thing, functools.partial):
         return f"a partial of {_name(thing.func)}"
-    name = getattr(thing, "__qualname__", None)
-    return (
-        _printable(name)
-        if isinstance(name, str)
-        else f"an object of {_printable(type(thing).__qualname__)}"
-    )
+    name = None
+    with contextlib.suppress(Exception):  # a proxy may have nothing behind it
+        name = getattr(thing, "__qualname__", None)
+    if not isinstance(name, str):
+        return f"an object of {_printable(type(thing).__qualname__)}"
+    return _printable(name)
 
 
 def _value(value: object, longest: int = 80) -> str:
@@ -184,22 +184,31 @@ def _value(value: object, longest: int = 80) -> str:
         return f"<{type(value).__qualname__}, whose repr() fails>"
 
 
-def _place(thing: Any = None) -> str:
-    if thing is None:
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_globals is globals():
-            frame = frame.f_back
-        return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    function = thing
+def _here() -> str:
+    """Return file and line of the code that called this file."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals is globals():
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _place(function: Any) -> str:
+    """Return the name of a function, with file and line if it is not from this file."""
+    code: Any = None
+    with contextlib.suppress(Exception):  # a proxy may have nothing behind it
+        code = _code(function)
+    if getattr(code, "co_filename", _FILE) == _FILE:
+        return _name(function)
+    return f"{_name(function)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
+
+
+def _code(function: Any) -> object:
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)
     # The method of an object that can be called.
     call = getattr(type(function), "__call__", None)  # noqa: B004
-    code: Any = getattr(function, "__code__", getattr(call, "__code__", None))
-    if getattr(code, "co_filename", _FILE) == _FILE:
-        return _name(thing)
-    return f"{_name(thing)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
+    return getattr(function, "__code__", getattr(call, "__code__", None))
 
 
 def _outside(trace: TracebackType | None) -> TracebackType | None:
@@ -1830,6 +1839,8 @@ class Request:
         self._reader = reader
         length = self.content_length
         if length is None and not self.environ.get("wsgi.input_terminated"):
+            if "HTTP_TRANSFER_ENCODING" in self.environ:
+                raise HttpException(411, "this server decodes no Transfer-Encoding")
             length = 0
         if length is not None and length > limit:
             raise HttpException(413, f"a body of {length:,} bytes, where {limit:,} are taken")
@@ -2101,7 +2112,7 @@ class _FileBody(io.FileIO):
             super().close()
             raise
         self.path = path
-        self.size = self._unread = self.info.st_size  # bytes to send, and to read
+        self.size = self._end = self.info.st_size  # bytes to send, and where they end
 
     def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
         info = self.info
@@ -2115,7 +2126,8 @@ class _FileBody(io.FileIO):
             elif wanted := _parse_range(request, info):
                 start, end = wanted
                 self.seek(start)
-                self.size = self._unread = end - start
+                self.size = end - start
+                self._end = end
                 self.whole = False
                 fields["Content-Range"] = f"bytes {start}-{end - 1}/{info.st_size}"
                 status = 206
@@ -2123,13 +2135,13 @@ class _FileBody(io.FileIO):
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next bytes; OSError if the file has become shorter."""
-        size = self._unread if size is None or size < 0 else min(size, self._unread)
+        unread = max(0, self._end - self.tell())  # a server may have called seek()
+        size = unread if size is None or size < 0 else min(size, unread)
         data = super().read(size) or b""
         if size and not data:
             raise OSError(
-                f"{self.path!r} ended {self._unread:,} bytes early: it was cut while it was sent"
+                f"{self.path!r} ended {unread:,} bytes early: it was cut while it was sent"
             )
-        self._unread -= len(data)
         return data
 
     def __iter__(self) -> Iterator[bytes]:
@@ -2262,7 +2274,7 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
             raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:
             _LOG.warning(
-                "a secret_key of %d bytes may be guessed (%s); %s", len(key), _place(), advice
+                "a secret_key of %d bytes may be guessed (%s); %s", len(key), _here(), advice
             )
     # Each cookie has keys of its own. The secret is the message of this hash and not its key (RFC
     # 5869 section 2.2), so no other signature with this secret signs it.
@@ -2359,7 +2371,7 @@ class _Session:
 # 12.5.5. A first reading may skip `cookie`.
 
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
-_IF_ANSWERED = True  # the third argument of `_send`
+_COOKIE_KEY = "set-cookie "  # how the keys of cookies begin
 _BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
@@ -2454,7 +2466,14 @@ class Response:
         printable latin-1.
         """
         field = _check_header(name, value)
-        return self._replace_header(field[0].lower(), field)
+        self._replace_header(field[0].lower(), field)
+        if field[0].lower() == "set-cookie":
+            self._headers = {
+                key: fields
+                for key, fields in self._headers.items()
+                if not key.startswith(_COOKIE_KEY)
+            }
+        return self
 
     def add_header(self, name: str, value: str) -> Response:
         """Append a header field to those of that name (Content-Type has one only).
@@ -2505,7 +2524,7 @@ class Response:
             name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned
         )
         # A later cookie replaces the one of this key; no name of a header field has a space.
-        return self._replace_header(f"set-cookie {name};{domain};{path}", ("Set-Cookie", line))
+        return self._replace_header(f"{_COOKIE_KEY}{name};{domain};{path}", ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
         """Tell the browser to forget a cookie.
@@ -2689,20 +2708,25 @@ class Response:
         self._send(body, self.send)
         return self
 
-    def _send(self, value: Any = None, giver: object = None, if_answered: bool = False) -> bool:
-        """Send `value`, or the body built so far if it is None or the response.
+    def _answer(self, value: Any, giver: object) -> bool:
+        """Tell whether a guard or executor that returned `value` has answered.
 
-        Messages name `giver`.
-
-        For the value of a guard or executor: send only `if_answered`, and tell whether it has (see
-        `Scope.before`).
+        If so, the response is sent (see `Scope.before`).
         """
-        if if_answered and (value is None or value is self):
+        if value is None or value is self:
             if self._state != _OPEN:
                 return True
             built = value is self and (self._status is not None or self._body is not None)
             if not built and (self._status or 200) < 300:
                 return False
+        self._send(value, giver)
+        return True
+
+    def _send(self, value: Any = None, giver: object = None) -> None:
+        """Send `value`, or the body built so far if it is None or the response.
+
+        Messages name `giver`.
+        """
         if self._state != _OPEN:
             self._close_later(value)
             self._refuse_if_sent()
@@ -2722,7 +2746,6 @@ class Response:
         self._body = body
         self._status = status or self._status or (204 if body is None else 200)
         self._state = _SENT
-        return True
 
     def _put(self, value: Any, giver: object) -> None:
         if isinstance(value, (dict, list)):
@@ -2865,7 +2888,7 @@ def _signature(function: _Call) -> inspect.Signature | None:
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
             raise TypeError(
-                f"{_name(function)} is async, and WSGI is not: write it with def ({_place()})"
+                f"{_name(function)} is async, and WSGI is not: write it with def ({_here()})"
             )
     try:
         return inspect.signature(function)
@@ -2886,7 +2909,7 @@ def _check_methods(cls: type, argument: str, *names: str) -> None:
     for name in names:
         method = inspect.getattr_static(cls, name, None)
         if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
-            raise TypeError(f"{cls.__qualname__}.{name} must take (self, {argument}) ({_place()})")
+            raise TypeError(f"{cls.__qualname__}.{name} must take (self, {argument}) ({_here()})")
 
 
 class Executor:
@@ -2897,6 +2920,7 @@ class Executor:
     """
 
     canceled = False
+    _canceled_status: int | None = None  # unless `on_cancel` sets another one
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raise TypeError for a method that does not take the context."""
@@ -2923,6 +2947,9 @@ class Executor:
         If this builds, sends and returns nothing, the value of `execute` is sent.
         """
 
+    def _why_canceled(self) -> str:
+        return "canceled the rest"
+
 
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error`.
@@ -2933,6 +2960,7 @@ class ValidationExecutor(Executor):
     """
 
     secret_fields: Collection[str] = ()
+    _canceled_status = 422
     _errors: dict[str, list[str]] | None = (
         None  # made on demand, because a subclass may write __init__ without super()
     )
@@ -2983,6 +3011,7 @@ class ValidationExecutor(Executor):
         # An application may put errors into the dict by hand.
         self.canceled = self.canceled or bool(self._errors)
         if not self.canceled and value is not None and value is not context.response:
+            context.response._close_later(value)  # it may be a stream
             wanted = (
                 "give mistakes to add_error(field, message) or add_errors(mapping), and return None"
             )
@@ -3007,6 +3036,9 @@ class ValidationExecutor(Executor):
             context.response.json("validation", self.errors).code(422)
         return None
 
+    def _why_canceled(self) -> str:
+        return f"found errors in {', '.join(self.errors)}"
+
 
 def _run_executor(factory: Callable[[], object], context: WebContext) -> object:
     """Make an executor and run it. If it was canceled, answer, which ends the chain."""
@@ -3014,23 +3046,28 @@ def _run_executor(factory: Callable[[], object], context: WebContext) -> object:
     if not isinstance(executor, Executor):
         made = f"the factory {_place(factory)} made {_name(type(executor))}"
         raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
-    value, response, found = executor.execute(context), context.response, "canceled the rest"
+    value = executor.execute(context)
     if not executor.canceled:
         return value
-    if isinstance(executor, ValidationExecutor):
-        found = f"found errors in {', '.join(executor.errors)}"
-        if not response.sent:
-            response.code(422)
-    _observer(context.request.environ).explain(_printable(f"{_name(type(executor))} {found}"))
-    built = response._body
+    _answer_canceled(executor, value, context)
+    return None
+
+
+def _answer_canceled(executor: Executor, value: object, context: WebContext) -> None:
+    """Send the answer of `on_cancel`, or else `value`, which `execute` has returned."""
+    response = context.response
+    reason = f"{_name(type(executor))} {executor._why_canceled()}"
+    _observer(context.request.environ).explain(_printable(reason))
+    if executor._canceled_status and not response.sent:
+        response.code(executor._canceled_status)
+    before = response._state, response._body
     answer = executor.on_cancel(context)
-    if answer is None and response._body is built:
+    if answer is None and before[0] == response._state and before[1] is response._body:
         answer = value
     else:
         response._close_later(value)  # it may be a stream that nobody will send
-    if not response.sent:
-        response._send(answer, type(executor).on_cancel)
-    return None
+    if not response._answer(answer, type(executor).on_cancel):
+        response._send()
 
 
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
@@ -3041,12 +3078,12 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
     if isinstance(executor, Executor):
         kind = type(executor).__qualname__
         carried = f"an instance of {kind} would carry one request's state into the next"
-        raise TypeError(f"{carried}: give the class, or a function that makes one ({_place()})")
+        raise TypeError(f"{carried}: give the class, or a function that makes one ({_here()})")
     is_class = isinstance(executor, type)
     if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
         raise TypeError(
             f"{_value(executor)} is no executor: give an Executor class, factory or handler "
-            f"({_place()})"
+            f"({_here()})"
         )
     signature = _signature(executor)
     # A function that takes `*args` is a handler in a decorator without functools.wraps.
@@ -3057,7 +3094,7 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
         return _handler_call(executor, names)
     if not _takes(signature):
         raise TypeError(
-            f"{_name(executor)}() needs arguments: give a function that makes one ({_place()})"
+            f"{_name(executor)}() needs arguments: give a function that makes one ({_here()})"
         )
     return functools.update_wrapper(
         functools.partial(_run_executor, executor), executor, updated=()
@@ -3081,7 +3118,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
             query = f"context.request.query.parse({name!r}, {convert}, default={_value(p.default)})"
             raise TypeError(
                 f"the handler {_name(handler)}: the pattern has no {name}; write {query} "
-                f"({_place()})"
+                f"({_here()})"
             )
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
@@ -3093,7 +3130,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
         return handler
     else:
         takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
-        raise TypeError(f"the handler {_name(handler)} must take {takes} ({_place()})")
+        raise TypeError(f"the handler {_name(handler)} must take {takes} ({_here()})")
     return functools.update_wrapper(call, handler, updated=())
 
 
@@ -3225,7 +3262,7 @@ class Route:
         self.handlers: list[Any] = []
         self._names = names
         self._calls: list[_Call] = []
-        self._place = _place()
+        self._place = _here()
         self._hooks = _NO_HOOKS
 
     def _append(self, executor: object, decorated: bool = False) -> None:
@@ -3289,7 +3326,7 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
     elif len(names) != len(set(names)):
         mistake = "two parameters of one name"
     if mistake:
-        raise ValueError(f"{pattern!r}: {mistake} ({_place()})")
+        raise ValueError(f"{pattern!r}: {mistake} ({_here()})")
     return segments
 
 
@@ -3502,7 +3539,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     root, depth = os.path.realpath(directory), len(scope._whole(prefix)[0])
     if not os.path.isdir(root):
         raise ValueError(
-            f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_place()})"
+            f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_here()})"
         )
 
     def serve_file(context: WebContext) -> Response:
@@ -3582,7 +3619,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         else _mistaken(wsgi_app)
     )
     if mistake:
-        raise TypeError(f"mount(): {mistake} ({_place()})")
+        raise TypeError(f"mount(): {mistake} ({_here()})")
     depth = len(scope._whole(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
@@ -3785,7 +3822,7 @@ class Scope:
             method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE")
         ):
             raise ValueError(
-                f"{_value(method)} is no method: write route('GET', '/path') ({_place()})"
+                f"{_value(method)} is no method: write route('GET', '/path') ({_here()})"
             )
         return self._register((method,), pattern, executors)
 
@@ -3818,7 +3855,7 @@ class Scope:
     def _begin_declaration(self) -> None:
         if self._app._sealed:
             raise RuntimeError(
-                f"routes and hooks are declared before the first request, not after it ({_place()})"
+                f"routes and hooks are declared before the first request, not after it ({_here()})"
             )
         self._is_empty = False
 
@@ -3828,7 +3865,7 @@ class Scope:
             decorated = (
                 ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
             )
-            raise TypeError(f"a pattern is a str, not {_value(pattern)}{decorated} ({_place()})")
+            raise TypeError(f"a pattern is a str, not {_value(pattern)}{decorated} ({_here()})")
         _parse_pattern(pattern)  # because a prefix may hide a mistake, as in "/api" + "http://..."
         whole = _as_path(_named_segments(f"{self._prefix}/{pattern}")) or "/"
         return _parse_pattern(whole), whole
@@ -3846,7 +3883,7 @@ class Scope:
         self._begin_declaration()
         segments, whole = self._whole(prefix)
         if any(kind == _REST for kind, _ in segments):
-            raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_place()})")
+            raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_here()})")
         scope = Scope(self._app, self, whole)
         if block is not None:
             if not callable(block) or not _takes(_signature(block), scope):
@@ -3854,7 +3891,7 @@ class Scope:
                     f"path() calls block(scope); mount({prefix!r}, application) "
                     "serves another WSGI application"
                 )
-                raise TypeError(f"{_value(block)} is no block: {wanted} ({_place()})")
+                raise TypeError(f"{_value(block)} is no block: {wanted} ({_here()})")
             block(scope)
         return scope
 
@@ -3866,7 +3903,7 @@ class Scope:
             prefix = repr(self._prefix or "/")
             wanted = f"`with app.path({prefix}) as block:` and declare with @block.get(...)"
             raise RuntimeError(
-                f"nothing was declared in the block {prefix}: write {wanted} ({_place()})"
+                f"nothing was declared in the block {prefix}: write {wanted} ({_here()})"
             )
 
     # Hooks.
@@ -3916,7 +3953,7 @@ class Scope:
                 else ""
             )
             raise TypeError(
-                f"the {kind} hook {_value(hook)} must take ({arguments}){every} ({_place()})"
+                f"the {kind} hook {_value(hook)} must take ({arguments}){every} ({_here()})"
             )
         getattr(self, f"_{kind}").append(hook)
         return hook
@@ -4213,6 +4250,17 @@ def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> 
         context.response._send_default()
 
 
+def _closes_what_is_running(callback: Callable[[], object]) -> bool:
+    """Tell whether `callback` is the `close` of a generator that is running.
+
+    Nobody can close it. A server that stops closes streams from another thread.
+    """
+    with contextlib.suppress(Exception):  # a proxy may have nothing behind it
+        generator = getattr(callback, "__self__", None)
+        return inspect.isgenerator(generator) and generator.gi_running
+    return False
+
+
 class WebApp(Scope):
     """An application: the outermost scope, and a WSGI application (PEP 3333).
 
@@ -4297,7 +4345,7 @@ class WebApp(Scope):
             for name in sorted(_FINAL & vars(base).keys()):
                 raise TypeError(
                     f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
-                    f"an application may override {', '.join(_OVERRIDABLE)} ({_place()})"
+                    f"an application may override {', '.join(_OVERRIDABLE)} ({_here()})"
                 )
         _check_methods(cls, "context", "on_request", "on_complete")
         _check_methods(cls, "cause", "resolve_status_code")
@@ -4307,7 +4355,7 @@ class WebApp(Scope):
         if name in _FINAL or name in _OVERRIDABLE:
             raise TypeError(
                 f"WebApp.{name} cannot be assigned to; a subclass may override "
-                f"{', '.join(_OVERRIDABLE)} ({_place()})"
+                f"{', '.join(_OVERRIDABLE)} ({_here()})"
             )
         super().__setattr__(name, value)
 
@@ -4418,7 +4466,7 @@ class WebApp(Scope):
     def _ask_first(self, context: WebContext) -> None:
         """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
         try:
-            context.response._send(self.on_request(context), self.on_request, _IF_ANSWERED)
+            context.response._answer(self.on_request(context), self.on_request)
         finally:
             if context.response.sent:
                 context._hooks = _NO_HOOKS
@@ -4428,14 +4476,14 @@ class WebApp(Scope):
         response, kept = context.response, _NO_HEADERS
         try:
             for hook in context._hooks.before:
-                if response._send(hook(context), hook, _IF_ANSWERED):
+                if response._answer(hook(context), hook):
                     return
                 kept = response._headers
             if context._miss is not None:
                 self._answer_failure(context, context._miss, kept)
                 return
             for call in context._chain or ():  # add_executor may make it longer meanwhile
-                if response._send(call(context), call, _IF_ANSWERED):
+                if response._answer(call(context), call):
                     return
             if response._body is None and response._status is None:
                 _note_nothing(context.request, cast(Route, context.route))
@@ -4471,7 +4519,7 @@ class WebApp(Scope):
         _log_failure(context, cause, status)
         if not response.sent:
             response._undo_step(kept, status)
-            if isinstance(cause, HttpException) and cause.headers:
+            if isinstance(cause, HttpException):
                 self._run_hook(context, _add_headers, cause, status)
             for hook in context._hooks.error:
                 self._run_hook(context, hook, cause, status)
@@ -4548,10 +4596,7 @@ class WebApp(Scope):
         interrupt = None
         while closing:
             callback = closing.pop()
-            # A server that stops closes streams from another thread, and nobody can close a
-            # generator that is running.
-            generator = getattr(callback, "__self__", None)
-            if inspect.isgenerator(generator) and generator.gi_running:
+            if _closes_what_is_running(callback):
                 continue
             try:
                 callback()
@@ -4681,7 +4726,7 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
             file = (os.path.basename(str(getattr(file, "name", name))), file)
         elif len(file) not in (2, 3) or not isinstance(file[0], str):
             raise TypeError(
-                f"a file is (filename, content[, content type]), not {_value(file)} ({_place()})"
+                f"a file is (filename, content[, content type]), not {_value(file)} ({_here()})"
             )
         filename, content, content_type = (*file, "application/octet-stream")[:3]
         label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
