@@ -866,7 +866,14 @@ def test_configuration_of_haproxy_is_valid_and_sets_what_that_of_nginx_sets(tmp_
 
 
 @pytest.mark.parametrize(
-    "name", ["README.rst", "examples/README.rst", "examples/recipes.rst", "examples/reading.rst"]
+    "name",
+    [
+        "README.rst",
+        "examples/README.rst",
+        "examples/recipes.rst",
+        "examples/upgrading.rst",
+        "examples/reading.rst",
+    ],
 )
 def test_manual_renders_without_a_warning(name):
     pytest.importorskip("docutils")
