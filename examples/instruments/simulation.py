@@ -1,0 +1,1457 @@
+"""Run the server in a made-up world: no real socket, clock or thread, and one number, the seed,
+decides everything that happens. The same seed gives the same run.
+
+    python3 -m examples.instruments.simulation                          # 100 worlds of each kind
+    python3 -m examples.instruments.simulation --seeds 0:1000 --kind hostile
+    python3 -m examples.instruments.simulation --kind hostile --seed 7 -v   # follow one world
+    python3 -m examples.instruments.simulation --faults                 # see "planted faults"
+
+How does one make time, threads and sockets up?
+
+- Threads. A made-up thread is a real one that runs only while it holds the baton. Each call of a
+  lock, an event, a socket or the clock is a place where the thread gives the baton away: it says
+  what it waits for, and chance chooses the next among all that need not wait. So only one thread
+  runs at any time, and no two runs of a seed differ. Clients are generators in the same list; they
+  need no thread, and say what they wait for by `yield`.
+- Time is a number. It grows by almost nothing at each step. When everybody waits, it jumps to the
+  next moment at which somebody no longer waits. So a time-out of a minute takes no time, and a
+  world in which nobody waits for any moment is a deadlock.
+- Sockets are two byte arrays. They take and give fewer bytes than they could, fill up, end and
+  reset by chance. They keep the rule of the system that servers forget most often: a close with
+  unread bytes, or bytes that arrive behind it, destroys bytes that the client has not read yet.
+- The program under test notices nothing: it is loaded a second time, and its names `threading`,
+  `time`, `selectors`, `socket` and `os` stand for the made-up ones. Its sizes become small, so that
+  small bodies cross every limit.
+
+Each world checks all that a client or an operator could notice; see `check_client` and `check_end`.
+TLS is the real ssl module, because it works on bytes that something else carries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import functools
+import itertools
+import logging
+import os
+import random
+import re
+import selectors
+import socket
+import sys
+import tempfile
+import threading
+import time
+import types
+from http import HTTPStatus
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Sizes of webapp.py, by their names, and the range from which each world chooses.
+SIZES = {
+    "_PACE": (300, 1500),
+    "_SLICE": (400, 2500),
+    "_RECEIVE": (60, 1200),
+    "_COLLECTED": (300, 3000),
+}
+# Attributes of a server that are empty while no client is there.
+COUNTERS = ("_connections", "_collected", "_unsent", "crew._taken", "crew.waiting", "crew.answered")
+MOST_STEPS = 400_000  # of a world; beyond it, something turns in circles
+QUICK = 0.25  # seconds that a quick request may wait while threads are free
+
+
+class Fault(Exception):
+    """The world has found something that must not happen."""
+
+
+class Abandoned(BaseException):
+    """Ends the threads of a world in which a fault was found."""
+
+
+# ---- time and threads ------------------------------------------------------------------------
+
+
+class Task:
+    """A made-up thread, or a client. `ready` and `until` say what it waits for."""
+
+    def __init__(self, number, name):
+        self.number = number
+        self.name = name
+        self.ready = None
+        self.until = None
+        self.why = "beginning"
+        self.baton = threading.Lock()
+        self.baton.acquire()
+        self.steps = None  # the generator of a client
+
+    def may_run(self, now):
+        if self.ready is None:
+            return self.until is None or self.until <= now
+        return (self.until is not None and self.until <= now) or self.ready()
+
+
+class World:
+    """Everything that a seed decides, and the list of what runs."""
+
+    def __init__(self, seed, verbose=False):
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.verbose = verbose
+        self.now = 1000.0
+        self.jumped = 0.0  # seconds in which everybody waited
+        self.grain = 10 ** self.chance.uniform(-7, -5)  # seconds of a step
+        self.count = 0
+        self.numbers = itertools.count(1)
+        self.running = Task(0, "driver")
+        self.tasks = [self.running]
+        self.driver = self.running
+        self.threads = []  # those that were started
+        self.most_threads = None  # how many may run, None without a limit
+        self.fault = None
+        self.sockets = []
+        self.most_sockets = None
+        self.refusals = 0.0  # the chance that accept() fails
+        self.listener = None
+        self.completed = []  # numbers of the requests that on_complete() saw
+        self.streams = []  # the Blocks of streams
+        self.records = []  # of the log
+        self.lines = 0  # access lines
+
+    def tell(self, text):
+        if self.verbose:
+            print(f"{self.now:12.6f} {self.running.name:>12}  {text}")
+
+    def happens(self, probability):
+        return self.chance.random() < probability
+
+    def fail(self, text):
+        """Note the first fault; the driver raises it."""
+        if self.fault is None:
+            self.tell(f"FAULT {text}")
+            self.fault = Fault(text)
+
+    def pause(self, ready=None, seconds=None, why=""):
+        """Let others run until `ready()`, or for so many seconds; return whether it is ready."""
+        if self.fault is not None:
+            raise Abandoned
+        task = self.running
+        task.ready, task.why = ready, why
+        task.until = None if seconds is None else self.now + max(0.0, seconds)
+        self._pass_baton(task)
+        if self.fault is not None:
+            raise Abandoned
+        return ready is None or ready()
+
+    def _pass_baton(self, task):
+        following = self._choose()
+        if following is not task:
+            self.running = following
+            following.baton.release()
+            task.baton.acquire()
+
+    def _choose(self):
+        """Take the steps of clients until chance chooses a thread, and return that."""
+        while self.fault is None:
+            self.count += 1
+            if self.count > MOST_STEPS:
+                self.fail("the world does not end: " + self.describe())
+                break
+            step = self.chance.random() * self.grain
+            self.now += step
+            able = [task for task in self.tasks if task.may_run(self.now)]
+            if not able:
+                moments = [task.until for task in self.tasks if task.until is not None]
+                if not moments:
+                    self.fail("deadlock: " + self.describe())
+                    break
+                self.jumped += min(moments) - self.now
+                self.now = min(moments)
+                continue
+            chosen = able[int(self.chance.random() * len(able))]
+            if chosen.steps is None:
+                return chosen
+            self._take_step(chosen)
+        return self.driver
+
+    def _take_step(self, client):
+        before, self.running = self.running, client
+        try:
+            wanted = next(client.steps)
+            client.ready, seconds, client.why = wanted
+            client.until = None if seconds is None else self.now + seconds
+        except StopIteration:
+            self.tasks.remove(client)
+        except Fault as fault:
+            self.tasks.remove(client)
+            self.fail(f"{client.name}: {fault}")
+        self.running = before
+
+    def describe(self):
+        return "; ".join(f"{task.name} waits for {task.why or 'its turn'}" for task in self.tasks)
+
+    def add_client(self, name, steps):
+        task = Task(next(self.numbers), name)
+        task.steps = steps
+        self.tasks.append(task)
+
+    def abandon(self):
+        """End all threads, one by one; each raises Abandoned where it waits."""
+        if self.fault is None:
+            self.fault = Fault("abandoned")
+        self.tasks = [self.driver]
+        for thread in self.threads:
+            while thread.real.is_alive():
+                self.running = thread.task
+                with contextlib.suppress(RuntimeError):
+                    thread.task.baton.release()
+                thread.real.join(0.02)
+        self.running = self.driver
+
+
+class Thread:
+    """threading.Thread."""
+
+    world = None
+
+    def __init__(self, target, name=None, args=(), daemon=None):
+        self.target, self.args = target, args
+        self.task = Task(next(self.world.numbers), name or "thread")
+        self.name = self.task.name
+        self.ident = None
+        self.ended = False
+
+    def __hash__(self):  # sets of threads have the same order in each run
+        return self.task.number
+
+    def __eq__(self, other):
+        return self is other
+
+    def start(self):
+        world = self.world
+        world.pause(why="a new thread")
+        if world.most_threads is not None:
+            alive = sum(not each.ended for each in world.threads)
+            if alive >= world.most_threads:
+                raise RuntimeError("can't start new thread")
+        self.ident = self.task.number
+        world.threads.append(self)
+        world.tasks.append(self.task)
+        self.real = threading.Thread(target=self._run, daemon=True)
+        self.real.start()
+        world.tell(f"starts {self.name}")
+
+    def _run(self):
+        world, task = self.world, self.task
+        task.baton.acquire()
+        if world.fault is not None:
+            return
+        try:
+            self.target(*self.args)
+        except (SystemExit, Abandoned):
+            pass
+        except BaseException as error:
+            world.fail(f"{self.name} ended by {error!r}")
+        self.ended = True
+        if world.fault is not None and task not in world.tasks:
+            return
+        world.tasks.remove(task)
+        following = world._choose()
+        world.running = following
+        following.baton.release()
+
+    def is_alive(self):
+        return self.ident is not None and not self.ended
+
+    def join(self, timeout=None):
+        self.world.pause(lambda: self.ended, timeout, f"the end of {self.name}")
+
+
+class Lock:
+    """threading.Lock."""
+
+    def __init__(self, world):
+        self.world = world
+        self.owner = None
+
+    def acquire(self, blocking=True, timeout=-1):
+        world = self.world
+        seconds = 0 if not blocking else None if timeout < 0 else timeout
+        if not world.pause(lambda: self.owner is None, seconds, "a lock"):
+            return False
+        self.owner = world.running
+        return True
+
+    def release(self):
+        if self.world.fault is not None:
+            return
+        if self.owner is None:
+            raise RuntimeError("release unlocked lock")
+        self.owner = None
+        self.world.pause(why="its turn behind a lock")
+
+    def locked(self):
+        return self.owner is not None
+
+    def __enter__(self):
+        self.acquire()
+        return True
+
+    def __exit__(self, *exc_info):
+        self.release()
+
+
+class RLock(Lock):
+    """threading.RLock."""
+
+    depth = 0
+
+    def acquire(self, blocking=True, timeout=-1):
+        if self.owner is not self.world.running and not super().acquire(blocking, timeout):
+            return False
+        self.depth += 1
+        return True
+
+    def release(self):
+        self.depth -= 1
+        if not self.depth:
+            super().release()
+
+
+class Condition:
+    """threading.Condition."""
+
+    def __init__(self, world, lock=None):
+        self.world = world
+        self.lock = lock or Lock(world)
+        self.waiting = []
+        self.acquire, self.release = self.lock.acquire, self.lock.release
+
+    def __enter__(self):
+        return self.lock.__enter__()
+
+    def __exit__(self, *exc_info):
+        self.lock.__exit__(*exc_info)
+
+    def _check(self):
+        if self.lock.owner is not self.world.running and self.world.fault is None:
+            raise RuntimeError("cannot use a condition without its lock")
+
+    def wait(self, timeout=None):
+        self._check()
+        world, token = self.world, object()
+        self.waiting.append(token)
+        self.lock.owner = None
+        told = world.pause(lambda: token not in self.waiting, timeout, "a condition")
+        if not told:
+            self.waiting.remove(token)
+        world.pause(lambda: self.lock.owner is None, None, "the lock of a condition")
+        self.lock.owner = world.running
+        return told
+
+    def wait_for(self, predicate, timeout=None):
+        until = None if timeout is None else self.world.now + timeout
+        while not (result := predicate()):
+            left = None if until is None else until - self.world.now
+            if left is not None and left <= 0:
+                break
+            self.wait(left)
+        return result
+
+    def notify(self, n=1):
+        self._check()
+        del self.waiting[: max(0, n)]
+
+    def notify_all(self):
+        self._check()
+        self.waiting.clear()
+
+
+class Event:
+    """threading.Event."""
+
+    def __init__(self, world):
+        self.world = world
+        self.value = False
+
+    def is_set(self):
+        self.world.pause(why="a look at an event")
+        return self.value
+
+    def set(self):
+        self.value = True
+        self.world.pause(why="its turn behind an event")
+
+    def clear(self):
+        self.value = False
+        self.world.pause(why="its turn behind an event")
+
+    def wait(self, timeout=None):
+        return self.world.pause(lambda: self.value, timeout, "an event")
+
+
+class MadeUp:
+    """A module whose names are made up; names that are missing say so."""
+
+    def __init__(self, name, real=None, **names):
+        self.__dict__.update(names)
+        self._name, self._real = name, real
+
+    def __getattr__(self, name):
+        if self._real is None:
+            raise AttributeError(f"{self._name}.{name} is not made up: add it to simulation.py")
+        return getattr(self._real, name)
+
+
+def make_threading(world):
+    main = type("MainThread", (), {"name": "driver", "ident": 10**6})()
+
+    def current_thread():
+        running = world.running
+        return next((each for each in world.threads if each.task is running), main)
+
+    return MadeUp(
+        "threading",
+        Thread=type("Thread", (Thread,), {"world": world}),
+        Lock=functools.partial(Lock, world),
+        RLock=functools.partial(RLock, world),
+        Condition=functools.partial(Condition, world),
+        Event=functools.partial(Event, world),
+        get_ident=lambda: world.running.number or 10**6,
+        current_thread=current_thread,
+        main_thread=lambda: main,
+    )
+
+
+def make_time(world):
+    def look(begin=0.0):
+        world.pause(why="a look at the clock")
+        return begin + world.now
+
+    return MadeUp(
+        "time",
+        time,
+        monotonic=look,
+        perf_counter=look,
+        time=functools.partial(look, 1.7e9),
+        sleep=lambda seconds: world.pause(lambda: False, seconds, f"{seconds} s of sleep"),
+    )
+
+
+# ---- sockets ---------------------------------------------------------------------------------
+
+
+class Socket:
+    """socket.socket: one end of a connection, of a pair, or a listener.
+
+    `put`, `get`, `finish` and `vanish` are for clients, which do not give the baton away.
+    """
+
+    world = None
+
+    def __init__(self, window=10**6):
+        self.number = len(self.world.sockets) + 10_000
+        self.world.sockets.append(self)
+        self.inbox = bytearray()  # arrived, and not yet read
+        self.window = window  # bytes that fit into the inbox
+        self.peer = None
+        self.ended = False  # the peer sends no more
+        self.broken = False  # a reset has arrived
+        self.shut = False  # sends no more
+        self.deaf = False  # reads no more
+        self.closed = False
+        self.resets = False  # its close is a reset
+        self.accepted = False
+        self.arriving = []  # of a listener
+        self.selectors = []
+
+    def __repr__(self):
+        return f"<socket {self.number}>"
+
+    # What happened to it.
+
+    def readable(self):
+        return bool(
+            self.inbox or self.ended or self.broken or self.deaf or self.arriving or self.closed
+        )
+
+    def writable(self):
+        return self.broken or self.shut or self.closed or self.space() > 0
+
+    def space(self):
+        return self.peer.window - len(self.peer.inbox) if self.peer is not None else 0
+
+    def break_off(self):
+        """A reset arrives: the bytes that were not read are lost from some byte on."""
+        self.broken = True
+        del self.inbox[self.world.chance.randint(0, len(self.inbox)) :]
+
+    # For clients.
+
+    def put(self, data):
+        """Send some of the bytes; return how many."""
+        if self.broken:
+            raise ConnectionResetError(errno.ECONNRESET, "reset")
+        if self.peer.closed:
+            self.break_off()
+            return 0
+        sent = data[: self.space()]
+        self.peer.inbox += sent
+        return len(sent)
+
+    def get(self, size):
+        data = bytes(self.inbox[:size])
+        del self.inbox[: len(data)]
+        if not data and self.broken:
+            raise ConnectionResetError(errno.ECONNRESET, "reset")
+        return data
+
+    def finish(self):
+        """End the own direction."""
+        self.shut = True
+        self.peer.ended = True
+
+    def vanish(self, resets):
+        """Close it; what the server sends later is answered by a reset."""
+        self.closed = True
+        if resets or self.inbox:
+            self.peer.break_off()
+        else:
+            self.finish()
+
+    # For the program.
+
+    def _step(self, name, detail=""):
+        self.world.pause(why=f"its turn at {self!r}.{name}")
+        if self.closed:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        if self.broken and name in ("recv", "send", "getpeername"):
+            if name == "recv" and self.inbox:
+                return
+            self.world.tell(f"{self!r}.{name}: reset")
+            if name == "getpeername":
+                raise OSError(errno.ENOTCONN, "not connected")
+            raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    def _portion(self, size):
+        """Chance takes all, or some of it."""
+        chance = self.world.chance
+        if size > 1 and self.peer.is_client and chance.random() < 0.5:
+            return chance.randint(1, size)
+        return size
+
+    is_client = False
+
+    def recv(self, size):
+        self._step("recv")
+        if not self.inbox:
+            if self.ended or self.deaf:
+                self.world.tell(f"{self!r}.recv: end")
+                return b""
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        count = self._portion(min(size, len(self.inbox)))
+        data = bytes(self.inbox[:count])
+        del self.inbox[:count]
+        self.world.tell(f"{self!r}.recv: {data[:60]!r} {count}")
+        return data
+
+    def send(self, data):
+        self._step("send")
+        if self.shut:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        data = bytes(data)
+        if self.peer.closed:  # the answer to it is a reset
+            self.break_off()
+            return len(data)
+        room = min(len(data), self.space())
+        if room <= 0:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        count = self._portion(room)
+        self.peer.inbox += data[:count]
+        self.world.tell(f"{self!r}.send: {data[:count][:60]!r} {count} of {len(data)}")
+        return count
+
+    def accept(self):
+        self._step("accept")
+        world = self.world
+        if self.arriving and world.happens(world.refusals):
+            code = world.chance.choice([errno.EMFILE, errno.ENFILE, errno.ENOBUFS])
+            raise OSError(code, os.strerror(code))
+        if not self.arriving or world.happens(0.02):
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        accepted = sum(each.accepted and not each.closed for each in world.sockets)
+        if world.most_sockets is not None and accepted + 4 >= world.most_sockets:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        found = self.arriving.pop(0)
+        found.accepted = True
+        if world.happens(0.01) and found.broken:
+            raise ConnectionAbortedError(errno.ECONNABORTED, "Software caused connection abort")
+        world.tell(f"accept: {found!r}")
+        return found, ("127.0.0.1", found.number)
+
+    def shutdown(self, how):
+        self._step("shutdown")
+        if self.broken:
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        self.world.tell(f"{self!r}.shutdown: {how}")
+        if how != socket.SHUT_WR:
+            self.deaf = True
+        if how != socket.SHUT_RD and not self.shut:
+            self.finish()
+
+    def close(self):
+        if self.closed:
+            return
+        if self.world.fault is None:
+            self.world.pause(why=f"its turn at {self!r}.close")
+        if self.selectors:
+            self.world.fail(f"{self!r} is closed while a selector has it")
+        self.world.tell(f"{self!r}.close")
+        self.closed = True
+        for waiting in self.arriving:
+            waiting.closed = True
+            waiting.peer.break_off()
+        if self.peer is None or self.peer.closed:
+            return
+        if self.resets or self.inbox:
+            self.peer.break_off()
+        elif not self.shut:
+            self.finish()
+
+    def setsockopt(self, level, option, value):
+        self._step("setsockopt")
+        if option == socket.SO_LINGER and level == socket.SOL_SOCKET:
+            self.resets = any(value[: len(value) // 2])
+
+    def setblocking(self, flag):
+        if flag:
+            self.world.fail(f"{self!r} would block")
+
+    def getpeername(self):
+        self._step("getpeername")
+        return ("127.0.0.1", self.peer.number)
+
+    def getsockname(self):
+        return ("127.0.0.1", 8000)
+
+    def fileno(self):
+        return -1 if self.closed else self.number
+
+    def listen(self, backlog=0):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.close()
+
+
+def make_socket(world):
+    kind = type("socket", (Socket,), {"world": world})
+
+    def socketpair():
+        pair = kind(100), kind(100)
+        pair[0].peer, pair[1].peer = pair[1], pair[0]
+        return pair
+
+    return MadeUp(
+        "socket",
+        socket,
+        socket=kind,
+        socketpair=socketpair,
+        create_server=None,
+        create_connection=None,
+    )
+
+
+class Selector:
+    """selectors.BaseSelector."""
+
+    def __init__(self, world):
+        self.world = world
+        self.keys = {}
+
+    def register(self, sock, events, data=None):
+        if sock in self.keys:
+            raise KeyError(f"{sock!r} is registered already")
+        if sock.closed:
+            raise ValueError(f"{sock!r} is closed")
+        self.keys[sock] = selectors.SelectorKey(sock, sock.number, events, data)
+        sock.selectors.append(self)
+        return self.keys[sock]
+
+    def unregister(self, sock):
+        key = self.keys.pop(sock)
+        sock.selectors.remove(self)
+        return key
+
+    def modify(self, sock, events, data=None):
+        self.unregister(sock)
+        return self.register(sock, events, data)
+
+    def get_map(self):
+        return self.keys
+
+    def _events(self, sock, events):
+        found = selectors.EVENT_READ if sock.readable() else 0
+        found |= selectors.EVENT_WRITE if sock.writable() else 0
+        return found & events
+
+    def _any(self):
+        return any(self._events(sock, key.events) for sock, key in self.keys.items())
+
+    def select(self, timeout=None):
+        world = self.world
+        if timeout is not None and timeout < 0:
+            timeout = 0
+        world.pause(self._any, timeout, f"sockets {list(self.keys)}")
+        found = [
+            (key, events)
+            for sock, key in self.keys.items()
+            if (events := self._events(sock, key.events))
+        ]
+        world.chance.shuffle(found)
+        return found
+
+    def close(self):
+        for sock in list(self.keys):
+            self.unregister(sock)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.close()
+
+
+def make_selectors(world):
+    make = functools.partial(Selector, world)
+    return MadeUp(
+        "selectors", selectors, DefaultSelector=make, PollSelector=make, SelectSelector=make
+    )
+
+
+def make_os(world):
+    def sendfile(out, file, offset, count):
+        sock = world.sockets[out - 10_000]
+        data = os.pread(file, count, offset)
+        return sock.send(data) if data else 0
+
+    def sysconf(name):
+        limit = world.most_sockets
+        return (limit or 10**6) if name == "SC_OPEN_MAX" else os.sysconf(name)
+
+    return MadeUp("os", os, sendfile=sendfile, sysconf=sysconf)
+
+
+# ---- the application, and the right answers --------------------------------------------------
+
+
+@functools.lru_cache(None)
+def content(size):
+    """Bytes that tell at which place they stood."""
+    text = b"".join(b"%x." % number for number in range(size // 2 + 1))
+    return text[:size]
+
+
+FILES = (1, 700, 5000)
+
+
+class Blocks:
+    """Blocks of a stream; it notes whether it was closed."""
+
+    def __init__(self, world, items, sleep, fails=False):
+        self.world = world
+        self.items = iter(items)
+        self.sleep = sleep
+        self.fails = fails
+        self.closes = 0
+        world.streams.append(self)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        seconds = self.world.chance.choice([0, 0, 0.001, 0.03])
+        if seconds:
+            self.sleep(seconds)
+        for item in self.items:
+            return item
+        if self.fails:
+            raise ValueError("planned")
+        raise StopIteration
+
+    def close(self):
+        self.closes += 1
+
+
+def cut_up(data, size):
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def make_app(module, folder):
+    """The application. `app.world` is the world of the moment."""
+
+    class App(module.WebApp):
+        def on_complete(self, context):
+            current["world"].completed.append(context.request.headers.get("X-Number"))
+
+    current = {}
+    app = App(max_body_size=10**7)
+
+    def sleep(seconds):
+        module.time.sleep(seconds)
+
+    def blocks(items, fails=False):
+        return Blocks(current["world"], items, sleep, fails)
+
+    @app.get("/bytes/{size:int}")
+    def give_bytes(context, size):
+        return content(size)
+
+    @app.get("/slow/{milliseconds:int}")
+    def be_slow(context, milliseconds):
+        sleep(milliseconds / 1000)
+        return "slow"
+
+    @app.get("/file/{size:int}")
+    def give_file(context, size):
+        return context.response.file(str(Path(folder, str(size))))
+
+    @app.get("/stream/{size:int}")
+    def give_stream(context, size):
+        return context.response.stream(blocks(cut_up(content(size), 250)))
+
+    @app.get("/broken/{size:int}")
+    def break_off(context, size):
+        return context.response.stream(blocks(cut_up(content(size), 250), fails=True))
+
+    @app.get("/events/{count:int}")
+    def give_events(context, count):
+        return context.response.events(blocks(map(str, range(count))))
+
+    @app.get("/endless")
+    def give_events_for_ever(context):
+        return context.response.events(blocks(map(str, itertools.count())))
+
+    @app.post("/echo")
+    def echo(context):
+        return context.request.body
+
+    @app.post("/pieces")
+    def read_in_pieces(context):
+        found = b""
+        while piece := context.request.stream.read(97):
+            found += piece
+        return found
+
+    @app.post("/unread")
+    def leave_it(context):
+        return "unread"
+
+    @app.get("/fail")
+    def fail(context):
+        raise ValueError("planned")
+
+    return app, current
+
+
+class Request(NamedTuple):
+    """A request, and its right answer: the status, the body, and whether that ends properly."""
+
+    path: str
+    method: str = "GET"
+    body: bytes = None
+    modern: bool = True  # HTTP/1.1
+    chunks: int = 0  # the size of its chunks
+    expects: bool = False
+    closes: bool = False
+    number: str = ""
+
+    def head(self):
+        lines = [f"{self.method} {self.path} HTTP/1.{int(self.modern)}", "Host: x"]
+        lines.append(f"X-Number: {self.number}")
+        if self.closes:
+            lines.append("Connection: close")
+        elif not self.modern and len(self.number) % 2:
+            lines.append("Connection: keep-alive")
+        if self.chunks:
+            lines.append("Transfer-Encoding: chunked")
+        elif self.body is not None:
+            lines.append(f"Content-Length: {len(self.body)}")
+        if self.expects:
+            lines.append("Expect: 100-continue")
+        return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
+
+    def encoded_body(self):
+        if not self.chunks:
+            return self.body or b""
+        pieces = cut_up(self.body, self.chunks)
+        return b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in pieces) + b"0\r\n\r\n"
+
+    def right_answer(self):
+        name, _, value = self.path[1:].partition("/")
+        if self.path == "/fail":
+            return 500, b"500 Internal Server Error", True
+        if name in ("bytes", "file", "stream", "broken"):
+            return 200, content(int(value)), name != "broken" or self.method == "HEAD"
+        if name == "events":
+            return 200, b"".join(b"data: %d\n\n" % each for each in range(int(value))), True
+        if name == "endless":
+            return 200, b"".join(b"data: %d\n\n" % each for each in range(2000)), False
+        if name in ("echo", "pieces"):
+            return 200, self.body, True
+        return 200, name.encode(), True
+
+
+class Answer(NamedTuple):
+    status: int = 0
+    body: bytes = b""
+    complete: bool = False
+    closes: bool = False
+    used: int = 0  # bytes, with interim answers in front of it
+    continued: bool = False  # "100 Continue" was there
+
+
+def read_answer(data, method, ended):
+    """Read the answer at the beginning of `data`. `ended`: the connection has ended properly."""
+    start = 0
+    continued = False
+    while True:
+        end = data.find(b"\r\n\r\n", start)
+        if end < 0:
+            if data[start:] and not b"HTTP/1.1 ".startswith(data[start : start + 9]):
+                raise Fault(f"this is no answer: {bytes(data[start : start + 60])!r}")
+            return Answer(continued=continued)
+        lines = data[start:end].decode("latin-1").split("\r\n")
+        match = re.fullmatch(r"HTTP/1\.1 ([1-5][0-9]{2}) .*", lines[0])
+        if match is None:
+            raise Fault(f"this is no status line: {lines[0]!r}")
+        start = end + 4
+        status = int(match[1])
+        if status >= 200:
+            break
+        continued = True
+    fields = dict(line.lower().split(": ", 1) for line in lines[1:])
+    closes = fields.get("connection") == "close"
+    body, complete, used = b"", False, len(data)
+    if method == "HEAD" or status in (204, 304):
+        complete, used = True, start
+    elif "content-length" in fields:
+        used = start + int(fields["content-length"])
+        body = data[start:used]
+        complete = len(data) >= used
+    elif "chunked" in fields.get("transfer-encoding", ""):
+        body, complete, used = read_chunks(data, start)
+    else:
+        if not closes:
+            raise Fault("an answer without an end, on a connection that stays")
+        body, complete = data[start:], ended
+    return Answer(status, bytes(body), complete, closes, used, continued)
+
+
+def is_ready(sock, wants_to_send):
+    return sock.readable() or (wants_to_send and (sock.space() > 0 or sock.peer.closed))
+
+
+def read_chunks(data, start):
+    body = b""
+    while (end := data.find(b"\r\n", start)) >= 0:
+        if not re.fullmatch(rb"[0-9a-f]+", data[start:end]):
+            raise Fault(f"this is no size of a chunk: {bytes(data[start:end])[:40]!r}")
+        size = int(data[start:end], 16)
+        start = end + 2
+        if not size:
+            return body, data[start : start + 2] == b"\r\n", start + 2
+        body += data[start : start + size]
+        if len(data) < start + size + 2:
+            break
+        if data[start + size : start + size + 2] != b"\r\n":
+            raise Fault("a chunk is longer than its size")
+        start += size + 2
+    return body, False, len(data)
+
+
+# ---- clients ---------------------------------------------------------------------------------
+
+REFUSALS = {400, 408, 413, 431, 501, 503, 505}
+
+
+class Client:
+    """A client: it sends requests, checks their answers, and behaves in one manner.
+
+    honest   reads all it can at once, and insists on each answer
+    eager    tries again when it was turned away
+    slow     rests for seconds, in the middle of anything
+    leaver   leaves in the middle of anything
+    idle     sends the beginning of a request, and waits for the end
+    half     ends its own direction behind its requests
+    garbage  sends requests with changed, lost and repeated bytes
+    """
+
+    def __init__(self, world, name, manner, requests, quick=False):
+        chance = world.chance
+        self.world = world
+        self.name = f"{name}-{manner}"
+        self.manner = manner
+        self.todo = [each._replace(number=f"{name}.{n}") for n, each in enumerate(requests)]
+        self.pipelined = chance.random() < 0.5
+        self.quick = quick
+        self.window = chance.choice([70, 500, 3000, 10**6])
+        self.patience = chance.randint(1, 60)  # steps until a leaver leaves
+        self.resets = chance.random() < 0.5
+        self.stopped = False  # the server stops: no answer is due
+        self.tries = 0
+        self.ended = False
+
+    def steps(self):
+        yield None, self.world.chance.choice([0, 0, 0.01, 1]), "its time"
+        while self.todo:
+            sock = self._connect()
+            if sock is None:
+                break
+            yield from self._converse(sock)
+            if not sock.closed:
+                sock.vanish(resets=False)
+            if self.manner not in ("honest", "eager"):
+                break
+            yield None, 0.01, "its next connection"
+        self.ended = True
+
+    def _connect(self):
+        world = self.world
+        if world.listener.closed:
+            return None
+        kind = type(world.listener)
+        there, here = kind(world.chance.choice([70, 500, 3000, 10**6])), kind(self.window)
+        there.peer, here.peer = here, there
+        here.is_client = True
+        world.listener.arriving.append(there)
+        world.tell(f"connects {there!r}")
+        return here
+
+    def _encode(self, request):
+        head, body = request.head(), request.encoded_body()
+        if self.manner != "garbage":
+            return head, body
+        chance, data = self.world.chance, bytearray(head + body)
+        for _ in range(chance.randint(1, 3)):
+            at = chance.randrange(len(data))
+            part = bytes(data[at : at + chance.randint(0, 20)])
+            data[at : at + chance.randint(0, 3)] = chance.choice(
+                [b"", part, bytes([chance.randrange(256)]), b"\r\n", b"\n"]
+            )
+        return bytes(data), b""
+
+    def _converse(self, sock):
+        world, chance = self.world, self.world.chance
+        out, held, held_at = bytearray(), b"", 0.0
+        received = bytearray()
+        asked, steps = 0, 0  # asked: requests that were sent, and have no answer yet
+        asked_at = [0.0]
+        ended = reset = False
+        while self.todo and not (ended or reset):
+            if not out and not held and asked < len(self.todo) and (self.pipelined or not asked):
+                head, body = self._encode(self.todo[asked])
+                out += head
+                if self.todo[asked].expects and self.manner != "garbage":
+                    held, held_at = body, world.now
+                else:
+                    out += body
+                asked += 1
+                if self.manner == "half" and asked == len(self.todo):
+                    held, out = b"", out + held
+            if self.manner == "idle" and steps == self.patience:
+                out.clear()
+                held = b""
+                asked = len(self.todo)
+            if held and not out and world.now - held_at >= 1:
+                out, held = out + held, b""
+            can_put = bool(out) and (sock.space() > 0 or sock.broken or sock.peer.closed)
+            if not (can_put or sock.readable()):
+                wants = bool(out)
+                seconds = 1 if held and not out else 400
+                before = world.now
+                yield (
+                    functools.partial(is_ready, sock, wants),
+                    seconds,
+                    f"an answer to {self.todo[0].path}",
+                )
+                if seconds == 400 and world.now - before >= 400:
+                    raise Fault(f"no answer, and no end: {self.todo[0]}")
+                continue
+            steps += 1
+            try:
+                if can_put and (not sock.readable() or chance.random() < 0.5):
+                    size = chance.choice([1, 30, 300, 10**6])
+                    count = sock.put(bytes(out[:size]))
+                    del out[:count]
+                    world.tell(f"puts {count}")
+                    if not out and not held:
+                        asked_at[0] = world.jumped
+                        if self.manner == "half" and asked == len(self.todo) and not sock.shut:
+                            sock.finish()
+                else:
+                    data = sock.get(chance.choice([1, 40, 400, 10**6]))
+                    world.tell(f"gets {data[:60]!r} {len(data)}")
+                    received += data
+                    ended = not data
+            except ConnectionResetError:
+                world.tell("is reset")
+                reset = True
+            if self.manner == "garbage":
+                received.clear()
+            else:
+                done, closes, continued = self._check(received, ended, reset, asked)
+                asked -= done
+                if continued and held:
+                    out, held = out + held, b""
+                if done and self.quick and not self.pipelined:
+                    waited = world.jumped - asked_at[0]
+                    if waited > QUICK:
+                        raise Fault(f"a quick request waited {waited:.3f} s")
+                if closes:
+                    return
+            if self.manner == "leaver" and steps >= self.patience:
+                world.tell("leaves")
+                sock.vanish(self.resets)
+                return
+            if self.manner == "slow" and chance.random() < 0.2:
+                yield None, chance.choice([0.1, 1, 5]), "a rest"
+            else:
+                yield None, 0, "its turn"
+
+    def _check(self, received, ended, reset, asked):
+        """Check what has arrived; return how many answers are done, whether the connection ends,
+        and whether the body was asked for."""
+        done = 0
+        while self.todo:
+            request = self.todo[0]
+            answer = read_answer(received, request.method, ended)
+            if done >= asked and (received or answer.status):
+                raise Fault(f"bytes that nobody asked for: {bytes(received[:60])!r}")
+            if not (answer.complete or ended or reset):
+                return done, False, answer.continued
+            self._judge(request, answer)
+            if not answer.complete:
+                whole = request.right_answer()[2]
+                if self.manner == "honest" and not self.stopped and (whole or not answer.status):
+                    raise Fault(f"the answer is not complete: {request} {answer}")
+                self._try_again(request, cut=bool(answer.status) and not whole)
+                return done, True, False
+            if answer.status == 503 and self.manner == "eager":
+                self._try_again(request, cut=False)
+                return done, True, False
+            del received[: answer.used]
+            self.todo.pop(0)
+            done += 1
+            if answer.closes:
+                if ended and received:
+                    raise Fault(f"bytes behind the last answer: {bytes(received[:60])!r}")
+                return done, True, False
+        return done, True, False
+
+    def _try_again(self, request, cut):
+        self.tries += 1
+        if cut or self.stopped or self.tries > 40:
+            if self.manner == "eager" and self.tries > 40:
+                raise Fault(f"turned away 40 times: {request}")
+            self.todo.pop(0)
+        else:
+            self.todo[0] = request._replace(number=f"{request.number}+")
+
+    def _judge(self, request, answer):
+        """Check the status and the bytes that came, and that a cut body does not look complete."""
+        if not answer.status:
+            return
+        status, body, whole = request.right_answer()
+        body = b"" if request.method == "HEAD" else body
+        if answer.status in REFUSALS and self.manner != "honest":
+            status, whole = answer.status, True
+            body = f"{status} {HTTPStatus(status).phrase}".encode()
+            body = b"" if request.method == "HEAD" else body
+            if status == 413:
+                body = b"413 Content Too Large"
+        if answer.status != status:
+            raise Fault(f"status {answer.status}, and {status} is right: {request}")
+        if not body.startswith(answer.body):
+            raise Fault(f"a wrong body: {request} {answer}")
+        if answer.complete and (not whole or len(answer.body) != len(body)):
+            raise Fault(
+                f"a body that was cut looks complete: {len(answer.body)} of {len(body)}: {request}"
+            )
+
+
+# ---- worlds ----------------------------------------------------------------------------------
+
+
+class Program:
+    """A copy of webapp.py whose outside can be replaced, with its application."""
+
+    def __init__(self, text=None):
+        path = ROOT / "webapp.py"
+        self.module = types.ModuleType("webapp_in_a_made_up_world")
+        self.module.__file__ = str(path)
+        sys.modules[self.module.__name__] = self.module
+        text = path.read_text(encoding="utf-8") if text is None else text
+        exec(compile(text, str(path), "exec"), self.module.__dict__)
+        gone = [name for name in SIZES if not hasattr(self.module, name)]
+        if gone:
+            raise SystemExit(f"webapp.py has no {', '.join(gone)}: mend SIZES in simulation.py")
+        self.real = {
+            name: getattr(self.module, name)
+            for name in ("threading", "time", "selectors", "socket", "os", *SIZES)
+        }
+        self.folder = tempfile.TemporaryDirectory(prefix="webapp-")
+        for size in FILES:
+            Path(self.folder.name, str(size)).write_bytes(content(size))
+        self.app, self.current = make_app(self.module, self.folder.name)
+        self.current["world"] = World(0)
+        self.module.TestClient(self.app).get("/bytes/1")  # what is made once is made here
+
+    @contextlib.contextmanager
+    def in_world(self, world):
+        """Let the names of the module stand for the made-up things."""
+        names = {
+            "threading": make_threading(world),
+            "time": make_time(world),
+            "selectors": make_selectors(world),
+            "socket": make_socket(world),
+            "os": make_os(world),
+            **{name: world.chance.randint(*limits) for name, limits in SIZES.items()},
+        }
+        self.module.__dict__.update(names)
+        self.current["world"] = world
+        world.tell(", ".join(f"{name} {names[name]}" for name in SIZES))
+        loggers = [logging.getLogger("webapp"), logging.getLogger("webapp.access")]
+        before = [(each.propagate, each.level, each.handlers) for each in loggers]
+        try:
+            for each in loggers:
+                each.propagate, each.handlers = False, [Listener(world)]
+                each.setLevel(logging.INFO)
+            yield names["socket"].socket
+        finally:
+            for each, (propagate, level, handlers) in zip(loggers, before):
+                each.propagate, each.handlers = propagate, handlers
+                each.setLevel(level)
+            self.module.__dict__.update(self.real)
+
+
+class Listener(logging.Handler):
+    """Keeps the records of the log."""
+
+    def __init__(self, world):
+        super().__init__()
+        self.world = world
+
+    def emit(self, record):
+        world = self.world
+        text = record.getMessage()
+        world.tell(f"log: {text[:200]}")
+        if record.name == "webapp.access":
+            world.lines += 1
+        else:
+            world.records.append(text)
+        if "the server failed" in text:
+            world.fail(text[-2000:])
+        elif record.levelno >= logging.ERROR and not re.search("/fail|/broken", text):
+            world.fail(f"logged: {text[-2000:]}")
+
+
+def choose_request(chance, kind, manner):
+    modern = chance.random() < 0.8
+    size = chance.choice([0, 1, 50, 700, 2500, 6000])
+    if chance.random() < 0.4:
+        expects = modern and chance.random() < 0.3
+        chunks = chance.choice([0, 0, 1, 16, 300]) if modern else 0
+        path = chance.choice(["/echo", "/pieces", "/unread"])
+        size = min(size, 300) if chunks == 1 else size
+        return Request(path, "POST", content(size), modern, chunks, expects)
+    paths = [f"/bytes/{size}"] * 3 + [
+        f"/file/{chance.choice(FILES)}",
+        f"/stream/{size}",
+        f"/events/{chance.randint(1, 20)}",
+        f"/slow/{chance.choice([1, 8, 40, 900])}",
+        f"/broken/{max(1, size)}",
+        "/fail",
+    ]
+    if manner == "leaver" or kind == "stopping":
+        paths.append("/endless")
+    method = "HEAD" if chance.random() < 0.1 else "GET"
+    return Request(chance.choice(paths), method, None, modern, closes=chance.random() < 0.1)
+
+
+MANNERS = {
+    "honest": [["honest"], []],
+    "hostile": [["honest"], ["slow", "leaver", "idle", "half", "garbage"]],
+    "crowded": [["eager"], ["slow", "leaver", "idle", "garbage"]],
+    "stopping": [["honest"], ["honest", "slow", "leaver", "idle", "half"]],
+}
+
+
+def make_clients(world, kind):
+    chance = world.chance
+    good, others = MANNERS[kind]
+    manners = [chance.choice(good) for _ in range(chance.randint(1, 3 + 4 * (kind != "hostile")))]
+    if others:
+        manners += [chance.choice(others) for _ in range(chance.randint(1, 6))]
+    clients = []
+    for number, manner in enumerate(manners):
+        requests = [choose_request(chance, kind, manner) for _ in range(chance.randint(1, 4))]
+        quick = kind == "honest" and chance.random() < 0.3
+        if quick:
+            requests = [Request("/bytes/50")] * 3
+        client = Client(world, f"c{number}", manner, requests, quick)
+        if quick:
+            client.pipelined = False
+        clients.append(client)
+    return clients
+
+
+def prepare(world, kind, program, kind_of_socket):
+    """Make the server of a world."""
+    chance = world.chance
+    limits = {}
+    if kind == "crowded":
+        world.most_sockets = chance.randint(10, 24)
+        world.refusals = chance.choice([0, 0.3])
+        world.most_threads = chance.choice([4, 5, 8, 100])
+        limits = {"max_waiting": chance.choice([2, 4, 1000])}
+    if kind in ("crowded", "hostile"):
+        limits["max_collected"] = chance.choice([500, 10**6])
+    server_class = type("SmallServer", (program.module.Server,), limits)
+    world.listener = kind_of_socket()
+    return server_class(
+        program.app,
+        quiet=chance.random() < 0.5,
+        threads=chance.choice([1, 2, 4]) if kind != "honest" else 10,
+        header_timeout=chance.choice([2, 10]),
+        idle_timeout=chance.choice([2, 10]),
+        body_timeout=chance.choice([2, 10]),
+        write_timeout=chance.choice([2, 10]),
+        stop_timeout=chance.choice([0, 0.5, 5]),
+        socket=world.listener,
+    )
+
+
+def play(seed, kind, program, verbose=False):
+    """Play one world; raise Fault if it goes wrong. Return the world."""
+    world = World(f"{kind} {seed}", verbose)
+    before = open_files()
+    with program.in_world(world) as kind_of_socket:
+        try:
+            server = prepare(world, kind, program, kind_of_socket)
+            clients = make_clients(world, kind)
+            for client in clients:
+                world.add_client(client.name, client.steps())
+            server.start()
+            if kind == "stopping":
+                world.pause(lambda: False, world.chance.choice([0, 0.01, 0.1, 1, 4]), "a stop")
+                for client in clients:
+                    client.stopped = True
+            else:
+                world.pause(lambda: all(each.ended for each in clients), 5000, "the clients")
+                if not all(each.ended for each in clients):
+                    raise Fault("the clients do not end: " + world.describe())
+                world.pause(lambda: False, 120, "time-outs")
+                check_rest(world, server)
+            stop(world, server)
+            world.pause(lambda: all(each.ended for each in clients), 500, "the last clients")
+            world.pause(lambda: all(each.ended for each in world.threads), 60, "the last threads")
+            check_end(world, clients, kind)
+        except Abandoned:
+            raise world.fault from None
+        finally:
+            world.abandon()
+            world.sockets.clear()
+    if before is not None and open_files() > before:
+        raise Fault("a file is left open")
+    return world
+
+
+def stop(world, server):
+    began = world.jumped
+    server.stop()
+    seconds = world.jumped - began
+    if seconds > server.stop_timeout + 2.5:
+        raise Fault(f"the stop took {seconds} s, and stop_timeout is {server.stop_timeout}")
+
+
+def check_rest(world, server):
+    """All clients have left long ago: nothing is counted any more."""
+    for name in COUNTERS:
+        value = server
+        for part in name.split("."):
+            if not hasattr(value, part):
+                raise SystemExit(f"a Server has no {name}: mend COUNTERS in simulation.py")
+            value = getattr(value, part)
+        if any(value) if isinstance(value, list) else value:
+            raise Fault(f"{name} is {value!r}, and no client is there")
+
+
+def check_end(world, clients, kind):
+    """Check that the server has left nothing behind."""
+    left = [each.name for each in world.threads if not each.ended]
+    if left:
+        raise Fault(f"threads are left: {left}")
+    ends = [each for each in world.sockets if not (each.is_client or each.closed)]
+    if ends:
+        raise Fault(f"sockets are left: {ends}")
+    if not all(each.ended for each in clients):
+        raise Fault("a client was never told: " + world.describe())
+    closes = [each.closes for each in world.streams]
+    if set(closes) - {1}:
+        raise Fault(f"streams were closed {closes} times")
+    twice = [each for each in set(world.completed) if world.completed.count(each) > 1]
+    if twice and kind != "hostile" and kind != "crowded":
+        raise Fault(f"completed more than once: {twice}")
+
+
+def open_files():
+    try:
+        return len(os.listdir("/dev/fd"))
+    except OSError:
+        return None
+
+
+# ---- the command line ------------------------------------------------------------------------
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description="Run the server in made-up worlds.")
+    parser.add_argument("--seeds", default="0:100", help="from:to, the last is left out")
+    parser.add_argument("--seed", type=int, help="one world")
+    parser.add_argument("--kind", choices=[*MANNERS], help="by default all kinds")
+    parser.add_argument("-v", "--verbose", action="store_true", help="follow it step by step")
+    options = parser.parse_args(argv)
+    first, _, last = options.seeds.partition(":")
+    seeds = range(int(first), int(last)) if options.seed is None else [options.seed]
+    program = Program()
+    faults = 0
+    for kind in [options.kind] if options.kind else MANNERS:
+        began, steps, requests = time.process_time(), 0, 0
+        found = 0
+        for seed in seeds:
+            try:
+                world = play(seed, kind, program, options.verbose)
+                steps += world.count
+                requests += len(world.completed)
+            except Fault as fault:
+                found += 1
+                print(f"--kind {kind} --seed {seed}: {fault}", flush=True)
+        seconds = time.process_time() - began
+        print(
+            f"{kind:<9} {len(seeds):6} worlds {requests:7} requests {steps:9} steps "
+            f"{seconds:7.1f} s {found:4} faults",
+            flush=True,
+        )
+        faults += found
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
