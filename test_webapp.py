@@ -7139,6 +7139,14 @@ def stop_in_a_while(server):
     return time.monotonic() - started
 
 
+def comes_true(condition):
+    """Wait until something holds."""
+    until = time.monotonic() + SOON
+    while not (true := condition()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return true
+
+
 class Gate:
     """The application, but for /slow, which is answered when it is released."""
 
@@ -7742,14 +7750,6 @@ def test_upload_arrives_whole_and_what_follows_it_too(size, chunk, collected):
             assert connection.response()[2] == body
             assert connection.response()[2] == b"Hello World"
     assert log.records == []
-
-
-def comes_true(condition):
-    """Wait until something holds."""
-    until = time.monotonic() + SOON
-    while not (true := condition()) and time.monotonic() < until:
-        time.sleep(0.01)
-    return true
 
 
 # ---- server: failures ----------------------------------------------------------------------------
@@ -8356,6 +8356,40 @@ def test_the_place_of_a_stream_whose_client_left_is_given_back_at_its_next_write
         assert comes_true(lambda: ask(server, get())[0] == 200)
 
 
+def test_silent_streams_of_events_leave_a_fifth_of_the_places_to_others():
+    app = WebApp()
+    app.get("/events")(lambda context: context.response.events(Blocks("now", silence)))
+    app.get("/stream")(lambda context: iter(["some ", "words"]))
+    with serving(app, max_waiting=5) as server, contextlib.ExitStack() as stack, Log() as log:
+        for _ in range(4):
+            connection = stack.enter_context(Connection(server, get("/events")))
+            assert connection.file.readline() == b"HTTP/1.1 200 OK\r\n"
+        code, headers, _ = ask(server, get("/events"))
+        assert (code, headers["retry-after"]) == (503, "10")
+        assert ask(server, get("/stream"))[2] == b"some words"
+    [record] = [record for record in log.records if record.levelno >= logging.ERROR]
+    # A crowd that is refused must not fill the disk.
+    assert logging.Formatter("%(message)s").format(record).splitlines() == [
+        "'GET' '/events': 503",
+        "webapp._NoPlace: too many open streams",
+    ]
+
+
+def test_threads_that_were_needed_once_end(monkeypatch):
+    monkeypatch.setattr(webapp, "_LONGEST_REST", 0.05)
+    gate = Gate()
+    with serving(gate) as server, contextlib.ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(Connection(server, get("/slow")))
+        for _ in range(8):
+            assert gate.begun.acquire(timeout=SOON)
+        gate.release.set()
+        for thread in list(server.crew.threads):
+            if thread.name.startswith("webapp-") and len(server.crew.threads) > 2:
+                assert comes_true(lambda: len(server.crew.threads) <= 2)
+        assert ask(server, get("/"))[0] == 200
+
+
 def test_bytes_that_are_no_body_are_bounded():
     chunk = b"1;a=" + b"b" * 4000 + b"\r\nx\r\n"
     with serving(body_timeout=60) as server:
@@ -8449,6 +8483,25 @@ def test_bytes_that_several_clients_take_at_once_count_once():
         assert all(connection.file.peek() for connection in connections)
         assert [len(connection.response()[2]) for connection in connections] == [len(shared)] * 12
     assert server._unsent == {}
+
+
+def test_an_answer_larger_than_max_unsent_arrives():
+    app = gives(lambda environ: [bytes(8 * 2**20)])
+    with serving(app, max_unsent=2**20) as server, Connection(server, get()) as connection:
+        assert connection.file.peek()  # it is under way, and counted
+        assert len(connection.response()[2]) == 8 * 2**20
+
+
+def test_each_client_counts_with_its_copy_of_a_small_answer():
+    shared = bytes(60 * 2**10)
+    app = gives(lambda environ: [shared])
+    with serving(app, max_unsent=4 * len(shared)) as server, contextlib.ExitStack() as stack:
+        with Log():
+            for _ in range(12):
+                # More than the system takes for a client that reads nothing.
+                stack.enter_context(Connection(server, get() * 150))
+            assert comes_true(lambda: len(server._connections) <= 6)
+            assert server._unsent_size <= 5 * len(shared)
 
 
 @pytest.mark.parametrize(
@@ -8646,6 +8699,80 @@ def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_
         assert connection.sock.recv(1)
         assert stop_in_a_while(server) < 5
         assert closed.wait(SOON)
+
+
+def test_close_that_blocks_does_not_keep_the_server_from_its_end():
+    closing, never = threading.Event(), threading.Event()
+
+    def close():
+        closing.set()
+        never.wait(SOON)
+
+    result = Blocks(b"data: 1\n\n", silence, on_close=close)
+    app = gives(lambda environ: result, ("Content-Type", "text/event-stream"))
+    with serving(app) as server, Log(), Connection(server, get()) as connection:
+        assert connection.sock.recv(1)
+        assert stop_in_a_while(server) < 5
+        assert closing.wait(SOON)
+    never.set()
+
+
+@pytest.mark.parametrize("content_type", ["text/event-stream", PLAIN])
+@pytest.mark.parametrize("taken", [True, False], ids=["it is silent", "its client is slow"])
+def test_stream_that_only_its_end_ends_is_reset_when_the_server_stops(content_type, taken):
+    rest = [silence] if taken else [bytes(100_000)] * 200
+    app = gives(lambda environ: Blocks(b"data", *rest), ("Content-Type", content_type))
+    with serving(app, stop_timeout=0.1) as server, Log():
+        with Connection(server, get(version="1.0")) as connection:
+            assert connection.file.peek()
+            server.stop()
+            with pytest.raises(ConnectionResetError):
+                connection.file.read()
+
+
+def test_on_stop_is_called_once_and_tells_streams_before_they_end():
+    told, calls = threading.Event(), []
+
+    def tell():
+        calls.append(threading.current_thread().name)
+        told.set()
+
+    def events(context):
+        yield "hello"
+        assert told.wait(SOON)
+        yield "goodbye"
+
+    app = WebApp()
+    app.get("/")(lambda context: context.response.events(events(context)))
+    with serving(app, on_stop=tell) as server, Connection(server, get()) as connection:
+        while b"hello" not in connection.file.peek():
+            pass
+        assert stop_in_a_while(server) < 5
+        assert b"goodbye" in connection.response()[2]
+        server.stop()
+    assert calls == ["webapp-stop"]
+
+
+def test_on_stop_that_fails_is_logged_and_one_that_blocks_has_stop_timeout():
+    def fail():
+        raise ValueError("no bell")
+
+    with Log() as log, serving(on_stop=fail) as server:
+        assert stop_in_a_while(server) < 5
+    assert [record.getMessage() for record in log.records] == ["on_stop failed"]
+    never = threading.Event()
+    app = gives(lambda environ: Blocks(b"data", silence), ("Content-Type", "text/event-stream"))
+    with serving(app, on_stop=lambda: never.wait(SOON), stop_timeout=0.3) as server:
+        with Connection(server, get()) as connection:
+            assert connection.file.peek()
+            assert 0.3 <= stop_in_a_while(server) < 5
+    never.set()
+
+
+@pytest.mark.parametrize("on_stop", [1, "stop", lambda server: None], ids=repr)
+def test_on_stop_takes_nothing(on_stop):
+    with pytest.raises(TypeError, match="on_stop is a function without parameters, not"):
+        Server(application, on_stop=on_stop)
 
 
 def test_a_server_that_cannot_be_made_leaves_nothing_open():

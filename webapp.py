@@ -55,6 +55,7 @@ if (python_3_9_is_needed := (3, 9)) > sys.version_info:
         "webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info)
     )
 
+import collections
 import contextlib
 import copy
 import errno
@@ -570,6 +571,10 @@ class HttpException(Exception):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.status_code}, {self.message!r})"
+
+
+class _NoPlace(HttpException):
+    """The server has no place for a request. Nothing has failed, so the log shows no stack."""
 
 
 class NotFoundException(HttpException):
@@ -4031,6 +4036,8 @@ def _report(
                 ]
             except Exception:  # out of memory, or too deep in recursion
                 lines = [f"{_value(error, 200)}, whose stack trace cannot be shown"]
+            if isinstance(error, _NoPlace):  # a crowd that is refused would fill the disk
+                lines, where = lines[-1:], ""
             # logging.Formatter prints exc_text unchanged if it is set.
             record.exc_text = "\n".join(map(_printable, [where, *lines] if where else lines))
         _LOG.handle(record)
@@ -5278,7 +5285,7 @@ class _Body:
 
 _IDLE, _HEAD, _BODY = "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
-_ANSWERS, _STREAMS, _READS = range(3)  # the places of an answer in the crew; see there
+_ANSWERS, _STREAMS, _SILENT, _READS = range(4)  # the places of an answer in the crew; see there
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _TLS_AWAITS = {2: _READ, 3: _WRITE}  # the errno of ssl.SSLWantReadError and SSLWantWriteError
@@ -5672,10 +5679,9 @@ class _Run(_Observer, SimpleHandler):
 
     def _may_stay(self) -> bool:
         """Tell whether another answer may follow on the connection."""
-        # Without a frame, the end of the connection is the end of the body.
-        framed = self.chunked or self.bodiless or self.length is not None
+        is_framed = self.chunked or self.bodiless or self.length is not None
         is_read = self.body is None or self.body.complete
-        return framed and is_read and self.request.keep_alive and not self.server.stopping
+        return is_framed and is_read and self.request.keep_alive and not self.server.stopping
 
     def _add_own_fields(self, lines: list[str], given: Collection[str]) -> None:
         """Add the header fields of the server."""
@@ -5762,13 +5768,23 @@ class _Run(_Observer, SimpleHandler):
         self._take_place()
 
     def _take_place(self) -> None:
-        self.server.crew.take_place(self.connection, _STREAMS, leave=self.has_events())
+        has_events = self.has_events()
+        place = _SILENT if has_events else _STREAMS
+        self.server.crew.take_place(self.connection, place, leave=has_events)
 
     def has_events(self) -> bool:
         """Tell whether it is a stream of events, which has no end of its own."""
         headers = self.headers  # another thread may ask, while this one closes the run
         types = [self._announced] if headers is None else headers.get_all("Content-Type")
         return any(each.lower().startswith("text/event-stream") for each in types)
+
+    def ends_with_connection(self) -> bool:
+        """Tell whether only a reset shows that the answer is not complete.
+
+        A body with chunks or a length shows it by itself.
+        """
+        is_framed = self.chunked or self.bodiless or self.length is not None
+        return bool(self.head) and not is_framed
 
     def explain(self, reason: str) -> None:
         self.reason = reason
@@ -5784,9 +5800,7 @@ class _Run(_Observer, SimpleHandler):
         error = sys.exc_info()[1]
         self.log_exception(sys.exc_info())
         if self.headers_sent or self.connection.lost:
-            # A body with chunks or a length tells by itself that it is not complete.
-            framed = self.chunked or self.length is not None
-            self.cut = not framed and not self.connection.lost
+            self.cut = self.ends_with_connection()
             self.keep_alive = False
             return
         if isinstance(error, HttpException):
@@ -5850,13 +5864,18 @@ class _Run(_Observer, SimpleHandler):
 #     _ANSWERS   the application works; `threads` of them
 #     _STREAMS   the thread waits for a block of the application, or for its client to take one;
 #                `max_waiting` of them
+#     _SILENT    it does so for a stream of events, which may be silent for hours; counted with
+#                those, and at most four fifths of them
 #     _READS     the thread waits for its client to send more of a body; counted with those,
 #                and at most half of them
+#
+# A thread that has had nothing to do for _LONGEST_REST ends.
 
 _PATIENCE = 0.01  # seconds that a leader may take for one answer
 _CAUTION = 0.1  # seconds for which the leader then hands all requests to others
 _MOST_ANSWERED = 16  # connections to be given back; beyond it only the leader answers
 _TURN = 0.005  # seconds that a round of the leader has for each kind of work
+_LONGEST_REST = 10  # seconds that a thread waits for something to do before it ends
 
 
 class _Crew:
@@ -5869,18 +5888,14 @@ class _Crew:
 
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
-        # Of _ANSWERS, _STREAMS with _READS, and _READS.
-        self._limits = [
-            threads,
-            others,
-            (others + 1) // 2,
-        ]
+        # Of _ANSWERS, of the other three together, of _SILENT, and of _READS.
+        self._limits = [threads, others, (4 * others + 4) // 5, (others + 1) // 2]
         self.waiting: deque[_Connection] = deque()  # to be answered
         self.answered: dict[_Connection, None] = {}  # to be given back to the leader
         self.threads: set[threading.Thread] = set()
         # The lock guards all of these. Threads that rest wait for a change, the watch for an alarm.
         self.ended = False
-        self._taken = [0, 0, 0]  # how many connections have each place
+        self._taken = [0, 0, 0, 0]  # how many connections have each place
         self._leader = 0  # the identifier of a thread, or 0
         self._idle = 0  # threads that rest, or are on their way to a role
         self._careful_until = 0.0
@@ -5922,8 +5937,8 @@ class _Crew:
                     sum(self._taken[_STREAMS:]) >= self._limits[_STREAMS]
                     or self._taken[place] >= self._limits[place]
                 ):
-                    what = "open streams" if place == _STREAMS else "uploads at a time"
-                    raise HttpException(503, f"too many {what}", headers={"Retry-After": "10"})
+                    what = "uploads at a time" if place == _READS else "open streams"
+                    raise _NoPlace(503, f"too many {what}", headers={"Retry-After": "10"})
                 self._taken[_ANSWERS] -= 1
                 self._taken[place] += 1
                 connection.place = place
@@ -5937,6 +5952,20 @@ class _Crew:
             self._change.notify_all()
             self._alarm.notify_all()
             return {*self.waiting, *self.answered}
+
+    def close_result(self, run: _Run) -> None:
+        """Close what the application returned, although the thread of the run waits for a block.
+
+        That happens in a thread of its own, because it may take for ever.
+        """
+
+        def close() -> None:
+            # A running generator cannot be closed.
+            with contextlib.suppress(BaseException):
+                cast(Any, run.result).close()
+
+        with self._lock, contextlib.suppress(RuntimeError):  # no more threads
+            self._hire(close)
 
     def join(self) -> None:
         """Wait for the threads to end, but not long for those that are stuck in an answer."""
@@ -5985,12 +6014,16 @@ class _Crew:
                 self._idle += 1
 
     def _find_role(self) -> bool:
-        """Rest until there is something to do; False at the end of the crew."""
+        """Rest until there is something to do; False at the end of the crew, or of a long rest."""
         with self._lock:
-            self._change.wait_for(
-                lambda: not self._leader or self.ended or self.may_answer(leading=False)
+            is_needed = self._change.wait_for(
+                lambda: not self._leader or self.ended or self.may_answer(leading=False),
+                _LONGEST_REST,
             )
             self._idle -= 1
+            if not is_needed:
+                self.threads.discard(threading.current_thread())
+                return False
             self._leader = self._leader or threading.get_ident()
             return not self.ended
 
@@ -6066,6 +6099,8 @@ class _Crew:
 # deadlines. Methods are in the order of a request's life. A first reading may skip the functions
 # behind the class.
 
+_GRACE = 0.2  # seconds in which streams may end at a stop
+_LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
 _BACKLOG = 1024  # connections of a burst; one beyond it tries again after a second
 _STOP_SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)
@@ -6083,7 +6118,9 @@ class Server:
     that path. Limits are seconds: `header_timeout` for a whole request header, `idle_timeout`
     between two requests of a connection, `body_timeout` for each 64 KiB of a request's body,
     `write_timeout` for each 64 KiB of a response, on the average of the last MiB, `stop_timeout`
-    for requests that still run when it stops. `threads` is the number of requests that are answered
+    for requests that still run when it stops. `on_stop` is a function that is called once, in a
+    thread of its own, when the server begins to stop. Streams of events end behind it, so it can
+    tell them; an exception is logged. `threads` is the number of requests that are answered
     at the same time. `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes
     it HTTPS. OSError if the address cannot be bound.
 
@@ -6110,6 +6147,7 @@ class Server:
         body_timeout: float = 10,
         write_timeout: float = 30,
         stop_timeout: float = 10,
+        on_stop: Callable[[], object] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         socket: socket.socket | None = None,
     ) -> None:
@@ -6127,6 +6165,9 @@ class Server:
         self.body_timeout = _check_number("body_timeout", body_timeout, whole=False)
         self.write_timeout = _check_number("write_timeout", write_timeout, whole=False)
         self.stop_timeout = _check_number("stop_timeout", stop_timeout, whole=False)
+        if on_stop is not None and not (callable(on_stop) and _takes(_signature(on_stop))):
+            raise TypeError(f"on_stop is a function without parameters, not {_value(on_stop)}")
+        self._on_stop = on_stop
         self.clerk = _Clerk()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
@@ -6171,11 +6212,14 @@ class Server:
         self._now = self._checked = time.monotonic()
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
         self._stopped_at = 0.0  # the time when it began to stop
+        self._events_end_at = _NEVER  # the time when streams of events are cut then
         # For all threads:
         self.stopping = False
         self.alive = True  # but not in a child process
         self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
-        self._unsent_lock = threading.Lock()  # guards it
+        self._readers: collections.Counter[int] = collections.Counter()  # of a block, by its id()
+        self._unsent_size = 0  # bytes of these blocks
+        self._unsent_lock = threading.Lock()  # guards these three
         self._signals: set[int] = set()
         self._told = True  # False if a person at a terminal should learn which requests still run
         self._finished = threading.Event()
@@ -6294,33 +6338,44 @@ class Server:
         self.crew.take_place(connection, place, leave=True)
         if place == _STREAMS:
             self._hold(connection, run.block)
+        until = started + max(patience.left, 0.001)
+        ready = False
         with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
             selector.register(connection.socket, connection.awaited)
-            ready = selector.select(max(patience.left, 0.001))
+            while not ready and not connection.lost and (left := until - time.monotonic()) > 0:
+                ready = bool(selector.select(min(left, _LOOK)))
         self._hold(connection, b"")
         patience.left -= time.monotonic() - started
         if not ready:
             connection.lost = True
-            raise TimeoutError("the client was too slow")
+            raise TimeoutError("the client was too slow, or the server stops")
 
     def _hold(self, connection: _Connection, block: bytes) -> None:
         """Count the block in memory that waits for a client.
 
-        Beyond max_unsent, cut the slowest client.
+        Beyond max_unsent, cut the slowest client, but not the only one.
         """
         with self._unsent_lock:
-            self._unsent.pop(connection, None)
+            self._release(connection)
             if block and not connection.lost:
                 self._unsent[connection] = block  # behind the slower ones
-            # A block for several clients is in memory only once.
-            while (
-                sum(map(len, {id(each): each for each in self._unsent.values()}.values()))
-                > self.max_unsent
-            ):
+                self._readers[id(block)] += 1
+                if self._readers[id(block)] == 1:  # it is in memory once for several clients
+                    self._unsent_size += len(block)
+            while self._unsent_size > self.max_unsent and len(self._unsent) > 1:
                 slowest = next(iter(self._unsent))
-                del self._unsent[slowest]
+                self._release(slowest)
                 slowest.cut()
                 slowest.shut_down()
+
+    def _release(self, connection: _Connection) -> None:
+        block = self._unsent.pop(connection, None)
+        if block is None:
+            return
+        self._readers[id(block)] -= 1
+        if not self._readers[id(block)]:
+            del self._readers[id(block)]
+            self._unsent_size -= len(block)
 
     # For the leader only, who owns the selector and the connections that are not ANSWERING.
 
@@ -6594,7 +6649,7 @@ class Server:
                 self.clerk.report(
                     logging.INFO, "%s went away before the answer was complete", connection.address
                 )
-            else:
+            if run.ends_with_connection():
                 connection.cut()
             self._drop(connection)
         elif not run.keep_alive:
@@ -6672,44 +6727,85 @@ class Server:
     # The end of the server.
 
     def _may_end(self) -> bool:
-        """Stop accepting; return whether all requests have ended or had their time."""
+        """Return whether all requests have ended or had their time, once no more are accepted."""
+        now = time.monotonic()
         if not self._stopped_at:
-            self._stopped_at = time.monotonic()
-            if self._listener in self._selector.get_map():
-                self._selector.unregister(self._listener)
-            self._listener.close()
-        waited, running = time.monotonic() - self._stopped_at, []
-        for connection in list(self._connections):
-            if connection.run is not None and connection.run.has_events():
-                connection.shut_down()
-            elif connection.stage in (_ANSWERING, _SENDING) or (
-                connection.stage == _LINGERING and waited <= 1
-            ):
-                running.append(connection.run)
-            else:
-                self._drop(connection)
+            self._stopped_at = now
+            self._begin_to_stop()
+        waited = now - self._stopped_at
+        running = self._end_what_may_end(now)
         if waited > 1 and running and not self._told:
             self._told = True
-            names = ", ".join(
-                f"{run.request.method} {_printable(run.request.target)[:60]}" for run in running[:5]
-            )
-            told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
-            self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
-        # 0.2: streams may end.
-        return waited >= (self.stop_timeout if running else 0.2) or not self._connections
+            self._tell_what_runs(running)
+        return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
+
+    def _begin_to_stop(self) -> None:
+        """Accept nothing more, and tell the application."""
+        if self._listener in self._selector.get_map():
+            self._selector.unregister(self._listener)
+        self._listener.close()
+        if self._on_stop is None:
+            self._events_end_at = self._stopped_at
+            return
+        self._events_end_at = self._stopped_at + self.stop_timeout
+        try:
+            threading.Thread(target=self._call_on_stop, name="webapp-stop", daemon=True).start()
+        except RuntimeError as error:
+            self.clerk.report(logging.WARNING, "no thread that could call on_stop: %s", error)
+
+    def _call_on_stop(self) -> None:
+        try:
+            cast("Callable[[], object]", self._on_stop)()
+        except BaseException as error:
+            self.clerk.report(logging.ERROR, "on_stop failed", error=error)
+        # Streams that it has told may end by themselves.
+        self._events_end_at = min(self._events_end_at, time.monotonic() + _GRACE)
+        self._wake()
+
+    def _end_what_may_end(self, now: float) -> list[_Run]:
+        """Close connections without a request, and streams of events; return the other runs."""
+        running = []
+        for connection in list(self._connections):
+            run: _Run | None = connection.run
+            if run is not None and run.has_events() and now >= self._events_end_at:
+                self._break_off(connection, run)
+            elif run is not None and connection.stage in (_ANSWERING, _SENDING):
+                running.append(run)
+            elif connection.stage != _LINGERING or now > self._stopped_at + 1:
+                self._drop(connection)
+        return running
+
+    def _break_off(self, connection: _Connection, run: _Run) -> None:
+        """End an answer of another thread, so that its client can tell."""
+        if run.ends_with_connection():
+            connection.cut()  # its thread notices; see `_wait`
+        else:
+            connection.shut_down()
+
+    def _tell_what_runs(self, running: Sequence[_Run]) -> None:
+        names = ", ".join(
+            f"{run.request.method} {_printable(run.request.target)[:60]}" for run in running[:5]
+        )
+        told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
+        self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
 
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
         left = self.crew.end()
         for connection in self._connections:
-            connection.shut_down()
-            if connection.stage != _ANSWERING or connection in left:
+            run: _Run | None = connection.run
+            if connection.stage != _ANSWERING or connection in left or run is None:
+                connection.shut_down()
                 self._close_for_good(connection)
-            elif connection.place == _STREAMS and (run := connection.run) is not None:
-                # Its thread may wait for a block for ever. A running generator cannot be closed.
-                with contextlib.suppress(BaseException):
-                    run.result.close()
+                continue
+            if run.ends_with_connection():
+                connection.cut()
+                connection.socket.close()
+            else:
+                connection.shut_down()
+            if connection.place in (_STREAMS, _SILENT):
                 run.note_access()
+                self.crew.close_result(run)
         self._held.close()
         _servers.discard(self)
         self._finished.set()
