@@ -3491,14 +3491,119 @@ def test_call_of_a_response_that_makes_no_sense_is_an_error(row):
 @example("/a\r\nSet-Cookie: x=y\0")
 @example('/"<>\\^`{|}é%zz%%2f%2F' + "%" * 3 + "41\ud83d\ude00")
 def test_redirect_percent_encodes_only_what_a_uri_may_not_hold(location):
+    def handler(context):
+        context.response.redirect(location, external=True)
+
     pieces = re.findall(r"(?s)(%[0-9A-Fa-f]{2}|[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-])|(.)", location)
-    response = answer(lambda context: context.response.redirect(location), raise_errors=True)
+    response = answer(handler, raise_errors=True)
     octets = [
         "".join(f"%{byte:02X}" for byte in other.encode("utf-8", "surrogatepass"))
         for _, other in pieces
     ]
     expected = "".join(allowed + escaped for (allowed, _), escaped in zip(pieces, octets))
     assert (response.status, response.headers["Location"]) == (303, expected)
+
+
+# What a handler redirects to, the status, and the URL of the request.
+REDIRECTS = r"""
+/a                              303 http://localhost/
+a?next=//evil#//evil            303 http://localhost/
+?a=http://evil                  303 http://localhost/
+/\evil                          303 http://localhost/
+/.//evil                        303 http://localhost/
+\thttp://evil                   303 http://localhost/
+//evil                          400 http://localhost/
+///evil                         400 http://localhost/
+//localhost/a                   400 http://localhost/
+http:evil                       400 http://localhost/
+http:/evil                      400 http://localhost/
+http:///evil                    400 http://localhost/
+javascript:alert(1)             400 http://localhost/
+a:b                             400 http://localhost/
+http://localhost                303 http://localhost/
+HTTP://LocalHost:80/a           303 http://localhost/
+http://localhost?a              303 http://localhost/
+http://localhost#a              303 http://localhost/
+http://localhost\evil           400 http://localhost/
+http://localhost\t.evil         400 http://localhost/
+http://localhost.               400 http://localhost/
+http://localhost.evil           400 http://localhost/
+http://localhost@evil           400 http://localhost/
+http://localhost:80@evil        400 http://localhost/
+http://user@localhost/          400 http://localhost/
+http://localhost:8080/          400 http://localhost/
+https://localhost/              400 http://localhost/
+https://localhost:80/           400 http://localhost/
+ftp://localhost/                400 http://localhost/
+https://a.example/b             303 https://A.example:443/
+https://a.example:443           303 https://a.example/
+http://[::1]:8000/a             303 http://[::1]:8000/
+http://[::1]/a                  400 http://[::1]:8000/
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("row", REDIRECTS)
+def test_redirect_stays_on_this_site_unless_it_is_external(row):
+    location, status, url = row.replace(r"\t", "\t").rsplit(maxsplit=2)
+    failures = []
+
+    def handler(context):
+        try:
+            context.response.redirect(location)
+        except ValueError as error:
+            failures.append(error)
+            raise
+
+    app = WebApp()
+    app.get("/")(handler)
+    response = client(app).get(url)
+    assert response.status == int(status)
+    if failures:
+        assert "external=True" in str(failures[0]) and type(failures[0]).__name__ != "ValueError"
+        assert "Location" not in response.headers
+    app = WebApp()
+    app.get("/")(lambda context: context.response.redirect(location, 301, external=True))
+    assert client(app).get(url).status == 301
+
+
+def browser_goes_to(location):
+    """Scheme and authority for a page of http://localhost, as the URL standard of browsers reads
+    them (section 4.4), written without its states."""
+    text = re.sub("[\t\n\r]", "", location.strip("".join(map(chr, range(33)))))
+    scheme, authority = re.match(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(.*)", text, re.DOTALL).groups()
+    scheme = (scheme or "http").lower()
+    slashes = re.match(r"[/\\]*", authority)[0]
+    if scheme == "http" and len(slashes) < 2:
+        return "http", "localhost"  # relative
+    authority = re.match(r"[^/\\?#]*", authority[len(slashes) :])[0].rpartition("@")[2].lower()
+    return scheme, authority.removesuffix(":80") if scheme == "http" else authority
+
+
+PIECES_OF_URLS = (
+    "/ / // \\ http: HTTP: https: javascript: localhost LocalHost evil @ :80 :443 : . .. ; ? # a "
+    "%2f %5c %09 é \u3002"
+).split() + ["\t", "\n", "\r", "\0", " ", "\x85"]
+
+
+@given(st.lists(st.sampled_from(PIECES_OF_URLS), max_size=8).map("".join))
+def test_redirect_never_leads_a_browser_elsewhere(location):
+    response = answer(lambda context: context.response.redirect(location))
+    if response.status == 303:
+        assert browser_goes_to(response.headers["Location"]) == ("http", "localhost")
+    else:
+        assert re.match(r"//|[A-Za-z][A-Za-z0-9+.-]*:", location)
+
+
+@given(st.just("") | st.text("/\\.a\t", max_size=6).map("/".__add__))
+def test_path_of_a_request_begins_with_one_slash_and_never_names_a_host(path):
+    seen = []
+    app = WebApp()
+    app.get("/{rest:path}")(lambda context, rest: seen.append(context.request.path))
+    app.get("/")(lambda context: seen.append(context.request.path))
+    client(app).get("/", environ={"PATH_INFO": path, "REQUEST_URI": ""})
+    assert seen == ["/" + path.lstrip("/")]
+    response = answer(lambda context: context.response.redirect(seen[0]))
+    assert browser_goes_to(response.headers["Location"]) == ("http", "localhost")
 
 
 # ---- the response: cookies -----------------------------------------------------------------------

@@ -1443,7 +1443,19 @@ _PIECE = 65536  # bytes that are read or sent at a time
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
+# What leads to another site, unless it is the site's own: a scheme, or two slashes before a host.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.\-]*:(?://[^/?#]*)?|//")
 _quote = urllib.parse.quote
+
+
+def _origin(url: str) -> str:
+    """Return scheme, host and port of a URL, without the port that the scheme implies (RFC 6454).
+
+    "" for a path.
+    """
+    found = _ORIGIN.match(url.strip(" \t").lower())
+    origin = found[0] if found else ""
+    return origin.removesuffix(":443" if origin.startswith("https:") else ":80")
 
 
 def _named_segments(path: str) -> list[str]:
@@ -1651,11 +1663,12 @@ class Request:
 
     @_once
     def path(self) -> str:
-        """Decoded path below the application, as it came (`//a/` stays).
+        """Decoded path below the application.
 
-        U+FFFD stands where the path is not UTF-8.
+        It begins with one slash, because two would name a host in a link. Behind that it is as it
+        came. U+FFFD stands where the path is not UTF-8.
         """
-        return _wsgi_text(self.environ.get("PATH_INFO", ""), "replace")
+        return _wsgi_text("/" + self.environ.get("PATH_INFO", "").lstrip("/"), "replace")
 
     @property
     def query_string(self) -> str:
@@ -2610,10 +2623,14 @@ class Response:
         self._form = form
         return self
 
-    def redirect(self, location: str, status: int = 303) -> Response:
+    def redirect(self, location: str, status: int = 303, *, external: bool = False) -> Response:
         """Build a redirect.
 
         `location` may be relative; it is percent-encoded where needed, and `%XX` stays.
+
+        Without `external` it stays on this site: it has neither a scheme nor two slashes in front,
+        or it begins with the origin of the request. Another location, perhaps from a client, is an
+        HttpException of status 400 that is a ValueError too.
         """
         _check_text(
             "where redirect() leads", location, ": context.url(handler) gives the path of a handler"
@@ -2623,6 +2640,10 @@ class Response:
                 f"a redirect has a status of 300 to 399 other than 304, not {status!r}"
             )
         escaped = _quote(_STRAY_PERCENT.sub("%25", location), _URI_SAFE, errors="surrogatepass")
+        own = _origin(f"{self._request.scheme}://{self._request.host}")
+        if not external and _origin(escaped) not in ("", own):
+            leaves = f"redirect() would leave this site for {location!r:.80}"
+            raise _BadField("location", f"{leaves}: external=True allows that")
         return self.code(status).text(_STATUS_LINES[status]).header("Location", escaped)
 
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
@@ -4649,12 +4670,6 @@ def same_origin(context: WebContext) -> None:
     foreign = _origin(origin) != own if site is None else site not in ("same-origin", "none")
     if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
         raise HttpException(403, f"a {request.method} from another site: {site or origin!r}")
-
-
-def _origin(url: str) -> str:
-    """Return an origin without the port that its scheme implies."""
-    url = url.strip(" \t").lower()
-    return url.removesuffix(":443" if url.startswith("https:") else ":80")
 
 
 # ---- the test client ---------------------------------------------------------
