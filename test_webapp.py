@@ -9463,6 +9463,31 @@ def test_banner_shows_the_address_to_open(program, host):
     assert shown and ask(At("127.0.0.1", int(shown[1])), get())[2] == b"one", line
 
 
+def test_the_server_of_the_standard_library_answers_logs_and_stops(program):
+    process = start("site1", "--server", "wsgiref", "--port", "0", cwd=program.parent)
+    at = port_of(process)
+    code, headers, body = ask(at, get("/?a=%1b", "Connection: close"))
+    assert (code, body) == (200, b"one")
+    assert headers["server"].startswith("WSGIServer/")
+    tell(process, signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert errors == '127.0.0.1  "GET /?a=%1b HTTP/1.1" 200 3\n'
+
+
+def test_no_banner_names_ctrl_c_in_a_thread_where_it_stops_nothing(capsys):
+    app = WebApp()
+    app.get("/")(lambda context: "Hello")
+    servers = []
+    with mock.patch.object(Server, "serve_forever", lambda self: servers.append(self)):
+        thread = threading.Thread(target=app.run, kwargs={"port": 0})
+        thread.start()
+        thread.join(SOON)
+    [server] = servers
+    server.stop()
+    assert capsys.readouterr().err == f"webapp: serving on {server.url}\n"
+
+
 @pytest.mark.parametrize("archived", [False, True])
 def test_version_tells_the_digest_of_the_file_if_it_is_one_of_its_own(archived, tmp_path):
     digest = hashlib.sha256(pathlib.Path(webapp.__file__).read_bytes()).hexdigest()
@@ -9651,6 +9676,16 @@ AT_THE_START = [
         lambda app: app.run(debug=True),
         TypeError,
         "run() takes no debug; it takes host, port, reload, quiet, threads",
+    ),
+    (
+        lambda app: app.run(server="wsgiref", threads=4),
+        TypeError,
+        "run() takes no threads with server='wsgiref'; it takes host, port, reload, quiet",
+    ),
+    (
+        lambda app: app.run(server="gunicorn"),
+        ValueError,
+        "server is 'webapp' or 'wsgiref', not 'gunicorn': another server is a command of its own",
     ),
     (
         lambda app: Server(app, header_timeout="10"),

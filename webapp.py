@@ -4423,14 +4423,17 @@ class WebApp(Scope):
         *,
         quiet: bool = False,
         reload: bool = False,
+        server: str = "webapp",
         **options: Any,
     ) -> None:
         """Serve until Ctrl-C or SIGTERM. `options` are those of `Server`.
 
-        With `reload`, restart when a module or template changes. SystemExit(1) if `host` and `port`
-        cannot be bound.
+        With `reload`, restart when a module or template changes. `server="wsgiref"` serves by
+        wsgiref.simple_server, the standard library's own server: one request at a time, without
+        options, for learning and to compare with. SystemExit(1) if `host` and `port` cannot be
+        bound. TypeError for an option that the server does not have, ValueError for another server.
         """
-        _run(self, host, port, quiet=quiet, reload=reload, **options)
+        _run(self, host, port, quiet=quiet, reload=reload, server=server, **options)
 
     def _seal(self) -> None:
         """Collect the hooks of each route, and end the declarations."""
@@ -6936,24 +6939,21 @@ def _run(
     *,
     quiet: bool = False,
     reload: bool = False,
+    server: str = "webapp",
     **options: Any,
 ) -> None:
-    known = Server.__init__.__kwdefaults__ or {}
-    for name in options:
-        if name not in known:
-            raise TypeError(
-                f"run() takes no {name}; it takes host, port, reload, {', '.join(known)}"
-            )
+    _check_options(server, options)
     if _loading:
         raise RuntimeError(
             'it calls run() when it is imported: write `if __name__ == "__main__":` above that'
         )
     if reload and not _is_child():
         sys.exit(_supervise())
+    make = _make_wsgiref_server if server == "wsgiref" else Server
     try:
         if isinstance(app, WebApp):
             app._seal()
-        server = Server(app, host, port, quiet=quiet, **options)
+        made: Any = make(app, host, port, quiet=quiet, **options)
     except KeyboardInterrupt:
         sys.exit(130)
     except RuntimeError as error:
@@ -6969,10 +6969,53 @@ def _run(
     if isinstance(app, WebApp) and not app.routes():
         _say("webapp: the application has no routes: it answers 404 to everything")
     if not quiet:
-        _say(f"webapp: serving on {server.url} (Ctrl-C stops)")
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        _say(f"webapp: serving on {made.url}{' (Ctrl-C stops)' if on_main_thread else ''}")
     if reload:
-        threading.Thread(target=_follow_parent, args=(server,), daemon=True).start()
-    server.serve_forever()
+        threading.Thread(target=_follow_parent, args=(made,), daemon=True).start()
+    made.serve_forever()
+
+
+def _check_options(server: str, options: Collection[str]) -> None:
+    if server not in ("webapp", "wsgiref"):
+        raise ValueError(
+            f"server is 'webapp' or 'wsgiref', not {_value(server)}: another server is a command "
+            "of its own, such as gunicorn file:app"
+        )
+    known = ["quiet"] if server == "wsgiref" else list(Server.__init__.__kwdefaults__ or ())
+    for name in options:
+        if name not in known:
+            by = " with server='wsgiref'" if server == "wsgiref" else ""
+            raise TypeError(
+                f"run() takes no {name}{by}; it takes host, port, reload, {', '.join(known)}"
+            )
+
+
+def _make_wsgiref_server(app: _WSGIApplication, host: str, port: int, *, quiet: bool) -> Any:
+    """Return a wsgiref.simple_server.WSGIServer with the methods of `Server` that `_run` calls."""
+    from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+    class Handler(WSGIRequestHandler):
+        def log_message(self, format: str, *arguments: Any) -> None:
+            if not quiet:
+                _say(f"{self.address_string()}  {_printable(format % arguments)}")
+
+    class SimpleServer(WSGIServer):
+        url = property(lambda self: f"http://{host or '127.0.0.1'}:{self.server_port}")
+        stop = WSGIServer.shutdown
+
+        def serve_forever(self, poll_interval: float = 0.5) -> None:
+            if threading.current_thread() is threading.main_thread():
+                for number in _STOP_SIGNALS:
+                    signal.signal(number, signal.default_int_handler)
+            with self, contextlib.suppress(KeyboardInterrupt):
+                super().serve_forever(poll_interval)
+
+    if mistake := _mistaken(app):
+        raise TypeError(f"run(): {mistake}")
+    server = SimpleServer((host, port), Handler)
+    server.set_app(app)
+    return server
 
 
 @functools.cache
@@ -7068,6 +7111,12 @@ def _main(argv: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--reload", action="store_true", help="start again when a file changes")
     parser.add_argument("--quiet", action="store_true", help="no access lines")
+    parser.add_argument(
+        "--server",
+        choices=["webapp", "wsgiref"],
+        default="webapp",
+        help="wsgiref: the standard library's own, one request at a time",
+    )
     parser.add_argument("--routes", action="store_true", help="print the table of routes and end")
     parser.add_argument(
         "--version", action="store_true", help="print version and SHA-256 of the file, end"
@@ -7092,7 +7141,14 @@ def _main(argv: list[str] | None = None) -> int:
     if options.routes:
         _say(_route_table(app), sys.stdout)
     else:
-        _run(app, options.host, options.port, quiet=options.quiet, reload=options.reload)
+        _run(
+            app,
+            options.host,
+            options.port,
+            quiet=options.quiet,
+            reload=options.reload,
+            server=options.server,
+        )
     return 0
 
 
