@@ -11,6 +11,7 @@ import base64
 import contextlib
 import functools
 import hashlib
+import html
 import html.parser
 import importlib.util
 import inspect
@@ -1709,6 +1710,32 @@ def test_recipe_health_check_leaves_no_line_and_hides_no_other_request(tmp_path)
                 fetch(url + path)
             failed.value.close()
             assert f"GET {path} 4" in process.stderr.readline()
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["//evil.example", "/\\evil.example", "http://localhost@evil.example", "javascript:x"],
+)
+def test_recipe_safe_next_never_leads_to_another_site(location, recipe):
+    title = "How do I send visitors back to where they came from after the login (a safe next)?"
+    browser = client(recipe(title)["app"])
+    link = browser.get("/login", query={"next": location}).text
+    assert html.unescape(re.search('name="next" value="([^"]*)"', link)[1]) == location
+    answer = browser.post("/login", form={"next": location})
+    host = urllib.parse.urlsplit(urllib.parse.urljoin("http://here/", answer.headers["Location"]))
+    assert (answer.status, host.netloc, host.scheme) == (303, "here", "http")
+
+
+@pytest.mark.skipif(WINDOWS, reason="there is no SIGTERM that a program could take")
+def test_recipe_streams_and_threads_hear_that_the_server_stops(tmp_path):
+    title = "How do I tell streams and jobs that the server stops (on_stop)?"
+    save_recipe(title, tmp_path, often=("stopping.wait(1)", "stopping.wait(0.01)"))
+    with started(tmp_path) as (process, url):
+        with urllib.request.urlopen(f"{url}/ticks", timeout=20) as stream:
+            assert stream.readline() == b"data: 1\n"
+            process.send_signal(signal.SIGTERM)
+            assert stream.read().endswith(b"event: end\ndata: The server stops.\n\n")
+        assert process.wait(20) == 0
 
 
 def test_every_recipe_is_tested():
