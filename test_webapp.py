@@ -1488,7 +1488,7 @@ TRICKY_VALUES = ["1", "2", ";q=0", ";q=0;", ";q=1", ",", '"', "\\", ', applicati
 ACCEPT_RANGES = st.sampled_from(
     ["text/html"] * 3
     + ["text/*", "*/*"] * 2
-    + ["text/plain", JSON, "application/*", "text/javascript"]
+    + ["text/plain", JSON, "application/*", "text/javascript", "application/problem+json"]
 )
 TRICKY_PARAMETERS = st.dictionaries(
     st.sampled_from("vl"), st.sampled_from(TRICKY_VALUES), max_size=2
@@ -1497,18 +1497,21 @@ PARAMETERS = (
     st.sampled_from([{}, {}, {"v": "1"}, {"v": "1"}, {"l": "2", "v": "1"}]) | TRICKY_PARAMETERS
 )
 CASES = st.sampled_from([str, str.upper, str.title])
-WEIGHTS = {
-    "": 1000,
-    "1": 1000,
-    "1.000": 1000,
-    "0.5": 500,
-    "0.50": 500,
-    "0.499": 499,
-    "0.001": 1,
-    "0": 0,
-    "0.000": 0,
-}
-WEIGHT_TEXTS = st.sampled_from(sorted(WEIGHTS))
+
+
+def thousandths(weight):
+    """RFC 9110 section 12.4.2. The weight 1 and text that is no weight, which counts as absent, are
+    the same."""
+    whole, _, decimals = weight.partition(".")
+    if whole != "0" or len(decimals) > 3 or set(decimals) - set(string.digits):
+        return 1000
+    return int(decimals.ljust(3, "0"))
+
+
+WEIGHT_TEXTS = st.sampled_from(
+    " 1 1.000 0.5 0.50 0.499 0.001 0 0.000 0. 1. 0.9 0.999 0.1234 0.0000 1.1 1.5 2 00 x".split(" ")
+    + ['"0"']
+)
 
 
 @st.composite
@@ -1523,7 +1526,9 @@ def accept_elements(draw):
         text += f";{draw(OWS)}{name}=" + (value if bare else f'"{quoted}"')
     if weight:
         text += f"{draw(OWS)};{draw(OWS)}{draw(st.sampled_from('qQ'))}={weight}"
-    return text, media_range, parameters, WEIGHTS[weight]
+        if '"' not in weight and draw(st.booleans()):
+            text += f";q={draw(WEIGHT_TEXTS)}"  # of two weights the first counts
+    return text, media_range, parameters, thousandths(weight)
 
 
 OFFERS = {
@@ -1534,6 +1539,7 @@ OFFERS = {
     'text/html;v=";q=0"': {"v": ";q=0"},
     JSON: {},
     "text/javascript": {},
+    "application/problem+json": {},
 }
 
 
@@ -1557,6 +1563,23 @@ def meant(found, offers):
         weight for _, media_range, _, weight in found if media_range in (JSON, "text/javascript")
     )
     return [offer if weight_of(offer, found) else None for offer in best], names_json
+
+
+def test_each_weight_is_compared_as_the_grammar_reads_it():
+    texts = [*itertools.product("0129.x", repeat=4), *itertools.product("01", ".", *["0179"] * 4)]
+    texts = {"".join(text)[:size] for text in texts for size in range(7)}
+
+    def misread(request):
+        for text in texts:
+            weight = thousandths(text)
+            for rival in range(weight and weight - 1, min(weight + 2, 1001)):
+                header = f"a/a;q={text}, b/b;q={rival // 1000}.{rival % 1000:03}"
+                request.environ["HTTP_ACCEPT"] = header
+                best = "a/a" if weight > rival else "b/b" if rival else None
+                if request.accepts("b/b", "a/a") != best:
+                    yield header
+
+    assert read(lambda request: [*misread(request)]) == []
 
 
 @settings(max_examples=2 * settings().max_examples)
@@ -4685,21 +4708,6 @@ CANCELED = [
 ]
 
 
-@pytest.mark.parametrize("returned, of_on_cancel, sent", CANCELED)
-def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, sent):
-    """Nothing behind it runs.
-
-    The result of `execute` is the answer only if on_cancel neither builds nor sends.
-    """
-    run, cancel = does(returned), does(of_on_cancel)
-    members = {"execute": lambda self, context: self.cancel() or run(context)}
-    members["on_cancel"] = lambda self, context: cancel(context)
-    app = WebApp()
-    app.get("/", new_class(Executor, **members))(lambda context: "handled")
-    response = client(app).get("/")
-    assert f"{response.status} {response.text}".rstrip() == sent
-
-
 # What `execute` and `on_cancel` do, one of them behind a send.
 SENT_AND_RETURNED = [
     ("response.send('sent') and feed", "None"),
@@ -4708,35 +4716,54 @@ SENT_AND_RETURNED = [
 ]
 
 
+def canceled(run, cancel):
+    members = {"execute": lambda self, context: self.cancel() or run(context)}
+    members["on_cancel"] = lambda self, context: cancel(context)
+    app = WebApp()
+    app.get("/", new_class(Executor, **members))(lambda context: "handled")
+    return client(app).get("/")
+
+
+@pytest.mark.parametrize("returned, of_on_cancel, sent", CANCELED)
+def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, sent):
+    """Nothing behind it runs.
+
+    The result of `execute` is the answer only if on_cancel neither builds nor sends.
+    """
+    response = canceled(does(returned), does(of_on_cancel))
+    assert f"{response.status} {response.text}".rstrip() == sent
+
+
 @pytest.mark.parametrize("of_execute, of_on_cancel", SENT_AND_RETURNED)
 def test_value_that_a_canceled_executor_returns_behind_a_send_is_a_mistake(
     of_execute, of_on_cancel
 ):
     feed = Feed("a")
-    run, cancel = does(of_execute, feed=feed), does(of_on_cancel, feed=feed)
-    members = {"execute": lambda self, context: self.cancel() or run(context)}
-    members["on_cancel"] = lambda self, context: cancel(context)
-    app = WebApp()
-    app.get("/", new_class(Executor, **members))(lambda context: "handled")
     with Log() as log:
-        assert client(app).get("/").text == "sent"
+        assert canceled(does(of_execute, feed=feed), does(of_on_cancel, feed=feed)).text == "sent"
     assert (type(log.records[-1].exc_info[1]), feed.closed) == (RuntimeError, 1)
 
 
 # ---- the application: the order of hooks ---------------------------------------------------------
 #
 # The show piece. A tree of blocks is a list, outermost block first; the route stands in the last
-# one. A hook's name says what the hook does: "1 before 0: send" is the first before hook of the
-# second block, and sends. `model` predicts from the names alone, in the words of the contract,
-# which hooks run and which body the client gets.
+# one. A hook's name says what the hook does: "1 before 0: head send" is the first before hook of
+# the second block, sets a header field to its name, and sends. `model` predicts from the names
+# alone, in the words of the contract, which hooks run, and which body and header fields the client
+# gets.
 
 DEEDS = {
     "pass": lambda response, name: None,
+    "head": lambda response, name: response.add_header("X-Hook", name) and None,
     "build": lambda response, name: response.text(name) and None,
-    "send": lambda response, name: response.send(name),
+    "send": lambda response, name: response.send(name) and None,
     "answer": lambda response, name: name,
     "raise": lambda response, name: 1 / 0,
 }
+# What most hooks do, what raises, and what ends the work of the hooks behind it.
+QUIET = "pass, head, build, head build".split(", ")
+RAISES = "raise, build raise, head build raise".split(", ")
+ENDS = "send, answer, head send, head answer, send raise, head send raise".split(", ")
 
 
 def tree_of(blocks):
@@ -4750,32 +4777,50 @@ def tree_of(blocks):
     ]
 
 
-SOME_DEEDS = st.lists(st.sampled_from([*DEEDS]), max_size=2)
 TREES = st.lists(
-    st.fixed_dictionaries(dict.fromkeys(["before", "error", "after"], SOME_DEEDS)),
+    st.fixed_dictionaries(
+        {
+            kind: st.lists(st.sampled_from(often * QUIET + raises * RAISES + ENDS), max_size=3)
+            for kind, often, raises in (("before", 5, 1), ("error", 4, 4), ("after", 1, 1))
+        }
+    ),
     min_size=1,
-    max_size=4,
+    max_size=6,
 )
 
 
 def model(tree, handler, is_miss):
     """Contract 4.1 and 7.2 to 7.4, design 3.1 and 4."""
-    ran, body, failed, blocks = [], "", is_miss, tree[:1] if is_miss else tree
-    for hook in (
-        [] if is_miss else [*(hook for block in blocks for hook in block["before"]), handler]
-    ):
+    ran, headers, body, blocks = [], [], "", tree[:1] if is_miss else tree
+
+    def run(hook):
+        """Return its deeds, none if the hook raises and leaves no trace."""
+        nonlocal body
         ran.append(hook)
-        failed, body = "raise" in hook, body if "pass" in hook else hook
-        if failed or "send" in hook or "answer" in hook:
+        deeds = set(hook.partition(": ")[2].split())
+        if "raise" in deeds and "send" not in deeds:
+            return ()
+        headers.extend([hook] * ("head" in deeds))
+        body = body if deeds <= {"pass", "head"} else hook
+        return deeds
+
+    failed, ends = is_miss, {"send", "answer"}
+    for hook in (
+        () if is_miss else (*(hook for block in blocks for hook in block["before"]), handler)
+    ):
+        deeds = run(hook)
+        failed = not deeds
+        if failed or ends & deeds:
             break
     if failed:
         body = "404 Not Found" if is_miss else "500 Internal Server Error"
         for hook in (hook for block in reversed(blocks) for hook in block["error"]):
-            ran.append(hook)
-            body = body if "pass" in hook or "raise" in hook else hook
-            if "send" in hook or "answer" in hook:
+            if ends.intersection(run(hook)):
                 break
-    return [*ran, *(hook for block in reversed(blocks) for hook in block["after"])], body
+    after = [hook for block in reversed(blocks) for hook in block["after"]]
+    # To build or to send comes too late, and is an exception.
+    headers += [hook for hook in after if hook.endswith(": head")]
+    return ran + after, headers, body
 
 
 def build(tree, handler):
@@ -4788,7 +4833,9 @@ def build(tree, handler):
     def named(name):
         def run(context, *_):
             calls.append(name)
-            return DEEDS[name.rpartition(" ")[2]](context.response, name)
+            for deed in name.partition(": ")[2].split():
+                returned = DEEDS[deed](context.response, name)
+            return returned
 
         return run
 
@@ -4805,12 +4852,19 @@ def build(tree, handler):
     return app, calls
 
 
-@given(TREES.map(tree_of), st.sampled_from([*DEEDS]).map("handler: {}".format), st.booleans())
-def test_order_of_hooks_and_the_body_are_those_of_the_model(tree, handler, is_miss):
+HANDLERS = st.sampled_from(QUIET + 2 * RAISES + ENDS).map("handler: {}".format)
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(TREES.map(tree_of), HANDLERS, st.sampled_from([False, False, False, True]))
+def test_order_of_hooks_and_their_traces_are_those_of_the_model(tree, handler, is_miss):
     app, calls = build(tree, handler)
     path = "/p" * (len(tree) - 1) + ("/nowhere" if is_miss else "/route")
     with Log():
-        assert (calls, client(app).get(path).text) == model(tree, handler, is_miss)
+        response = client(app).get(path)
+    assert (calls, response.headers.getall("X-Hook"), response.text) == model(
+        tree, handler, is_miss
+    )
 
 
 # ---- the application: sealing --------------------------------------------------------------------
