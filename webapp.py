@@ -5147,6 +5147,7 @@ _MAX_FRAMING = 64 * 1024
 _LINES_AT_ONCE = (
     256  # lines of a chunked body that are decoded before other connections have their turn
 )
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # The next line of a chunked body.
 _SIZE, _END_OF_CHUNK, _TRAILER = (
     "size",
@@ -5761,7 +5762,7 @@ class _Run(_Observer, SimpleHandler):
         try:
             if body.expected:
                 body.expected = False
-                self._send([b"HTTP/1.1 100 Continue\r\n\r\n"])
+                self._send([_CONTINUE])
             if not body.paused:
                 while (data := connection.attempt(_READ, connection.socket.recv, _RECEIVE)) is None:
                     self.server._wait(self, _READS, body.patience)
@@ -6575,17 +6576,23 @@ class Server:
         connection.run = run = _Run(self, connection, head)
         if head.length or head.chunked:
             run.body = body = _Body(head, self.body_timeout)
+            body.paused = bool(connection.buffer)  # bytes of it are there already
             if head.length <= _COLLECTED:
                 if body.expected and not connection.buffer:
-                    connection.attempt(
-                        _WRITE, connection.socket.send, b"HTTP/1.1 100 Continue\r\n\r\n"
-                    )
-                body.expected = False
-                self._enter(connection, _BODY, self.body_timeout)
-                body.paused = True  # bytes of it may be there already
-                self._read_body(connection)
+                    # The answer of a run that has not begun.
+                    run.output = _sending(connection, [_CONTINUE])
+                    self._send(connection)
+                else:
+                    self._collect(connection)
                 return
         self._hand_over(connection)
+
+    def _collect(self, connection: _Connection) -> None:
+        """Begin to collect a body."""
+        self._enter(connection, _BODY, self.body_timeout)
+        connection.run.body.expected = False
+        connection.run.body.paused = True  # bytes of it may be there already
+        self._read_body(connection)
 
     def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
         """Answer a malformed request."""
@@ -6661,6 +6668,10 @@ class Server:
     def _finish(self, connection: _Connection) -> None:
         """Go on with a connection behind its answer."""
         run = connection.run
+        if not (run.started or connection.lost):  # "100 Continue" has left, and nothing else
+            run.sent = 0
+            self._collect(connection)
+            return
         self._end_run(connection)
         if connection.lost or run.cut:
             if connection.lost:

@@ -649,6 +649,30 @@ def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys, in_a_t
     assert module.lines_of(slow, goals)[-1] == "  missed: failed, median, threads, memory"
 
 
+@pytest.fixture(scope="module")
+def simulated():
+    """The simulation, and the copy of webapp.py that it plays with."""
+    module = load("instruments/simulation")
+    with module.Program() as program:
+        yield module, program
+
+
+@pytest.mark.parametrize("kind", ["honest", "hostile", "crowded", "stopping"])
+def test_simulated_worlds_have_no_fault(simulated, kind):
+    module, program = simulated
+    worlds = [module.play(seed, kind, program) for seed in range(40)]
+    assert sum(len(world.completed) for world in worlds) > 100
+
+
+def test_simulated_world_is_the_same_for_the_same_seed(simulated, capsys):
+    module, program = simulated
+    module.play(3, "hostile", program, verbose=True)
+    first = capsys.readouterr().out
+    module.play(3, "hostile", program, verbose=True)
+    assert first == capsys.readouterr().out
+    assert first.count("\n") > 100
+
+
 # ---- README.rst: reading it ----------------------------------------------------------------------
 
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
