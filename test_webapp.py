@@ -9092,6 +9092,105 @@ def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(tls):
     assert set(log.levels()) <= {"INFO"}
 
 
+class InMemory:
+    """A client of TLS whose messages are bytes."""
+
+    def __init__(self, context):
+        self.arrived, self.leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.arrived, self.leaving, server_hostname="localhost")
+
+    def shake_hands(self, sock, answer=lambda: None):
+        while True:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self.tls.do_handshake()
+                break
+            sock.sendall(self.leaving.read())
+            answer()
+            self.arrived.write(sock.recv(2**16))
+        sock.sendall(self.leaving.read())
+
+    def says(self, data):
+        self.tls.write(data)
+        return self.leaving.read()
+
+    def updates_key(self, count):
+        """Make messages that only change the key (RFC 8446 section 4.6.3), as `ssl` cannot."""
+        ctypes = pytest.importorskip("ctypes")
+        try:
+            library = ctypes.CDLL(pytest.importorskip("_ssl").__file__)
+            update, shake = library.SSL_key_update, library.SSL_do_handshake
+        except (AttributeError, OSError):
+            pytest.skip("the functions of OpenSSL are out of reach")
+        # The object of CPython begins with the pointers to a socket and to OpenSSL's own.
+        address = id(self.tls._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)
+        pointer = ctypes.c_void_p(ctypes.c_void_p.from_address(address).value)
+        for _ in range(count):
+            assert update(pointer, 0) == shake(pointer) == 1
+        return self.leaving.read()
+
+
+@pytest.fixture
+def over_tls(secured):
+    """A connection of the server, the socket of its client, and the client."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection, client = webapp._SecureConnection(ours, "", secured[0]), InMemory(secured[1])
+        client.shake_hands(theirs, lambda: connection.receive(2**16))
+        yield connection, theirs, client
+
+
+def test_tls_messages_that_carry_nothing_are_taken_in_small_steps(over_tls):
+    connection, theirs, client = over_tls
+    theirs.sendall(client.updates_key(1000) + client.says(b"behind them"))
+    steps = 1
+    while not (data := connection.receive(2**16)):
+        steps += 1
+    assert data == b"behind them" and steps >= 10
+
+
+def test_tls_takes_a_large_body_in_large_steps_although_a_small_one_holds_no_record(over_tls):
+    connection, theirs, client = over_tls
+    body, received, steps = os.urandom(2**20), b"", 0
+    for start in range(0, len(body), 2**16):
+        theirs.sendall(client.says(body[start : start + 2**16]))
+        while len(received) < start + 2**16:
+            received += connection.receive(2**16) or b""
+            steps += 1
+    assert received == body and steps < 150
+
+
+def test_tls_session_is_resumed(tls, secured):
+    with Connection(tls, get(), secured[1]) as connection:
+        assert connection.response()[0] == 200
+        session = connection.sock.session
+    plain = socket.create_connection((tls.host, tls.port), timeout=SOON)
+    with secured[1].wrap_socket(plain, server_hostname="localhost", session=session) as sock:
+        sock.sendall(get())
+        assert sock.recv(1000) and sock.session_reused
+
+
+@pytest.mark.parametrize("with_socket", [False, True])
+def test_tls_client_that_has_ended_its_side_gets_its_answers_and_then_the_end(secured, with_socket):
+    client, data = InMemory(secured[1]), b""
+    with (
+        serving(ssl_context=secured[0], idle_timeout=60) as server,
+        socket.create_connection((server.host, server.port), timeout=SOON) as sock,
+    ):
+        client.shake_hands(sock)
+        sent = client.says(get() * 2)
+        with contextlib.suppress(ssl.SSLError):  # the server has not answered yet
+            client.tls.unwrap()
+        sock.sendall(sent + client.leaving.read())
+        if with_socket:
+            sock.shutdown(socket.SHUT_WR)
+        for arrived in iter(lambda: sock.recv(2**16), b""):
+            client.arrived.write(arrived)
+        with pytest.raises(ssl.SSLZeroReturnError):  # the server has ended its side properly
+            while True:
+                data += client.tls.read(2**16)
+    assert data.count(b"HTTP/1.1 200 OK") == 2
+
+
 # ---- server: access lines ------------------------------------------------------------------------
 
 

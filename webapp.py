@@ -5307,8 +5307,10 @@ _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering",
 _ANSWERS, _STREAMS, _SILENT, _READS = range(4)  # the places of an answer in the crew; see there
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_TLS_AWAITS = {2: _READ, 3: _WRITE}  # the errno of ssl.SSLWantReadError and SSLWantWriteError
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
+# Bytes of TLS in a step. OpenSSL keeps as much memory for each connection, because it never gives
+# back what one step has needed.
+_LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
 _NEVER = float("inf")
 
 
@@ -5316,13 +5318,13 @@ class _Connection:
     def __init__(self, sock: socket.socket, address: str) -> None:
         self.socket = sock
         self.address = address
-        self.secure = False  # this is TLS
         self.stage = _IDLE  # set by the leader, as the next two
         self.deadline = _NEVER  # until when it may stay in its stage
         self.selected = 0  # the events that the leader's selector looks out for
         self.place = _ANSWERS  # set under the lock of the crew
         self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
         self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
+        self.ended = False  # TLS only: the client has ended its side
         self.lost = False  # the client went away, or was cut off
         # the _Run of the present request, from its head to the end of its answer, of the owner
         self.run: Any = None
@@ -5336,29 +5338,48 @@ class _Connection:
             return operation(*arguments)
         except BlockingIOError:
             self.awaited = event
-        except OSError as error:
-            # TLS may have to read for a write, and the other way round.
-            if not (self.secure and error.errno in _TLS_AWAITS):
-                self.lost = True
-                raise
-            self.awaited = _TLS_AWAITS[error.errno]
+        except OSError:
+            self.lost = True
+            raise
         return None
+
+    def receive(self, size: int) -> bytes | None:
+        """Receive bytes, about `size` at most; None if they have to be waited for.
+
+        b"" if the client has ended its side, OSError if it has gone.
+        """
+        data: bytes | None = self.attempt(_READ, self.socket.recv, size)
+        return data
+
+    def send(self, data: bytes | memoryview) -> int | None:
+        """Send some of the bytes, and return how many; None if it has to wait."""
+        sent: int | None = self.attempt(_WRITE, self.socket.send, data)
+        return sent
+
+    def send_file(self, file: Any, offset: int, count: int) -> int | None:
+        """Send some of `count` bytes of a file as `send` does; 0 at the end of the file."""
+        if not hasattr(os, "sendfile"):
+            return self._send_read(file, offset, count)
+        numbers = self.socket.fileno(), file.fileno()
+        sent: int | None = self.attempt(_WRITE, os.sendfile, *numbers, offset, count)
+        return sent
+
+    def _send_read(self, file: Any, offset: int, count: int) -> int | None:
+        file.seek(offset)
+        data = file.read(min(count, _PACE))
+        return self.send(data) if data else 0
+
+    def flush(self) -> bool:
+        """Tell whether all bytes that `send` took have left."""
+        return True
 
     def shut_down(self) -> None:
         """Make the operations of the owner fail."""
         with contextlib.suppress(OSError):
-            # After the shutdown() of an SSLSocket its owner would send without encryption.
-            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+            self.socket.shutdown(socket.SHUT_RDWR)
 
     def end_output(self) -> None:
-        """Tell the client that nothing follows.
-
-        Over TLS, its own close message comes first (RFC 9112 section 9.8).
-        """
-        with contextlib.suppress(OSError, ValueError):
-            if self.secure:
-                # Raises SSLWantReadError, because the client has not answered yet.
-                cast("ssl.SSLSocket", self.socket).unwrap()
+        """Tell the client that nothing follows."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
@@ -5376,6 +5397,99 @@ class _Connection:
             )
 
 
+class _SecureConnection(_Connection):
+    """A connection over TLS.
+
+    OpenSSL works in memory and never touches the socket, because it reads messages of its own (RFC
+    8446 section 4.6) for as long as some are there. So each step gives it a few bytes, and all that
+    they decrypt to is taken at once: what is left, the selector can see.
+    """
+
+    def __init__(self, sock: socket.socket, address: str, context: ssl.SSLContext) -> None:
+        import ssl
+
+        super().__init__(sock, address)
+        self._arrived = ssl.MemoryBIO()  # to be decrypted
+        self._encrypted = ssl.MemoryBIO()
+        self._leaving = b""  # encrypted bytes on their way to the socket
+        self._tls = context.wrap_bio(self._arrived, self._encrypted, server_side=True)
+        # Bytes that the next step may receive. Each decrypted byte earns two, and each received
+        # byte costs one. So messages of TLS itself and tiny records, which are the most work for a
+        # byte, arrive in small steps.
+        self._step = 0
+
+    def receive(self, size: int) -> bytes | None:
+        """Receive bytes, or take a step of the handshake; as of a plain connection.
+
+        OSError if the client breaks the rules of TLS, too.
+        """
+        if self.ended:
+            return b""
+        if not self.flush():  # a client that reads nothing makes us keep nothing for it
+            return None
+        data = super().receive(max(min(size, self._step), _LEAST_STEP))
+        if not data:
+            return data
+        self._arrived.write(data)
+        decrypted = self._decrypt()
+        earned = 2 * len(decrypted) - len(data)
+        self._step = max(0, min(self._step + earned, _MOST_STEP))
+        self.flush()
+        self.awaited = _READ
+        return decrypted or (b"" if self.ended else None)
+
+    def _decrypt(self) -> bytes:
+        """Return all that the arrived bytes decrypt to."""
+        import ssl
+
+        pieces: list[bytes] = []
+        try:
+            while self._arrived.pending and not self.ended:
+                pieces.append(self._tls.read(_RECEIVE))
+                self.ended = not pieces[-1]
+        except ssl.SSLWantReadError:
+            pass
+        except OSError:
+            self.flush()  # it tells the client the reason
+            self.lost = True
+            raise
+        return b"".join(pieces)
+
+    def send(self, data: bytes | memoryview) -> int | None:
+        """Encrypt and send some of the bytes, once all earlier ones have left."""
+        if not self.flush():
+            return None
+        try:
+            taken = self._tls.write(data[:_MOST_STEP])
+        except OSError:
+            self.lost = True
+            raise
+        self.flush()
+        return taken
+
+    def send_file(self, file: Any, offset: int, count: int) -> int | None:
+        return self._send_read(file, offset, min(count, _MOST_STEP))
+
+    def flush(self) -> bool:
+        """Send encrypted bytes; tell whether all have left."""
+        if self._encrypted.pending:
+            self._leaving += self._encrypted.read()
+        while self._leaving:
+            sent = super().send(self._leaving)
+            if sent is None:
+                return False
+            self._leaving = self._leaving[sent:]
+        return True
+
+    def end_output(self) -> None:
+        """Tell the client that nothing follows (RFC 9112 section 9.8)."""
+        with contextlib.suppress(OSError, ValueError):
+            self._tls.unwrap()  # fails, because the client has not answered yet
+        with contextlib.suppress(OSError):
+            self.flush()
+        super().end_output()
+
+
 def _sending(
     connection: _Connection,
     blocks: Sequence[bytes],
@@ -5388,30 +5502,23 @@ def _sending(
     0 means that the client must take some first. OSError if it has gone, EOFError if the file has
     become shorter.
     """
-    sock, secure = connection.socket, connection.secure
     for block in blocks:
         view = memoryview(block)
         while view:
-            # A TLS write that would block must be repeated with the same length.
-            moved = connection.attempt(_WRITE, sock.send, view[: _PACE if secure else _SLICE]) or 0
+            moved = connection.send(view[:_SLICE]) or 0
             view = view[moved:]
             yield moved
     while count:
-        if hasattr(os, "sendfile") and not secure:
-            moved = connection.attempt(
-                _WRITE, os.sendfile, sock.fileno(), file.fileno(), offset, min(count, _SLICE)
-            )
-        else:
-            file.seek(offset)
-            data = file.read(min(count, _PACE))
-            moved = connection.attempt(_WRITE, sock.send, data) if data else 0
-        if moved == 0:
+        sent = connection.send_file(file, offset, min(count, _SLICE))
+        if sent == 0:
             raise EOFError(
                 f"the file {_value(getattr(file, 'name', ''))} became shorter while it was sent"
             )
-        offset += moved or 0
-        count -= moved or 0
-        yield moved or 0
+        offset += sent or 0
+        count -= sent or 0
+        yield sent or 0
+    while not connection.flush():
+        yield 0
 
 
 # ---- access lines ------------------------------------------------------------
@@ -5764,7 +5871,7 @@ class _Run(_Observer, SimpleHandler):
                 body.expected = False
                 self._send([_CONTINUE])
             if not body.paused:
-                while (data := connection.attempt(_READ, connection.socket.recv, _RECEIVE)) is None:
+                while (data := connection.receive(_RECEIVE)) is None:
                     self.server._wait(self, _READS, body.patience)
                 if not data:
                     connection.lost = True
@@ -6494,10 +6601,15 @@ class Server:
                 return
             if full and oldest is not None:
                 self._drop(oldest)
-            connection = _Connection(sock, address[0] if address else "")
+            connection = self._connect(sock, address[0] if address else "")
             self._connections[connection] = None
             connection.deadline = self._now + self.idle_timeout
             self._take_steps({connection: None}, Server._welcome)
+
+    def _connect(self, sock: socket.socket, address: str) -> _Connection:
+        if self._ssl_context is None:
+            return _Connection(sock, address)
+        return _SecureConnection(sock, address, self._ssl_context)
 
     def _oldest(self) -> _Connection | None:
         """The connection that moved longest ago.
@@ -6510,16 +6622,7 @@ class Server:
         return None
 
     def _welcome(self, connection: _Connection) -> None:
-        sock = connection.socket
-        sock.setblocking(False)
-        if self._ssl_context is not None:
-            # fails when the client has left; wrap_socket would lose the descriptor
-            sock.getpeername()
-            # The handshake happens in the first reads.
-            connection.socket = self._ssl_context.wrap_socket(
-                sock, server_side=True, do_handshake_on_connect=False
-            )
-            connection.secure = True
+        connection.socket.setblocking(False)
         self._read_head(connection)  # the request is often there already
 
     # A request that arrives.
@@ -6527,11 +6630,12 @@ class Server:
     def _receive(self, connection: _Connection, size: int) -> bool:
         """Receive some bytes, or take a step of the handshake; False without bytes."""
         try:
-            data = connection.attempt(_READ, connection.socket.recv, size)
+            data = connection.receive(size)
         except OSError as error:
             data = b""
-            if connection.secure and getattr(error, "reason", None) and not self.quiet:
-                # The client speaks plain HTTP or distrusts us, and nothing else would tell.
+            if getattr(error, "reason", None) and not self.quiet:
+                # Over TLS, the client speaks plain HTTP or distrusts us, and nothing else would
+                # tell.
                 self.clerk.note_access(
                     connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
                 )
@@ -6681,7 +6785,7 @@ class Server:
             if run.ends_with_connection():
                 connection.cut()
             self._drop(connection)
-        elif not run.keep_alive:
+        elif not run.keep_alive or (connection.ended and not connection.buffer):
             # The client may still upload.
             self._enter(connection, _LINGERING, self.body_timeout * 3)
             connection.end_output()
