@@ -1,4 +1,4 @@
-"""The tests of webapp.py, in the order of the contract and of the file: `python -m pytest`.
+"""The tests of webapp.py, first by the rules on errors, then by the file: `python -m pytest`.
 
 Every request in-process goes through wsgiref.validate unless a test says why it cannot. Property
 tests compare with models written independently of the code. `grep '^# ----' test_webapp.py` lists
@@ -402,12 +402,23 @@ NEEDS_FIFOS = pytest.mark.skipif(
 )
 
 
-# ---- contract 1 and 2: three paths and their shapes ----------------------------------------------
+# ---- rules 1 and 2: three paths to an error, and its answers -------------------------------------
 #
-# The contract is the text on error handling that the framework follows. A test of rule 7.4 is named
-# test_7_4_...: `pytest -k test_7` runs a chapter. Sections 3, 5, 8 and 9 of the contract ask for
-# nothing.
-
+# The rules on errors are numbered, and stand where their tests begin. A test of rule 7.4 is named
+# test_7_4_...: `pytest -k test_7` runs the tests of rules 7.1 to 7.8.
+#
+# 1    Routes and hooks are declared in an application, and blocks of them nest. Each request passes
+#      through one dispatcher, which nobody can replace. Three paths lead to an error:
+#      an exception    the error hooks are called; rule 7 gives the status;
+#      no route        the error hooks of the outermost scope are called; the status is 404;
+#      bad input       a ValidationExecutor answers 422; no error hook is called.
+# 2.1  An error hook is called with the context, the exception, and the status that was resolved for
+#      the exception. A hook belongs to the block in which it is written, and to no path.
+# 2.2  The default body is {"error": {"status": 404, "message": "Not Found"}} if the client asks for
+#      JSON (4.3). The message is the phrase of RFC 9110. The body never holds the text of the
+#      exception, SQL or a stack trace.
+# 2.3  For any other client the default body is one line of text/plain; charset=UTF-8: the status
+#      and the phrase.
 
 # A request, what one stage does, the answer, and the stages that ran.
 DEFAULT = "500 500 Internal Server Error"
@@ -477,7 +488,7 @@ def test_2_1_hook_gets_context_cause_and_resolved_status(code):
 def test_2_2_and_2_3_default_body_is_status_and_phrase():
     """In both forms, for every status.
 
-    An unregistered status has the name of its class (design 4).
+    An unregistered status has the name of its class.
     """
     app = WebApp()
 
@@ -501,12 +512,18 @@ def test_2_2_and_2_3_default_body_is_status_and_phrase():
             assert response.headers["Vary"] == "Accept"
 
 
-# ---- contract 4: routing and responses that are fixed --------------------------------------------
+# ---- rule 4: routing and responses that are fixed ------------------------------------------------
+#
+# 4.1  A path without a route is a 404. Only error hooks of the outermost scope are called: a hook
+#      within path("/in") is not called, not even for a path below /in.
+# 4.2  A path whose routes lack the method is a 405, and never a 404. Allow lists the methods.
+# 4.3  accept_json() is true if Accept names application/json or text/javascript, with parameters or
+#      without, and with a weight above 0. `*/*` names neither, so the body is text.
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/in", "/in/nowhere", "/In/Route", "/%ff"])
 def test_4_1_unmatched_route_calls_only_the_outermost_hooks(path):
-    """Also 7.3 rule 3; a path that is not UTF-8 is a 400 (design 3.2)."""
+    """Also 7.3 rule 3; a path that is not UTF-8 is a 400."""
     look = "response.header('X-Seen', f'{type(cause).__name__} {context.route} {context.params}')"
     seen = see(path, outer_error=look)
     cause, status = ("HttpException", 400) if path == "/%ff" else ("NotFoundException", 404)
@@ -524,8 +541,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("asked, allow", [*ALLOWED.items(), ("PATCH /in/word/", "PUT")])
 def test_4_2_method_that_differs_is_a_405_with_every_permitted_method(asked, allow):
-    """The methods of all fitting patterns; the hooks are those of the outermost scope (design 3.2
-    and 4)."""
+    """The methods of all fitting patterns; the hooks are those of the outermost scope."""
     app, calls = WebApp(), []
     app.error(lambda context, cause, status: calls.append((type(cause), cause.allow, status)))
     inner = app.path("/in")
@@ -554,7 +570,7 @@ MADE_405 = [
 def test_4_2_and_7_8_every_405_has_an_allow_header(path, handler, hook, allow):
     """Also if the application made the 405.
 
-    The header is empty if no route has the path (design 3.5).
+    The header is empty if no route has the path.
     """
     assert see(path, outer_handler=handler, outer_error=hook).response.headers.getall("Allow") == [
         allow
@@ -588,7 +604,12 @@ def test_4_3_default_body_is_json_if_accept_names_it(as_json, accept):
     assert (asked, response.headers["Content-Type"]) == ([as_json], JSON if as_json else PLAIN)
 
 
-# ---- contract 6: three methods can be overridden, and everything else is final -------------------
+# ---- rule 6: three methods can be overridden, and everything else is final -----------------------
+#
+# 6    on_request(context) comes first in each request, also without a route. If it sends, nothing
+#      behind it runs. on_complete(context) comes last in each request, with an exception or
+#      without. resolve_status_code(cause) gives an exception its status (7.1). An exception in an
+#      after hook or in on_complete is logged as in 7.4, and the response is sent.
 
 
 INTERRUPTS = {
@@ -602,7 +623,7 @@ INTERRUPTS = {
     "stage, interrupt", [*INTERRUPTS.items(), ("inner_error", KeyboardInterrupt)]
 )
 def test_6_keyboard_interrupt_and_its_like_pass_after_on_complete(stage, interrupt):
-    """Design 4 steps 6 and 8."""
+    """Callbacks of on_close run, too."""
     closed = []
     app = Traced(**{"inner_handler": ValueError(), stage: interrupt()})
     app.actions["inner_before"] = lambda context: context.on_close(lambda: closed.append(stage))
@@ -660,7 +681,13 @@ def test_6_nothing_is_overridden_by_a_base_class_or_by_no_method(bases, members)
         new_class(*bases, **members)
 
 
-# ---- contract 7.1 and 7.8: the status ------------------------------------------------------------
+# ---- rules 7.1 and 7.8: the status ---------------------------------------------------------------
+#
+# 7.1  An HttpException has its own status_code, a NotFoundException 404, any other exception 500.
+#      An application may override resolve_status_code for exceptions of its own, and leave others
+#      to super(). A CodeException, which databases and validators raise, is one of the others: 500.
+# 7.8  404: no route, or a NotFoundException. 405: a route, but not for this method. 422: a failed
+#      validation. 500: any other exception. An override or a hook may choose any status.
 
 
 # It forgets to call super().__init__, as applications do.
@@ -727,7 +754,7 @@ def test_7_1_and_7_8_status_is_resolved_by_what_happened(status, method, path, h
 
 @pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", ValueError(), Unprintable()])
 def test_7_1_resolve_status_code_that_fails_means_500_and_is_logged(outcome):
-    """Design 4: it raises, or it returns no status."""
+    """It raises, or it returns no status."""
     app = new_class(
         resolve_status_code=raiser(outcome)
         if isinstance(outcome, Exception)
@@ -742,7 +769,7 @@ def test_7_1_resolve_status_code_that_fails_means_500_and_is_logged(outcome):
 
 @pytest.mark.parametrize("status", [199, 600, -404, True, "404", 404.0, None])
 def test_7_1_http_exception_that_cannot_be_sent_is_refused_when_made(status):
-    """Design 3.5. A CodeException has a code and a message, and they mean nothing here."""
+    """A CodeException has a code and a message, and they mean nothing here."""
     error = webapp.CodeException(status, "text")
     assert (error.code, error.message) == (status, "text")
     for headers in (
@@ -758,7 +785,19 @@ def test_7_1_http_exception_that_cannot_be_sent_is_refused_when_made(status):
         HttpException(status)
 
 
-# ---- contract 7.2, 7.3 and 7.7: the order in which the error response is built, and what hooks wri
+# ---- rules 7.2, 7.3 and 7.7: how the response to an error is built -------------------------------
+#
+# 7.2  1. The response gets the resolved status first, so that a hook can set another.
+#      2. The error hooks are called from the innermost scope outward, until one sends.
+#      3. If none has built a body, the default body (2.2, 2.3) is put in. A body that was built and
+#         not sent wins over the default.
+#      4. What stands in the response then is sent, with the status that stands there.
+# 7.3  1. A hook applies to the block in which it is written.
+#      2. If a route matched, the hooks of inner blocks run before those of outer blocks.
+#      3. If no route matched, only hooks of the outermost scope run (4.1).
+# 7.7  The application is responsible for the bodies of its hooks. The text of an exception may name
+#      tables and files, and json(exception) writes the whole stack trace. The default body has
+#      neither.
 
 
 # What the inner and the outer error hook do; the answer; what ran.
@@ -799,8 +838,8 @@ HOOKS_BUILD = [
         BOTH,
     ),
 ]
-# The last three have built what cannot be sent: `send` encodes before the response counts as sent
-# (design 3.4).
+# The last three have built what cannot be sent: `send` encodes before the response counts as
+# sent.
 FAILS = [
     ValueError(),
     "response.json('a', object())",
@@ -823,7 +862,7 @@ def test_7_2_and_7_3_hooks_build_from_the_inner_scope_outward(handler, inner, ou
 
 
 def test_7_2_failed_step_is_undone_and_earlier_steps_stay():
-    """Design 4: body, form and session changes are dropped altogether; for headers see "a complete
+    """Body, form and session changes are dropped altogether; for headers see "a complete
     response"."""
     build = (
         "response.cookie('first', '1').put_form({'a': 1}).text('early')"
@@ -868,7 +907,7 @@ SENT_HEADERS = [
 
 @pytest.mark.parametrize("cause, headers, levels", SENT_HEADERS)
 def test_7_2_headers_of_an_http_exception_are_sent(cause, headers, levels):
-    """Design 3.5: unless they cannot be, or describe a body.
+    """Unless they cannot be, or describe a body.
 
     They go onto the response before the first hook.
     """
@@ -895,7 +934,7 @@ def test_7_2_headers_of_an_http_exception_are_sent(cause, headers, levels):
 
 @pytest.mark.parametrize("late", ["1 / 0", "response.send('b')", "'b'"])
 def test_7_2_response_that_was_sent_before_the_exception_stands(late):
-    """No error hook runs. A second send raises RuntimeError (design 4 and 3.4)."""
+    """No error hook runs. A second send raises RuntimeError."""
     seen = see(
         "/in/route",
         inner_handler=f"response.header('X-Kept', '1').code(201).send('sent') and {late}",
@@ -906,7 +945,7 @@ def test_7_2_response_that_was_sent_before_the_exception_stands(late):
 
 
 def test_7_7_exception_given_to_json_sends_its_whole_stack_trace():
-    """The application is responsible for the content that its hook writes (design 3.4)."""
+    """The application is responsible for the content that its hook writes."""
     cause = having(ValueError("the message"), __cause__=OSError("the cause"))
     shown = see(
         "/in/route", inner_handler=cause, inner_error="response.json([cause, str(cause)])"
@@ -922,7 +961,10 @@ def test_7_2_headers_of_an_http_exception_that_cannot_be_read_are_no_headers():
     assert seen.log[-1] == "ERROR error _add_headers"
 
 
-# ---- contract 7.4: when a hook itself fails ------------------------------------------------------
+# ---- rule 7.4: when a hook itself fails ----------------------------------------------------------
+#
+# 7.4  An error hook that raises is logged with the message of HOOK_FAILED, leaves no trace in the
+#      response, and the next hook outward runs.
 
 
 @pytest.mark.parametrize(
@@ -942,7 +984,7 @@ def test_7_4_and_6_failure_of_a_hook_is_logged_and_the_next_hook_runs(stage):
 
 
 def test_7_4_error_hook_that_throws_leaves_no_trace():
-    """In response, form and session it is as though the hook had not run (design 4)."""
+    """In response, form and session it is as though the hook had not run."""
     build = (
         "response.header('X-Built', '1').put_form({'form': 1}).json('built', [1])"
         " and context.session.update(a=[1])"
@@ -1008,7 +1050,10 @@ def test_7_4_log_names_hook_and_place_and_request(stage, hook, name):
     )
 
 
-# ---- contract 7.5: logging -----------------------------------------------------------------------
+# ---- rule 7.5: logging ---------------------------------------------------------------------------
+#
+# 7.5  A status of 5xx is logged as an ERROR with the stack trace, and everything else, also a 404,
+#      for DEBUG. The cause goes to the log, and never into the default body.
 
 
 LEVELS = [
@@ -1023,8 +1068,7 @@ LEVELS = [
 
 @pytest.mark.parametrize("asked, status", LEVELS)
 def test_7_5_5xx_is_an_error_with_the_stack_trace_and_everything_else_for_debugging(asked, status):
-    """The level follows the resolved status; a hook that sets another one changes nothing (design
-    4)."""
+    """The level follows the resolved status; a hook that sets another one changes nothing."""
     cause = (
         HttpException(status, "what happened")
         if asked == "/route"
@@ -1164,7 +1208,7 @@ def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
 
 
 class Told(webapp._Observer):
-    """A server that wants to know more than PEP 3333 tells (design 6)."""
+    """A server that wants to know more than PEP 3333 tells."""
 
     def __init__(self):
         self.reasons, self.errors = [], []
@@ -1285,7 +1329,15 @@ def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(method, handl
     assert [bool(re.fullmatch(said, line)) for line in log.lines()] == [True] * is_said
 
 
-# ---- contract 2.4 and 7.6: validation failures ---------------------------------------------------
+# ---- rules 2.4 and 7.6: validation failures ------------------------------------------------------
+#
+# 2.4  The answer is a JSON object. `validation` has a list of messages for each field that failed,
+#      and each input stands beside it under its own name, as submitted, so that a form can be
+#      filled again. In calls: put_form(body_all()), json("validation", errors), code(422).
+# 7.6  1. A ValidationExecutor raises nothing: it cancels itself, drops the executors behind it, and
+#         answers as in 2.4.
+#      2. No error hook is called.
+#      3. Another look of the answer is made in its on_cancel.
 
 
 def validated(members, **request):
@@ -1394,7 +1446,7 @@ CHECKS = [
 
 @pytest.mark.parametrize("method, returned, sent, ran", CHECKS)
 def test_7_6_validation_passes_or_is_answered_by_on_cancel(method, returned, sent, ran):
-    """Rule 3; an exception in `validate` or `on_cancel` takes the error path (design 3.5)."""
+    """Rule 3; an exception in `validate` or `on_cancel` takes the error path."""
     run = eval(
         "lambda self, context: " + re.sub(r"\b(request|response)\b", r"context.\1", returned)
     )
@@ -3071,7 +3123,7 @@ TEXTS = [
 ATTRIBUTES["text"] = [
     ({"headers": {"Content-Type": kind}, "body": body}, text) for kind, body, text in TEXTS
 ]
-# Query, then form, then JSON; the later wins. For input that cannot be read see "contract 2.4".
+# Query, then form, then JSON; the later wins. For input that cannot be read see INPUT.
 ATTRIBUTES["body_all"] = [
     (
         {"path": "/?a=1&a=2&b=2", "form": {"b": "3", "c": ["4", "5"]}},
@@ -4195,7 +4247,7 @@ def by_kind(hooks):
 
 @pytest.mark.parametrize("kind, hook", by_kind(GOOD_HOOKS))
 def test_hook_is_called_with_its_positional_arguments(kind, hook):
-    """Contract 2.1, design 3.1. For hooks that do not take them see REFUSED_DECLARATIONS."""
+    """Rule 2.1. For hooks that do not take them see REFUSED_DECLARATIONS."""
     error = ValueError()
     app = failing_app(error)
     assert getattr(app, kind)(hook) is hook
@@ -4237,7 +4289,7 @@ BAD_PATTERNS = [
     "/{a:path}/b",
     "/{a:path}/{b:path}",
     "/{a}/{a}",
-    # Nearly always a mistake: a query, a fragment, a regular expression, a whole URL (design 3.1).
+    # Nearly always a mistake: a query, a fragment, a regular expression, a whole URL.
     "/q?a=1",
     "/a?",
     "/frag#x",
@@ -4605,7 +4657,7 @@ def test_router_chooses_what_trying_all_patterns_would_choose(routes, requests):
 
 # ---- the application: guards ---------------------------------------------------------------------
 #
-# `on_request`, a `before` hook or an executor that has answered ends the request (design 3.1).
+# `on_request`, a `before` hook or an executor that has answered ends the request.
 # These are the ways to answer, with the status and the body that are sent, and what a guard may do
 # without answering.
 
@@ -4749,7 +4801,7 @@ def test_value_that_a_canceled_executor_returns_behind_a_send_is_a_mistake(
 # The show piece. A tree of blocks is a list, outermost block first; the route stands in the last
 # one. A hook's name says what the hook does: "1 before 0: head send" is the first before hook of
 # the second block, sets a header field to its name, and sends. `model` predicts from the names
-# alone, in the words of the contract, which hooks run, and which body and header fields the client
+# alone, in the words of the rules, which hooks run, and which body and header fields the client
 # gets.
 
 DEEDS = {
@@ -4790,7 +4842,7 @@ TREES = st.lists(
 
 
 def model(tree, handler, is_miss):
-    """Contract 4.1 and 7.2 to 7.4, design 3.1 and 4."""
+    """Rules 4.1, 6 and 7.2 to 7.4."""
     ran, headers, body, blocks = [], [], "", tree[:1] if is_miss else tree
 
     def run(hook):
@@ -5010,7 +5062,7 @@ def test_response_is_complete_and_valid_for_any_handlers_and_hooks(stages, metho
 
 @pytest.mark.parametrize("failing", [*FAILED_STAGES.split()[:-1]])
 def test_step_that_fails_leaves_no_header_and_others_keep_theirs(failing):
-    """Design 4: a step is on_request, one hook, or the executors and the handler together."""
+    """A step is on_request, one hook, or the executors and the handler together."""
     stages = {
         stage: f"response.add_header('X-Step', '{stage}') and None"
         for stage in FAILED_STAGES.split()[:-1]
