@@ -1404,6 +1404,21 @@ def test_7_6_executors_behind_a_validation_failure_are_discarded():
     )
 
 
+def test_7_6_errors_of_an_executor_can_be_read_only():
+    """A message that another way put in would not cancel."""
+    check = Answer422()
+    check.add_errors({"a": ["b", "c"], "d": "e"})
+    assert check.canceled and dict(check.errors) == {"a": ("b", "c"), "d": ("e",)}
+    for change in (
+        lambda errors: errors.update(a="b"),
+        lambda errors: errors.__setitem__("a", ["b"]),
+        lambda errors: errors["a"].append("b"),
+    ):
+        with pytest.raises((AttributeError, TypeError)):
+            change(check.errors)
+    assert dict(Answer422().errors) == {}
+
+
 # A method of the Answer422, the expression that it returns, the answer, and what ran. "422" alone
 # is an empty body.
 ECHO_422 = "422 " + ANSWER_422.replace("{", '{"a": "1", ', 1)
@@ -1411,12 +1426,6 @@ CHECKS = [
     ("validate", "self.add_errors({})", "200 handled", "handler after"),
     ("validate", "response.header('X', '1')", "200 handled", "handler after"),
     ("validate", "self.cancel()", '422 {"a": "1", "validation": {}}', "after"),
-    (
-        "validate",
-        "self.errors.update(a=['b'])",
-        '422 {"a": "1", "validation": {"a": ["b"]}}',
-        "after",
-    ),
     ("validate", "self.cancel() or response.code(409).send('mine') and None", "409 mine", "after"),
     ("validate", "request.json", "415 415 Unsupported Media Type", "error 415 after"),
     (
@@ -1806,7 +1815,10 @@ FIELD_TEXTS = [
 def test_parse_converts_a_field_or_is_a_400_that_names_it(text, convert):
     fields, words = Fields([("b", "x"), ("it's", text), ("it's", "second")]), None
     try:
-        wanted = repr(convert(text))  # NaN is not equal to itself
+        converted = convert(text)
+        wanted = repr(converted)  # NaN is not equal to itself
+        if isinstance(converted, float) and wanted in ("nan", "inf", "-inf"):
+            wanted, words = 400, "it is not finite"
     except Exception as error:
         wanted, words = 400, str(error)
     for default in ((), ("default",)):
@@ -1839,6 +1851,14 @@ def test_parse_refuses_bool_and_passes_other_exceptions_on():
         with pytest.raises(type(error)) as caught:
             Fields([("a", "1")]).parse("a", raiser(error), 7)
         assert caught.value is error
+
+
+def test_parse_takes_no_float_that_passes_every_limit():
+    fields = Fields([("a", "nan"), ("b", "-inf"), ("c", "1e999"), ("d", "1e9")])
+    for name in "abc":
+        with pytest.raises(ValueError, match=f"Field '{name}': float does not take .* not finite"):
+            fields.parse(name, float, 0.0)
+    assert fields.parse("d", float) == 1e9
 
 
 def pairs_of(fields):
@@ -2677,6 +2697,7 @@ PAGE = {
     "tag": Price(1),
     "a": ["<", Point(">", 0)],
     "y": {"k": "&"},
+    "list": [Markup("<b>&amp;</b>"), ("<", 5), [Markup("<i>{}").format("&")]],
     "self": "<",
     "template": ">",
     "bad": "<script>\"'&",
@@ -2690,6 +2711,8 @@ FILLED = """
 {letter:<<3}                            | a&lt;&lt;
 {x:{width}}.                            | &lt;  .
 {a[0]} {a[1].x} {y[k]}                  | &lt; &gt; &amp;
+<ul>{list}</ul>                         | <ul><b>&amp;</b>&lt;5<i>&amp;</ul>
+{list!r:.5} {y}                         | [Mark {&#39;k&#39;: &#39;&amp;&#39;}
 {tag:.1f}                               | &lt;i&gt;1.0
 {{{x}}} {{x}}                           | {&lt;} {x}
 {self} {template}                       | &lt; &gt;
@@ -2971,6 +2994,17 @@ COOKIES = {
 ATTRIBUTES["cookies"] = [
     ({"environ": {"HTTP_COOKIE": sent} if sent else {}}, found) for sent, found in COOKIES.items()
 ]
+
+
+@pytest.mark.parametrize(
+    "text, status", [('{"a": 1}', 200), ("[1]", 400), ("null", 400), ("{", 400)]
+)
+def test_json_object_is_the_document_if_it_is_an_object(text, status):
+    request = {"body": text, "headers": {"Content-Type": "application/json"}}
+    found = read(lambda request: request.json_object, **request)
+    assert found == (json.loads(text) if status == 200 else status)
+    assert read(lambda request: request.json_object, body=text) == 415
+    assert answer(does("str(request.json_object['b'])"), "POST", json={"a": 1}).status == 400
 
 
 # ---- the request: the body -----------------------------------------------------------------------
@@ -4350,6 +4384,13 @@ BAD_HOOKS = {
         *NO_HOOKS,
     ],
 }
+
+
+def yielding(self, cause=None, status_code=500):
+    """A hook as a fixture of pytest is written."""
+    yield
+
+
 # A declaration that is refused at once, the error, and words of the message: what was found and
 # what to write.
 REFUSED_DECLARATIONS = [
@@ -4358,6 +4399,7 @@ REFUSED_DECLARATIONS = [
     (lambda app: app.path("/{id}").get("/x/{id}"), ValueError, "id"),
     (lambda app: app.path("/{rest:path}"), ValueError, "path"),
     (lambda app: app.path("/in", WebApp()), TypeError, "mount"),
+    (lambda app: app.path("/in", None), TypeError, "None is no block: the function itself, and"),
     (
         lambda app: app.path("/admin").__exit__(None),
         RuntimeError,
@@ -4400,6 +4442,15 @@ REFUSED_DECLARATIONS = [
     *(
         (lambda app, row=row: getattr(app.path(""), row[0])(row[1]), TypeError, "")
         for row in by_kind(BAD_HOOKS)
+    ),
+    *(
+        (lambda app, hook=hook: app.after(hook), TypeError, "has a yield, and nothing would resume")
+        for hook in (yielding, functools.partial(yielding), new_class(object, __call__=yielding)())
+    ),
+    (
+        lambda app: new_class(on_complete=yielding),
+        TypeError,
+        "App.on_complete has a yield, and nothing would resume it",
     ),
     (
         lambda app: app.error(ValueError),
@@ -6746,6 +6797,26 @@ def test_session_of_one_cookie_is_empty_under_another_name_or_key(name, key):
         read_with(counter(session_cookie=name, secret_key=key), browser.cookies["session"], name)
         == {}
     )
+
+
+def test_session_of_a_response_that_was_sent_can_be_read_only():
+    """No cookie could save a change."""
+    app, seen = WebApp(secret_key=KEY), []
+
+    @app.after
+    def late(context):
+        seen.append((dict(context.session), context.session.get("a"), "b" in context.session))
+        context.session["a"] = 2
+
+    app.get("/")(lambda context: context.session.update(a=1))
+    browser = client(app)
+    with Log() as log:
+        saved = browser.get("/").headers["Set-Cookie"]
+    assert seen == [({"a": 1}, 1, False)]
+    assert "a session that was sent can be read only" in logging.lastResort.format(log.records[-1])
+    with Log():
+        assert "Set-Cookie" not in browser.get("/").headers and seen[1] == seen[0]
+    assert read_with(counter(), saved.partition(";")[0].partition("=")[2]) == {"a": 1}
 
 
 def test_session_cannot_be_forged_with_what_the_same_secret_signs_elsewhere():
@@ -9872,6 +9943,7 @@ WHOLE_NUMBERS = [
     "max_body_size",
     "max_form_memory",
     "max_fields",
+    "max_upload_size",
     "trusted_proxies",
 ]
 AT_THE_START = [
@@ -9924,6 +9996,35 @@ AT_THE_START = [
         ValueError,
         "secret_key is a str or bytes, or a list of them",
     ),
+    *(
+        (lambda app, name=name: setattr(app, name, 5), AttributeError, f"{name} is an argument: W")
+        for name in [*WHOLE_NUMBERS, "secret_key", "session_cookie"]
+    ),
+    *(
+        (lambda app, row=row: TestClient(app).post("/", *row[0], **row[1]), TypeError, row[2])
+        for row in [
+            ([{"a": 1}], {}, "name what is sent: form={...}, json={...} or query={...} ("),
+            ([], {"body": {"a": 1}}, "name what is sent: form={...}, json={...} or query={...} ("),
+            ([], {"form": "a=1"}, "fields are a mapping or pairs, not 'a=1' ("),
+            ([], {"query": b"a=1"}, "fields are a mapping or pairs, not b'a=1' ("),
+            ([], {"form": {"a": None}}, "the value of 'a' is None: leave it out, or give '' ("),
+            ([], {"query": [("a", ["b", None])]}, "the value of 'a' is None: leave it out"),
+            ([], {"headers": {"X-A": None}}, "the value of 'X-A' is None: leave it out"),
+            ([], {"files": {"f": None}}, "the value of 'f' is None: leave it out"),
+        ]
+    ),
+    *(
+        (
+            lambda app, row=row: row[0](TestClient(app))("/", **row[1]),
+            TypeError,
+            " has no form: give",
+        )
+        for row in [
+            (lambda client: client.get, {"form": {}}),
+            (lambda client: client.head, {"form": {"a": "1"}}),
+            (lambda client: client.get, {"files": {}}),
+        ]
+    ),
     (
         lambda app: HttpException("Not Found"),
         ValueError,
@@ -9945,6 +10046,10 @@ def checking(**members):
 
 def user(context, id):
     return {"id": id}
+
+
+def iter_events(context, *events):
+    return context.response.events(iter(events))
 
 
 TODAY = datetime.date(2026, 3, 1)
@@ -9971,6 +10076,16 @@ ASKED = [
     (lambda c: {"it's \n": object}, TypeError, f'document["it\'s \\n"] {OF_LAMBDA}'),
     (lambda c: [{"a": math.nan}], ValueError, f'document[0]["a"] {OF_LAMBDA}'),
     (lambda c: {"a": {(1, 2): 3}}, TypeError, f'document["a"] {OF_LAMBDA}'),
+    # An exception gives itself away in each value that nobody asked to show it.
+    (lambda c: {"a": [OSError("s3cret")]}, TypeError, f'document["a"][0] {OF_LAMBDA}'),
+    (lambda c: {"a": {"b": OSError("s3cret")}}, TypeError, "OSError is an exception, and its text"),
+    (lambda c: c.response.send({"a": OSError()}), TypeError, 'document["a"] of Response.send: OSE'),
+    (
+        lambda c: iter_events(c, {"data": [OSError()]}),
+        TypeError,
+        "data[0]: OSError is an exception",
+    ),
+    (lambda c: iter_events(c, {"data": OSError()}), TypeError, "data: OSError is an exception"),
     (
         lambda c: c.session.update(a=TODAY),
         TypeError,
@@ -10140,6 +10255,7 @@ DEFAULTS = {
     "max_body_size": 2**24,
     "max_form_memory": 2**20,
     "max_fields": 1000,
+    "max_upload_size": None,
     "trusted_proxies": 0,
     "quiet": False,
     "reload": False,
@@ -10152,6 +10268,21 @@ def test_defaults_are_those_of_the_documentation():
     assert {
         name: each.default for name, each in given.items() if name not in ("self", "options")
     } == DEFAULTS
+
+
+@pytest.mark.parametrize("options, most", [({"max_upload_size": 5000}, 5000), ({}, 1000)])
+def test_a_multipart_form_may_be_larger_than_a_body(options, most):
+    options = {"max_body_size": 1000, **options}
+
+    def status(size, reads="dict(request.form)", **request):
+        rest = len(sent("POST", files={"f": b""})[1])
+        request = request or {"files": {"f": b"x" * (size - rest)}}
+        return answer(does(reads), "POST", options=options, **request).status
+
+    assert [status(most), status(most + 1)] == [200, 413]
+    form = {"form": {"a": "x" * 998}}
+    assert [status(0, **form), status(0, form={"a": "x" * 999})] == [200, 413]
+    assert status(most, "str(request.body)") == (200 if most == 1000 else 413)
 
 
 # The most, the status beyond it, what the handler reads, and a request of that size.

@@ -82,6 +82,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime, timedelta, timezone
 from functools import partialmethod
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -89,10 +90,12 @@ from typing import (
     ClassVar,
     Generic,
     NamedTuple,
+    NoReturn,
     Optional,
     TypeVar,
     Union,
     cast,
+    overload,
 )
 from wsgiref.handlers import SimpleHandler
 from wsgiref.headers import Headers as _WSGIHeaders
@@ -115,6 +118,7 @@ __all__ = [
     "CodeException",
     "Executor",
     "Fields",
+    "Headers",
     "HttpException",
     "Markup",
     "MethodNotAllowedException",
@@ -125,6 +129,7 @@ __all__ = [
     "Scope",
     "Server",
     "TestClient",
+    "TestResponse",
     "UploadedFile",
     "ValidationExecutor",
     "WebApp",
@@ -682,7 +687,13 @@ class Fields(Mapping[str, _T]):
             )
         return values[0]
 
-    def get(self, name: str, default: Any = None) -> _T | Any:
+    @overload
+    def get(self, name: str) -> _T | None: ...
+
+    @overload
+    def get(self, name: str, default: _T | _Default) -> _T | _Default: ...
+
+    def get(self, name: str, default: Any = None) -> Any:
         """Return the first value of `name`, or `default`."""
         values = self._find(name)
         return values[0] if values else default
@@ -699,7 +710,8 @@ class Fields(Mapping[str, _T]):
         ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) of
         `convert` becomes a 400 that is a ValueError too, with the name in `field`. A missing field
         is `default`, or without one a 400 that is a KeyError too. An empty field is `default`,
-        unless `convert` takes "". TypeError for `bool`.
+        unless `convert` takes "". A float that is not finite does not convert, because `nan` passes
+        each comparison with a limit. TypeError for `bool`.
         """
         if convert is bool:
             raise TypeError(
@@ -714,7 +726,10 @@ class Fields(Mapping[str, _T]):
             return default
         value = self[name]
         try:
-            return convert(value)
+            converted = convert(value)
+            if isinstance(converted, float) and not math.isfinite(converted):
+                raise ValueError("it is not finite")
+            return converted
         except HttpException:
             raise
         except (ValueError, ArithmeticError, LookupError) as error:
@@ -742,10 +757,10 @@ class Fields(Mapping[str, _T]):
         return f"{type(self).__name__}({items!r})"
 
 
-class _Headers(Fields[str]):
+class Headers(Fields[str]):
     """The header fields of a response, by name in any case.
 
-    A missing one is an ordinary KeyError.
+    `getall(name)` gives the values of a repeated one. A missing one is an ordinary KeyError.
     """
 
     __slots__ = ("_spelling",)  # a name in small letters to its first spelling
@@ -1153,6 +1168,24 @@ _json_text = json.JSONEncoder(
 ).encode
 
 
+def _as_sent_value(value: Any) -> Any:
+    """Return such a substitute for a value that was returned or sent.
+
+    TypeError for an exception: only a call of `Response.json` asks for its stack trace.
+    """
+    if isinstance(value, BaseException):
+        raise TypeError(
+            f"{type(value).__name__} is an exception, and its text is internal: write a text of "
+            "your own (only response.json(...) sends exceptions)"
+        )
+    return _as_json_value(value)
+
+
+_sent_text = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_sent_value
+).encode
+
+
 def _with_form(document: object, form: Mapping[str, Any] | None) -> object:
     """Return a document; an object is joined with the members of the response form."""
     return {**form, **document} if form and isinstance(document, dict) else document
@@ -1253,7 +1286,7 @@ class Markup(str):
         return type(self)(super().__mod__(values))
 
     def format(self, *args: Any, **kwargs: Any) -> Markup:
-        """Format as str.format does, and escape each field.
+        """Format as str.format does, and escape each field; a list or tuple item by item.
 
         A field is not escaped if its `__html_format__(format_spec)` gives Markup.
         """
@@ -1365,6 +1398,10 @@ class _HtmlFormatter(string.Formatter):
         if hasattr(value, "__html_format__"):
             value = value.__html_format__(format_spec)
         elif not _is_html(value):
+            # An iterable other than a mapping, if it has no text of its own.
+            listed = isinstance(value, Iterable) and type(value).__str__ is object.__str__
+            if listed and not format_spec and not isinstance(value, Mapping):
+                return "".join(self.format_field(item, "") for item in value)
             value = format(value, format_spec)
         elif format_spec:
             raise ValueError(
@@ -1378,23 +1415,10 @@ def _interpolated(part: Any) -> str:
     formatter = _HtmlFormatter()
     value = formatter.convert_field(part.value, part.conversion)
     try:
-        return (
-            formatter.format_field(value, part.format_spec) if part.format_spec else _joined(value)
-        )
+        return formatter.format_field(value, part.format_spec)
     except Exception as error:
         _explain(error, f"the value for {{{part.expression}}}")
         raise
-
-
-def _joined(value: Any) -> str:
-    """Return a value as HTML.
-
-    An iterable other than a mapping gives HTML item by item, if it has no text of its own.
-    """
-    listed = isinstance(value, Iterable) and type(value).__str__ is object.__str__
-    if not listed or isinstance(value, Mapping) or _is_html(value):
-        return _HtmlFormatter().format_field(value, "")
-    return "".join(map(_joined, value))
 
 
 # A page is more than this.
@@ -1894,6 +1918,17 @@ class Request:
             raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
         return _parse_json(self._small_body(), self._app._max_json_values)
 
+    @property
+    def json_object(self) -> dict[str, Any]:
+        """The JSON document if it is an object, else HttpException 400.
+
+        Raises what `json` raises.
+        """
+        document = self.json
+        if not isinstance(document, dict):
+            raise HttpException(400, f"the JSON document is no object: {_value(document)}")
+        return document
+
     def _is_json(self) -> bool:
         return self.content_type in ("application/json", "text/json") or self.content_type.endswith(
             "+json"
@@ -1913,7 +1948,7 @@ class Request:
         A body of another type has no fields.
 
         HttpException 400 if it is broken or not UTF-8, 413 past `max_form_memory`, `max_fields` or
-        `max_body_size`.
+        `max_upload_size`.
         """
         return self._parts[0]
 
@@ -1942,7 +1977,7 @@ class Request:
             .get("boundary", "")
             .encode("latin-1", "replace")
         )
-        read, memory = self._input("form", app._max_body_size).read, app._max_form_memory
+        read, memory = self._input("form", app._max_upload_size).read, app._max_form_memory
         fields, files = _parse_multipart(
             read, boundary, max_fields=app._max_fields, max_form_memory=memory
         )
@@ -2074,7 +2109,11 @@ def _encode_event(event: Any) -> bytes:
     written = ""
     for name in filter(fields.__contains__, _EVENT_FIELDS):
         value = fields[name]
-        text = value if isinstance(value, str) else _encode_json(value).decode()
+        text = (
+            value
+            if isinstance(value, str)
+            else _encode_json(value, None, _sent_text, name).decode()
+        )
         if not re.fullmatch(_EVENT_FIELDS[name], text):
             raise ValueError(
                 f"the {name} of an event is one line without NUL, a retry only digits, not "
@@ -2451,7 +2490,7 @@ class Response:
         return dict(self._form or ())
 
     @property
-    def headers(self) -> _Headers:
+    def headers(self) -> Headers:
         """The header fields so far, by name in any case.
 
         `getall(name)` lists the values of a repeated one.
@@ -2461,7 +2500,7 @@ class Response:
             if self.has_body and "content-type" not in self._headers
             else []
         )
-        return _Headers(itertools.chain(own, *self._headers.values()))
+        return Headers(itertools.chain(own, *self._headers.values()))
 
     def _refuse_if_sent(self) -> None:
         if self._state != _OPEN:
@@ -2569,7 +2608,8 @@ class Response:
     def html(self, template: str | Template, /, **values: Any) -> Response:
         """Build an HTML body.
 
-        With `values` as by str.format, each field escaped unless its value is a `Markup`.
+        With `values` as by str.format, each field escaped unless its value is a `Markup`. A list,
+        tuple or iterator without a format is put in item by item.
 
         A literal brace is written twice. Without `values` the template goes out as it is. A
         template string of Python 3.14, t"<li>{name}", holds its values itself. Escaping is right
@@ -2661,7 +2701,8 @@ class Response:
         A browser reads them with EventSource.
 
         An event is its data, a str, or a dict of `data` (sent as JSON unless it is a str), `event`,
-        `id`, `retry` (milliseconds) and `comment`. The response gets `Cache-Control: no-cache`.
+        `id`, `retry` (milliseconds) and `comment`. An exception in `data` is a TypeError. The
+        response gets `Cache-Control: no-cache`.
         """
         self._build_stream(iterable, _encode_event, _EVENTS)
         return (
@@ -2728,8 +2769,8 @@ class Response:
         A second send raises RuntimeError and changes nothing.
 
         `body` is what a handler may return: str (plain text), Markup (HTML), bytes, dict or list
-        (JSON), an iterator of chunks; anything else is a TypeError. A failure to encode, or of a
-        stream's first chunk, is raised here.
+        (JSON), an iterator of chunks; anything else is a TypeError, and so is an exception in a
+        dict or list. A failure to encode, or of a stream's first chunk, is raised here.
         """
         self._send(body, self.send)
         return self
@@ -2776,7 +2817,7 @@ class Response:
     def _put(self, value: Any, giver: object) -> None:
         if isinstance(value, (dict, list)):
             self._body, self._content_type = (
-                _encode_json(_with_form(value, self._form), giver),
+                _encode_json(_with_form(value, self._form), giver, _sent_text),
                 _JSON,
             )
         elif _is_html(value):
@@ -2938,6 +2979,14 @@ def _check_methods(cls: type, argument: str, *names: str) -> None:
             raise TypeError(f"{cls.__qualname__}.{name} must take (self, {argument}) ({_here()})")
 
 
+def _refuse_generator(what: str, function: Any) -> None:
+    if any(map(inspect.isgeneratorfunction, (function, type(function).__call__))):
+        raise TypeError(
+            f"{what} has a yield, and nothing would resume it: code that runs before and code that "
+            f"runs after are two hooks ({_here()})"
+        )
+
+
 class Executor:
     """Part of a route's work, before its handler. Made anew for every request.
 
@@ -2992,11 +3041,10 @@ class ValidationExecutor(Executor):
     )
 
     @property
-    def errors(self) -> dict[str, list[str]]:
-        """The messages so far, by field."""
-        if self._errors is None:
-            self._errors = {}
-        return self._errors
+    def errors(self) -> Mapping[str, tuple[str, ...]]:
+        """The messages so far, by field; read-only, because `add_error` cancels too."""
+        errors = self._errors or {}
+        return MappingProxyType({field: tuple(errors[field]) for field in errors})
 
     def add_error(self, field: str, message: str) -> None:
         """Add a message about an input field.
@@ -3007,7 +3055,9 @@ class ValidationExecutor(Executor):
         _check_text(
             f"the message of add_error({_value(field)})", message, ": str(message) is its text"
         )
-        self.errors.setdefault(field, []).append(message)
+        if self._errors is None:
+            self._errors = {}
+        self._errors.setdefault(field, []).append(message)
         self.cancel()
 
     def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
@@ -3034,8 +3084,6 @@ class ValidationExecutor(Executor):
     def execute(self, context: WebContext) -> object:
         """Run `validate`. TypeError if it returns something without having added an error."""
         value = self.validate(context)
-        # An application may put errors into the dict by hand.
-        self.canceled = self.canceled or bool(self._errors)
         if not self.canceled and value is not None and value is not context.response:
             context.response._close_later(value)  # it may be a stream
             wanted = (
@@ -3208,8 +3256,15 @@ class WebContext:
         than 4,096 bytes, and over http for a `session_cookie` such as `__Host-name`; TypeError for
         a value that would come back as something else (a date, a set, a key that is no str). A
         tuple comes back as a list.
+
+        Once the response is sent, as in an `after` hook, it is a read-only mapping: a change is a
+        TypeError, because no cookie would save it. Only a change of a value within it, or of a
+        session that was taken before, passes unseen.
         """
-        return self.response._open_session()
+        values = self.response._open_session()
+        if self.response.sent:
+            return cast("dict[str, Any]", Fields(values.items(), noun="session that was sent"))
+        return values
 
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
         """Queue an executor behind the rest of the route's.
@@ -3898,7 +3953,7 @@ class Scope:
 
     # Blocks.
 
-    def path(self, prefix: str, block: Callable[[Scope], object] | None = None) -> Scope:
+    def path(self, prefix: str, block: Callable[[Scope], object] = _NOT_GIVEN) -> Scope:
         """Return a new scope inside this one.
 
         Use it as `with scope.path("/admin") as admin:`, or give a `block` that is called with it.
@@ -3911,13 +3966,14 @@ class Scope:
         if any(kind == _REST for kind, _ in segments):
             raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_here()})")
         scope = Scope(self._app, self, whole)
-        if block is not None:
+        if block is not _NOT_GIVEN:
             if not callable(block) or not _takes(_signature(block), scope):
                 wanted = (
                     f"path() calls block(scope); mount({prefix!r}, application) "
                     "serves another WSGI application"
                 )
-                raise TypeError(f"{_value(block)} is no block: {wanted} ({_here()})")
+                called = "the function itself, and not its result; " if block is None else ""
+                raise TypeError(f"{_value(block)} is no block: {called}{wanted} ({_here()})")
             block(scope)
         return scope
 
@@ -3942,7 +3998,8 @@ class Scope:
         A hook that has answered ends the request: no later before hook and no executor runs, but
         after hooks do. It has answered if it sent, returned a value, left a status of 300 or more
         (as `redirect` does), or returned the response with a body or a status. Headers, cookies, a
-        2xx status and a body that is not returned do not answer.
+        2xx status and a body that is not returned do not answer. TypeError for a hook of any kind
+        with a `yield`.
         """
         return self._attach("before", hook, "context")
 
@@ -3981,6 +4038,7 @@ class Scope:
             raise TypeError(
                 f"the {kind} hook {_value(hook)} must take ({arguments}){every} ({_here()})"
             )
+        _refuse_generator(f"the {kind} hook {_value(hook)}", hook)
         getattr(self, f"_{kind}").append(hook)
         return hook
 
@@ -4294,7 +4352,8 @@ class WebApp(Scope):
 
     `secret_key` signs sessions: str or bytes, or a list of them, of which the first signs and all
     verify, so that keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes)
-    limits the body of a request, `max_form_memory` (bytes) a JSON document, a urlencoded form, and
+    limits the body of a request, `max_upload_size` (bytes, by default the same) a multipart form,
+    whose files need no memory, `max_form_memory` (bytes) a JSON document, a urlencoded form, and
     the fields of a multipart form without its files, `max_fields` the fields of a form or query.
     `trusted_proxies` is the number of proxies in front of the server that set X-Forwarded-For,
     -Proto and -Host. ValueError for a limit below 0, a key of less than 6 bytes, or a
@@ -4311,6 +4370,7 @@ class WebApp(Scope):
         max_body_size: int = 16 * 2**20,
         max_form_memory: int = 2**20,
         max_fields: int = 1000,
+        max_upload_size: int | None = None,
         trusted_proxies: int = 0,
     ) -> None:
         super().__init__(self, None, "")
@@ -4321,6 +4381,9 @@ class WebApp(Scope):
         max_age = _check_number("session_max_age", session_max_age)
         self._open_session = functools.partial(_Session, keys, session_cookie, max_age)
         self._max_body_size = _check_number("max_body_size", max_body_size)
+        if max_upload_size is None:
+            max_upload_size = max_body_size
+        self._max_upload_size = _check_number("max_upload_size", max_upload_size)
         self._max_form_memory = _check_number("max_form_memory", max_form_memory)
         self._max_json_values = max(_MAX_JSON_VALUES, max_form_memory // _BYTES_PER_VALUE)
         self._max_fields = _check_number("max_fields", max_fields)
@@ -4375,11 +4438,15 @@ class WebApp(Scope):
                     f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
                     f"an application may override {', '.join(_OVERRIDABLE)} ({_here()})"
                 )
+        for name in _OVERRIDABLE:
+            _refuse_generator(f"{cls.__qualname__}.{name}", getattr(cls, name))
         _check_methods(cls, "context", "on_request", "on_complete")
         _check_methods(cls, "cause", "resolve_status_code")
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise TypeError for the name of a method."""
+        """Raise TypeError for the name of a method, AttributeError for that of an argument."""
+        if name in (WebApp.__init__.__kwdefaults__ or ()):
+            raise AttributeError(f"{name} is an argument: WebApp({name}=...) ({_here()})")
         if name in _FINAL or name in _OVERRIDABLE:
             raise TypeError(
                 f"WebApp.{name} cannot be assigned to; a subclass may override "
@@ -4695,12 +4762,18 @@ _REQUEST_TARGET = re.compile(
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
     """Return fields as pairs, one for each item of a value whose type is in `repeated`."""
+    if isinstance(fields, (str, bytes)):
+        raise TypeError(f"fields are a mapping or pairs, not {_value(fields)} ({_here()})")
     pairs: Any = fields.items() if isinstance(fields, Mapping) else fields
-    return [
+    found = [
         (name, item)
         for name, value in pairs
         for item in (value if isinstance(value, repeated) else (value,))
     ]
+    for name, item in found:
+        if item is None:
+            raise TypeError(f"the value of {name!r} is None: leave it out, or give '' ({_here()})")
+    return found
 
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
@@ -4795,21 +4868,30 @@ class _TestObserver(_Observer):
         return True
 
 
-class _TestResponse:
+class TestResponse:
+    """The response to a request of `TestClient`.
+
+    `status` is an int, `reason` its phrase, `headers` are `Headers`, `body` is bytes.
+    """
+
+    __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
+
     def __init__(self, gateway: _Gateway, body: bytes) -> None:
         status, headers = gateway.head or ("", [])
         self.status, self.reason = int(status[:3]), status[4:]
-        self.headers = _Headers(headers)
+        self.headers = Headers(headers)
         self.body = body
 
     @property
     def text(self) -> str:
+        """The body as text, by its charset (UTF-8 by default)."""
         return self.body.decode(
             _parse_options(self.headers.get("Content-Type", ""))[1].get("charset", "utf-8")
         )
 
     @property
     def json(self) -> Any:
+        """The document in the body; ValueError if it is no JSON."""
         return json.loads(self.body)
 
     def __repr__(self) -> str:
@@ -4819,19 +4901,16 @@ class _TestResponse:
 class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
-    A response has `status` (int), `reason` (the phrase), `headers` (by name in any case;
-    `getall(name)` for repeated ones), `body` (bytes), `text` (by its charset, UTF-8 by default) and
-    `json` (parsed; ValueError if it is none).
-
-    It is the response that a browser would get. With `raise_errors` the first exception that no
-    error hook answered is raised instead. An exception that leaves the application, as from a
-    stream, is always raised. A body that is not as long as its Content-Length is a RuntimeError.
+    Each call returns a `TestResponse`: the response that a browser would get. With `raise_errors`
+    the first exception that no error hook answered is raised instead. An exception that leaves the
+    application, as from a stream, is always raised. A body that is not as long as its
+    Content-Length is a RuntimeError.
 
     `cookies` is a dict of names to values, which Set-Cookie changes. Each request sends all of
     them: Path, Domain and Secure do not count, and no cookie expires by waiting.
     """
 
-    __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
+    __test__ = False
 
     def __init__(self, app: Callable[..., Iterable[bytes]], *, raise_errors: bool = False) -> None:
         if mistake := _mistaken(app):
@@ -4844,7 +4923,7 @@ class TestClient:
         self,
         method: str,
         path: str,
-        *,
+        *unnamed: NoReturn,
         query: _FieldSource | None = None,
         form: _FieldSource | None = None,
         json: Any = ...,
@@ -4853,7 +4932,7 @@ class TestClient:
         headers: _FieldSource | None = None,
         environ: Mapping[str, Any] | None = None,
         follow_redirects: bool = False,
-    ) -> _TestResponse:
+    ) -> TestResponse:
         """Send one request; `get`, `post` and the others take the same arguments but the method.
 
         - `path`: percent-encoded where needed. A full URL also sets scheme and host.
@@ -4868,8 +4947,15 @@ class TestClient:
         - `follow_redirects`: every host is this application; past 10 of them a `RuntimeError` names
           all.
 
-        TypeError for two of `json`, `body`, and `form` or `files`.
+        TypeError for two of `json`, `body`, and `form` or `files`; a `form` or `files` with GET or
+        HEAD; fields that are a str, or have None as a value; and a `body` that is a mapping.
         """
+        if unnamed or isinstance(body, Mapping):
+            raise TypeError(
+                f"name what is sent: form={{...}}, json={{...}} or query={{...}} ({_here()})"
+            )
+        if method in ("GET", "HEAD") and (form is not None or files is not None):
+            raise TypeError(f"a {method} has no form: give query={{...}} ({_here()})")
         if (json is not ...) + (body is not None) + (form is not None or files is not None) > 1:
             raise TypeError("a request has one body: give json, or body, or form and files")
         if body is None and method in ("POST", "PUT", "PATCH"):
@@ -4894,17 +4980,17 @@ class TestClient:
         return self._follow(response, entries, content) if follow_redirects else response
 
     # help() and editors show them with the signature of `request`.
-    get: partialmethod[_TestResponse] = partialmethod(request, "GET")
-    post: partialmethod[_TestResponse] = partialmethod(request, "POST")
-    put: partialmethod[_TestResponse] = partialmethod(request, "PUT")
-    patch: partialmethod[_TestResponse] = partialmethod(request, "PATCH")
-    delete: partialmethod[_TestResponse] = partialmethod(request, "DELETE")
-    head: partialmethod[_TestResponse] = partialmethod(request, "HEAD")
-    options: partialmethod[_TestResponse] = partialmethod(request, "OPTIONS")
+    get: partialmethod[TestResponse] = partialmethod(request, "GET")
+    post: partialmethod[TestResponse] = partialmethod(request, "POST")
+    put: partialmethod[TestResponse] = partialmethod(request, "PUT")
+    patch: partialmethod[TestResponse] = partialmethod(request, "PATCH")
+    delete: partialmethod[TestResponse] = partialmethod(request, "DELETE")
+    head: partialmethod[TestResponse] = partialmethod(request, "HEAD")
+    options: partialmethod[TestResponse] = partialmethod(request, "OPTIONS")
 
     def _follow(
-        self, response: _TestResponse, environ: dict[str, Any], content: bytes
-    ) -> _TestResponse:
+        self, response: TestResponse, environ: dict[str, Any], content: bytes
+    ) -> TestResponse:
         """Follow redirects.
 
         307 and 308 repeat the request, the others make it a GET without a body.
@@ -4924,7 +5010,7 @@ class TestClient:
             response = self._exchange(environ)
         return response
 
-    def _exchange(self, environ: dict[str, Any]) -> _TestResponse:
+    def _exchange(self, environ: dict[str, Any]) -> TestResponse:
         observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this
@@ -4940,7 +5026,7 @@ class TestClient:
                 body = b"".join(gateway.blocks(result, environ["REQUEST_METHOD"]))
             finally:
                 getattr(result, "close", lambda: None)()
-            response = _TestResponse(gateway, body)
+            response = TestResponse(gateway, body)
             for header in response.headers.getall("Set-Cookie"):
                 self._keep_cookie(header)
             if self._raise_errors and observer.errors:
