@@ -116,6 +116,7 @@ class World:
         self.most_sockets = None
         self.refusals = 0.0  # the chance that accept() fails
         self.listener = None
+        self.begun = set()  # numbers of the requests that on_request() saw
         self.completed = []  # numbers of the requests that on_complete() saw
         self.streams = []  # the Blocks of streams
         self.records = []  # of the log
@@ -739,6 +740,8 @@ def make_selectors(world):
 
 
 def make_os(world):
+    names = {}
+
     def sendfile(out, file, offset, count):
         sock = world.sockets[out - 10_000]
         data = os.pread(file, count, offset)
@@ -748,7 +751,9 @@ def make_os(world):
         limit = world.most_sockets
         return (limit or 10**6) if name == "SC_OPEN_MAX" else os.sysconf(name)
 
-    return MadeUp("os", os, sendfile=sendfile, sysconf=sysconf)
+    if hasattr(os, "sendfile"):
+        names["sendfile"] = sendfile
+    return MadeUp("os", os, sysconf=sysconf, **names)
 
 
 # ---- the application, and the right answers --------------------------------------------------
@@ -800,6 +805,9 @@ def make_app(module, folder):
     """The application. `app.world` is the world of the moment."""
 
     class App(module.WebApp):
+        def on_request(self, context):
+            current["world"].begun.add(context.request.headers.get("X-Number"))
+
         def on_complete(self, context):
             current["world"].completed.append(context.request.headers.get("X-Number"))
 
@@ -889,6 +897,9 @@ class Request(NamedTuple):
         if self.expects:
             lines.append("Expect: 100-continue")
         return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
+
+    def has_events(self):
+        return self.path.startswith("/e") and self.path != "/echo"
 
     def encoded_body(self):
         if not self.chunks:
@@ -1008,7 +1019,8 @@ class Client:
         self.window = chance.choice([70, 500, 3000, 10**6])
         self.patience = chance.randint(1, 60)  # steps until a leaver leaves
         self.resets = chance.random() < 0.5
-        self.stopped = False  # the server stops: no answer is due
+        self.stopped = False  # the server stops: only answers that have begun are due
+        self.due = ()  # numbers of requests
         self.tries = 0
         self.ended = False
 
@@ -1143,7 +1155,8 @@ class Client:
             self._judge(request, answer)
             if not answer.complete:
                 whole = request.right_answer()[2]
-                if self.manner == "honest" and not self.stopped and (whole or not answer.status):
+                due = not self.stopped or (request.number in self.due and not request.has_events())
+                if self.manner == "honest" and due and (whole or not answer.status):
                     raise Fault(f"the answer is not complete: {request} {answer}")
                 self._try_again(request, cut=bool(answer.status) and not whole)
                 return done, True, False
@@ -1364,6 +1377,7 @@ def play(seed, kind, program, verbose=False):
                 world.pause(lambda: False, world.chance.choice([0, 0.01, 0.1, 1, 4]), "a stop")
                 for client in clients:
                     client.stopped = True
+                    client.due = world.begun.copy() if server.stop_timeout >= 5 else ()
             else:
                 world.pause(lambda: all(each.ended for each in clients), 5000, "the clients")
                 if not all(each.ended for each in clients):
@@ -1429,6 +1443,123 @@ def open_files():
         return None
 
 
+# ---- planted faults --------------------------------------------------------------------------
+
+# Does the simulation notice anything? Each of these is a mistake that one could make: a text of
+# webapp.py that stands there once, and the text that takes its place.
+FAULTS = {
+    "no lingering": (
+        "self._enter(connection, _LINGERING, self.body_timeout * 3)",
+        "return self._drop(connection)",
+    ),
+    "a place that is not given back": ("self._taken[connection.place] -= 1", "pass"),
+    "a bell that is not rung": (
+        "self._server._wake()\n        return not leading",
+        "return not leading",
+    ),
+    "bytes of a pipelined request that are forgotten": (
+        "connection.buffer = data[end + 4 :]",
+        "connection.buffer = b''",
+    ),
+    "a pipelined request that waits for more bytes": (
+        "if connection.buffer:\n                self._parse(connection)",
+        "if False:\n                pass",
+    ),
+    "short writes that are taken for whole ones": (
+        "view = view[moved:]",
+        "view = view[len(view) if moved else 0 :]",
+    ),
+    "a leader that is not replaced when it waits": ("if leave and self.leads():", "if False:"),
+    "a leader that is not replaced when it is slow": (
+        "if self._answering and self._answers == seen:",
+        "if False:",
+    ),
+    "a watch that is not woken": ("self._alarm.notify()", "pass"),
+    "a deadline that never comes": ("if each.deadline <= self._now}", "if False}"),
+    "a file that is not closed": ("run.file.close()", "leaked.append(run.file)"),
+    "a stop that waits for nobody": (
+        "return waited >= (self.stop_timeout if running else _GRACE)",
+        "return True",
+    ),
+    "threads that are not told": ("self._change.notify(needed)", "pass"),
+    "threads that outlive the server": ("self._change.notify_all()", "pass"),
+    "bytes that stay counted": ("self._collected -= run.body.counted", "pass"),
+    "received bytes that replace others": (
+        "if data:\n            connection.buffer += data",
+        "if data:\n            connection.buffer = data",
+    ),
+    "a HEAD with a body": (
+        "if self.bodiless:\n            data = b",
+        "if False:\n            data = b",
+    ),
+    "an unread body that is taken for a request": (
+        "is_read = self.body is None or self.body.complete",
+        "is_read = True",
+    ),
+    "a file that is sent from its beginning again": ("offset += moved or 0", "offset += 0"),
+    "100 Continue again and again": (
+        "body.expected = False\n                self._send",
+        "self._send",
+    ),
+    "a result that is closed twice": (
+        "self.close()\n            if self._input",
+        "hasattr(self.result, 'close') and self.result.close()\n            self.close()\n"
+        "            if self._input",
+    ),
+    "a listener that is given up for good": (
+        "self._selector.register(self._listener, _READ)\n\n    def _time_out",
+        "pass\n\n    def _time_out",
+    ),
+    "room that is made by cutting an answer": (
+        "if connection.stage != _ANSWERING:\n                return connection",
+        "if True:\n                return connection",
+    ),
+    "a closed socket that stays registered": (
+        "self._select(connection, 0)\n        self._connections.pop",
+        "self._connections.pop",
+    ),
+    "a connection that stays open when the server has ended": (
+        "self._server._close_for_good(connection)",
+        "pass",
+    ),
+    "a stream that is cut and looks complete": (
+        "if run.ends_with_connection():\n                connection.cut()\n            self._drop",
+        "self._drop",
+    ),
+    "a body without its last chunk": ('self._send([b"0\\r\\n\\r\\n"])', "pass"),
+    "a wait for the wrong event": (
+        "except BlockingIOError:\n            self.awaited = event",
+        "except BlockingIOError:\n            self.awaited = _READ",
+    ),
+    "a client that is too slow and stays": (
+        "connection.cut()  # the system would go on trying",
+        "return",
+    ),
+    "a part of a body that is forgotten": ("self.kept.append(piece)", "self.kept[:] = [piece]"),
+}
+
+
+def plant(name):
+    """Return the text of webapp.py with a fault."""
+    text = (ROOT / "webapp.py").read_text(encoding="utf-8")
+    right, wrong = FAULTS[name]
+    if text.count(right) != 1:
+        raise SystemExit(f"webapp.py has this text {text.count(right)} times: {right!r}")
+    return text.replace(right, wrong) + "\n\nleaked = []\n"
+
+
+def find_planted(name, most):
+    """Play worlds with a fault in them; return the first that notices it, and how."""
+    with Program(plant(name)) as program:
+        for seed in range(most):
+            for kind in MANNERS:
+                try:
+                    play(seed, kind, program)
+                except Fault as fault:
+                    return f"{kind} {seed}", str(fault)
+    return "-", "nothing"
+
+
 # ---- the command line ------------------------------------------------------------------------
 
 
@@ -1438,10 +1569,17 @@ def main(argv=None):
     parser.add_argument("--seed", type=int, help="one world")
     parser.add_argument("--kind", choices=[*MANNERS], help="by default all kinds")
     parser.add_argument("-v", "--verbose", action="store_true", help="follow it step by step")
+    parser.add_argument("--faults", action="store_true", help="plant faults: are they noticed?")
+    parser.add_argument("--file", default=str(ROOT / "webapp.py"), help="another webapp.py")
     options = parser.parse_args(argv)
+    if options.faults:
+        for name in FAULTS:
+            world, what = find_planted(name, most=100)
+            print(f"{name:<55} {world:<12} {what[:90]}", flush=True)
+        return 0
     first, _, last = options.seeds.partition(":")
     seeds = range(int(first), int(last)) if options.seed is None else [options.seed]
-    with Program() as program:
+    with Program(Path(options.file).read_text(encoding="utf-8")) as program:
         return 1 if play_all(options, seeds, program) else 0
 
 
