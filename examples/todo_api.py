@@ -71,8 +71,8 @@ def error_as_problem(context, cause, status_code):
 
 class TodoInput(ValidationExecutor):
     def validate(self, context):
-        todo = context.request.json  # raises a 415 or a 400 where there is none
-        title = todo.get("title") if isinstance(todo, dict) else None
+        # Raises a 415 or a 400 where there is no JSON object.
+        title = context.request.json_object.get("title")
         if not isinstance(title, str) or not 1 <= len(title.strip()) <= 200:
             self.add_error("title", "1 to 200 characters")
 
@@ -105,7 +105,7 @@ def list_todos(context):
 
 @app.post("/todos", TodoInput)
 def create(context):
-    title = context.request.json["title"].strip()
+    title = context.request.json_object["title"].strip()
     with connect(
         context
     ) as connection:  # a transaction: committed at its end, rolled back by an exception

@@ -21,7 +21,7 @@ under its SHA-256.
     ...<span id="file-error" class="error">Please choose a file.</span>...
 
 Large files need no memory, because they go to the disk. But this application takes 1 MiB at most
-(max_body_size). A longer body is a 413, before anything is read if its Content-Length says so.
+(max_upload_size). A longer form is a 413, before anything is read if its Content-Length says so.
 Browsers get the form again:
 
     $ curl -i -F file=@large.bin http://127.0.0.1:8000/
@@ -65,10 +65,10 @@ FORM = Markup("""<h1>Upload</h1>
 </form>""")
 STATE = Markup(' aria-invalid="true" aria-describedby="file-error" autofocus')
 ERROR = Markup('\n<span id="file-error" class="error">{}</span>')
-TABLE = Markup('<h1>Uploaded</h1>\n<table>\n{}\n</table>\n<p><a href="/">Another one</a>')
-ROW = Markup('<tr><th scope="row">{}</th><td>{}</td></tr>')
+TABLE = Markup('<h1>Uploaded</h1>\n<table>\n{}</table>\n<p><a href="/">Another one</a>')
+ROW = Markup('<tr><th scope="row">{}</th><td>{}</td></tr>\n')
 
-app = WebApp(max_body_size=2**20)
+app = WebApp(max_upload_size=2**20)
 app.static("/static", Path(__file__).parent / "static")
 
 
@@ -108,7 +108,7 @@ def receive(context):
         "SHA-256": digest.hexdigest(),
         "Note": context.request.form.get("note", ""),
     }
-    table = Markup("\n").join(ROW.format(name, value) for name, value in rows.items())
+    table = [ROW.format(name, value) for name, value in rows.items()]
     context.response.html(PAGE, title="Uploaded", content=TABLE.format(table))
 
 
