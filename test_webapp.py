@@ -8357,6 +8357,21 @@ def test_slow_body_that_keeps_the_pace_arrives():
         assert connection.response()[2] == b"327680"
 
 
+@pytest.mark.parametrize("rest, status", [(30, 200), (50, 408)])
+def test_a_client_that_was_fast_may_rest_for_four_times_body_timeout(monkeypatch, rest, status):
+    ahead, started = [0], time.monotonic()
+    clock = {**vars(time), "monotonic": lambda: time.monotonic() + ahead[0]}
+    monkeypatch.setattr(webapp, "time", types.SimpleNamespace(**clock))
+    upload = post("/sized", "Content-Length: 400000", body=bytes(399_999))
+    with serving(body_timeout=10) as server, Connection(server, upload) as connection:
+        assert comes_true(lambda: server._collected == 399_999)
+        ahead[0] = rest
+        server._wake()
+        assert comes_true(lambda: server._checked >= started + rest)
+        connection.sock.sendall(b"x")
+        assert connection.response()[0] == status
+
+
 def test_idle_connection_is_closed_silently():
     with (
         serving(idle_timeout=0.1) as server,
@@ -8681,6 +8696,36 @@ def test_bytes_that_are_no_body_are_bounded():
             ask(server, post("/sized", CHUNKED, body=b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"))[2]
             == b"20000"
         )
+
+
+def test_large_chunks_do_not_pay_for_tiny_ones_behind_them():
+    large, tiny = b"40000\r\n" + bytes(2**18) + b"\r\n", b"1\r\nx\r\n"
+    for count in (4, 12):  # collected by the leader, and read by a thread
+        with serving(body_timeout=60) as server:
+            request = post("/sized", CHUNKED, body=large * count + tiny * 100_000)
+            with Connection(server) as connection:
+                with contextlib.suppress(OSError):  # the server may have answered
+                    connection.sock.sendall(request)
+                assert connection.response()[0] == 400
+            request = post("/sized", CHUNKED, body=(large + tiny * 10_000) * count + b"0\r\n\r\n")
+            assert ask(server, request)[2] == b"%d" % ((2**18 + 10_000) * count)
+
+
+def test_bytes_that_follow_a_body_are_not_kept():
+    gate = Gate()
+    with serving(gate, body_timeout=60) as server:
+        with Connection(server, post("/slow", "Content-Length: 10")) as connection:
+            assert comes_true(lambda: [each.stage for each in server._connections] == ["body"])
+            connection.sock.sendall(bytes(10) + get() * 1000)
+            assert gate.begun.acquire(timeout=SOON)
+            kept = [each.buffer for each in server._connections]
+            gate.release.set()
+            connection.response()
+        with Connection(server, get("/", "Connection: close") + get() * 100) as connection:
+            assert connection.response()[0] == 200
+            assert comes_true(lambda: [each.stage for each in server._connections] == ["lingering"])
+            kept += [each.buffer for each in server._connections]
+    assert kept == [b"", b""]
 
 
 def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused():

@@ -5228,12 +5228,15 @@ _RECEIVE = 64 * 1024
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
-# Bytes of chunk sizes, extensions and trailers, and eight more for each byte of the body.
+# Bytes of chunk sizes, extensions and trailers that a body may have, and two more for each of its
+# bytes; but no more can be saved up, so that large chunks do not pay for tiny ones behind them.
 _MAX_FRAMING = 64 * 1024
-_LINES_AT_ONCE = (
-    256  # lines of a chunked body that are decoded before other connections have their turn
-)
+_CHUNKS_AT_ONCE = 16 * 1024  # bytes of a chunked body that are received at a time
+# Lines of a chunked body that are decoded before other connections have their turn.
+_LINES_AT_ONCE = 256
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# Threads decode one by one, because the leader would have to wait for each that decodes.
+_decoding = threading.Lock()
 # The next line of a chunked body.
 _SIZE, _END_OF_CHUNK, _TRAILER = (
     "size",
@@ -5277,15 +5280,20 @@ class _Body:
         self.kept: list[bytes] = []  # the decoded bytes
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
-        self.patience = _Patience(timeout)
+        self.patience = _Patience(timeout, credit=4)
         self.counted = 0  # bytes of memory that the leader has counted for it
-        self._framing = 0  # bytes around the chunks
+        self._framing_left = _MAX_FRAMING  # bytes that may still stand around the chunks
         self._next_line = _SIZE
         self._taken = io.BytesIO()  # what is being read
 
     @property
     def complete(self) -> bool:
         return not (self.left or self.chunked or self.failure)
+
+    @property
+    def awaited(self) -> int:
+        """The bytes to receive at a time: nothing of what follows a body with a length."""
+        return _CHUNKS_AT_ONCE if self.chunked else min(self.left, 4 * _RECEIVE)
 
     def feed(self, data: bytes) -> bytes:
         """Decode bytes of the body, and return the rest.
@@ -5300,6 +5308,7 @@ class _Body:
                 if size:
                     self.kept.append(piece)
                 self.patience.moved(size)
+                self._framing_left = min(_MAX_FRAMING, self._framing_left + 2 * size)
                 self.size += size
                 self.left -= size
                 start += size
@@ -5311,10 +5320,6 @@ class _Body:
                 self._read_line(line[:-2])
             if len(self.kept) > 1000:  # a small piece takes more memory than its bytes
                 self.kept = [b"".join(self.kept)]
-            if self._framing > _MAX_FRAMING + 8 * self.size:
-                raise HttpException(
-                    400, "a chunked body of hardly anything but chunk sizes and extensions"
-                )
         except HttpException as failure:
             self.failure = copy.copy(failure)  # without the frames that it came from
         return data[start:]
@@ -5334,7 +5339,11 @@ class _Body:
             raise HttpException(
                 400, "a line of a chunked body that has no end, or a control character"
             )
-        self._framing += len(line)
+        self._framing_left -= len(line)
+        if self._framing_left < 0:
+            raise HttpException(
+                400, "a chunked body of hardly anything but chunk sizes and extensions"
+            )
         return line
 
     def _read_line(self, line: bytes) -> None:
@@ -5957,13 +5966,14 @@ class _Run(_Observer, SimpleHandler):
                 body.expected = False
                 self._send([_CONTINUE])
             if not body.paused:
-                while (data := connection.receive(_RECEIVE)) is None:
+                while (data := connection.receive(min(body.awaited, _RECEIVE))) is None:
                     self.server._wait(self, _READS, body.patience)
                 if not data:
                     connection.lost = True
                     raise ConnectionError("it has ended its side")
                 connection.buffer += data
-            connection.buffer = body.feed(connection.buffer)
+            with _decoding:
+                connection.buffer = body.feed(connection.buffer)
         except HttpException as busy:
             body.failure = copy.copy(busy)
         except TimeoutError:
@@ -6328,8 +6338,9 @@ class Server:
     An empty `host` is every address of the machine. `socket` is a listening socket that is there
     already, of systemd or on a path; it replaces host and port, and on a path `url` is `unix:` and
     that path. Limits are seconds: `header_timeout` for a whole request header, `idle_timeout`
-    between two requests of a connection, `body_timeout` for each 64 KiB of a request's body,
-    `write_timeout` for each 64 KiB of a response, on the average of the last MiB, `stop_timeout`
+    between two requests of a connection, `body_timeout` for each 64 KiB of a request's body, on the
+    average of the last 256 KiB, `write_timeout` for each 64 KiB of a response, on the average of
+    the last MiB, `stop_timeout`
     for requests that still run when it stops. `on_stop` is a function that is called once, in a
     thread of its own, when the server begins to stop. Streams of events end behind it, so it can
     tell them; an exception is logged. `threads` is the number of requests that are answered
@@ -6800,7 +6811,7 @@ class Server:
         Hand the request over when the body is complete or too large for memory.
         """
         body = connection.run.body
-        if not (body.paused or self._receive(connection, 4 * _RECEIVE)):
+        if not (body.paused or self._receive(connection, body.awaited)):
             return
         body.patience.left = connection.deadline - self._now
         connection.buffer = body.feed(connection.buffer)
@@ -6873,6 +6884,7 @@ class Server:
             self._drop(connection)
         elif not run.keep_alive or (connection.ended and not connection.buffer):
             # The client may still upload.
+            connection.buffer = b""
             self._enter(connection, _LINGERING, self.body_timeout * 3)
             connection.end_output()
             self._select(connection, _READ)
