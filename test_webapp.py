@@ -8075,16 +8075,16 @@ def test_exception_that_makes_no_response_is_a_500_and_its_place_is_free_again(f
     assert set(log.levels()) == {"ERROR"}
 
 
-def fails_to_answer(run, application):
+def fails_to_answer(run):
     raise ValueError("a fault of the server's own")
 
 
 def test_run_that_fails_itself_gives_its_place_back(monkeypatch):
     with Log() as log, serving(threads=1) as server:
         with monkeypatch.context() as patched:
-            patched.setattr(webapp._Run, "run", fails_to_answer)
+            patched.setattr(webapp._Run, "handle_error", fails_to_answer)
             for _ in range(3):
-                with Connection(server, get("/")) as connection:
+                with Connection(server, get("/fail")) as connection:
                     assert connection.file.read() == b""
         assert ask(server, get("/"))[0] == 200
     assert log.levels() == ["ERROR"] * 3

@@ -7220,9 +7220,14 @@ def _make_wsgiref_server(app: _WSGIApplication, host: str, port: int, *, quiet: 
         def serve_forever(self, poll_interval: float = 0.5) -> None:
             if threading.current_thread() is threading.main_thread():
                 for number in _STOP_SIGNALS:
-                    signal.signal(number, signal.default_int_handler)
-            with self, contextlib.suppress(KeyboardInterrupt):
+                    signal.signal(number, self.stop_soon)
+            with self:
                 super().serve_forever(poll_interval)
+
+        def stop_soon(self, number: int, frame: object) -> None:
+            # No KeyboardInterrupt, because wsgiref answers it as a failure of the application.
+            signal.signal(number, signal.SIG_DFL)
+            threading.Thread(target=self.shutdown).start()
 
     if mistake := _mistaken(app):
         raise TypeError(f"run(): {mistake}")
