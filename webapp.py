@@ -6182,9 +6182,12 @@ class _Crew:
         """
 
         def close() -> None:
-            # A running generator cannot be closed.
-            with contextlib.suppress(BaseException):
-                cast(Any, run.result).close()
+            # Taken away, so that its thread does not close it again.
+            result = run.__dict__.pop("result", None)
+            try:
+                result.close()
+            except BaseException:  # a generator that runs: its thread closes it
+                run.result = result
 
         with self._lock, contextlib.suppress(RuntimeError):  # no more threads
             self._hire(close)
