@@ -5872,6 +5872,8 @@ def test_link_into_a_guarded_block_and_a_name_that_looks_short_are_a_404_and_oth
     (site / ".data").mkdir()
     (site / ".data" / "c.txt").write_text("linked")
     (site / "c.txt").symlink_to(".data/c.txt")
+    (site / "env.txt").symlink_to(".env")
+    (site / ".env").write_text("SECRET")
     app = WebApp()
     guarded(app, "/sub").get("/{rest:path}", lambda context: "guarded")
     guarded(app, "/index.html").get("/", lambda context: "guarded")  # so "/" may not show this page
@@ -5881,10 +5883,72 @@ def test_link_into_a_guarded_block_and_a_name_that_looks_short_are_a_404_and_oth
         "/sub/b.txt": 403,
         "/inside.txt": 200,
         "/c.txt": 200,
+        "/env.txt": 404,
         "/12~1.txt": 404,
     }
     paths["/inside/index.html"] = paths["/inside/"] = paths["/"] = 404
     assert {path: client(app).get(path).status for path in paths} == paths
+
+
+@pytest.mark.parametrize("root", ["public", pytest.param("linked", marks=NEEDS_LINKS)])
+def test_file_below_a_root_is_one_that_static_serves(site, root):
+    """An absolute name, an empty one and one with an empty segment too are no names."""
+
+    def get_below(name, root=site.parent / root):
+        return answer(lambda context: context.response.file(name, root=root))
+
+    served = {"a.txt": 200, "sub/b.txt": 200, "a b é%.txt": 200, pathlib.PurePath("a.txt"): 200}
+    refused = [*NEVER_SERVED, "", "/", ".", "..", "../secret.txt", "sub", "sub/", "sub//b.txt"]
+    refused += [
+        "/a.txt",
+        str(site / "a.txt"),
+        str(site.parent / "secret.txt"),
+        "sub/../a.txt",
+        "./a.txt",
+    ]
+    refused += ["..\\secret.txt", "a.txt\0", "12~1.txt", "missing", "../public-not/secret.txt"]
+    expected = {**served, **dict.fromkeys(refused, 404)}
+    assert {name: get_below(name).status for name in expected} == expected
+    assert get_below("sub/b.txt").text == "sub/b.txt"
+    for wrong in ("nowhere", site / "a.txt"):
+        with Log() as log:
+            assert get_below("a.txt", wrong).status == 500
+        assert "ValueError: there is no directory" in logging.lastResort.format(log.records[-1])
+
+
+@pytest.mark.skipif(
+    not os.path.isdir("/proc/self/fd"), reason="the system tells no open file's name"
+)
+def test_name_that_the_system_maps_to_a_hidden_one_is_a_404(site, monkeypatch):
+    """As Windows maps its short names."""
+    (site / ".env").write_text("SECRET")
+    (site / ".hidden" / "a.txt").write_text("SECRET")
+    open_file = webapp._open_file
+
+    def mapping(path):
+        return open_file(path.replace("_ENV", ".env").replace("_HIDDEN", ".hidden"))
+
+    monkeypatch.setattr(webapp, "_open_file", mapping)
+    for name in ("_ENV", "_HIDDEN/a.txt"):
+        assert serve(site).get(f"/s/{name}").status == 404
+        assert answer(lambda c, name=name: c.response.file(name, root=site)).status == 404
+    assert serve(site).get("/s/a.txt").status == 200
+
+
+@pytest.mark.parametrize(
+    "directory, file, warned",
+    [(".", "app.py", "app.py"), (".", "sub/app.py", "sub/app.py"), ("sub", "app.py", "")]
+    + [(".", ".hidden/app.py", ""), (".", "missing.py", "")],
+)
+def test_static_of_the_own_folder_is_a_warning(site, directory, file, warned):
+    if "missing" not in file:
+        (site / file).write_text("SECRET")
+    source = compile("app.static('/', directory)", str(site / file), "exec")
+    with Log() as log:
+        exec(source, {"app": WebApp(), "directory": site / directory})
+    assert log.levels() == ["WARNING"] * bool(warned)
+    if warned:
+        assert f" serves your {warned} too" in log.lines()[0] and f"{file}:1)" in log.lines()[0]
 
 
 NAMES_ON_WINDOWS = {

@@ -2243,6 +2243,49 @@ def _open_file(path: str) -> _FileBody:
         raise
 
 
+# The empty name, hidden names, names with a slash or backslash, short names of Windows
+# (NAME~1.TXT); on Windows also impossible names.
+_NOT_SERVED = re.compile(
+    r"\Z|\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z"
+    + ("|" + _NO_NAME_ON_WINDOWS if _WINDOWS else ""),
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
+    """Open the file that `names` lead to below `root`; return it and the names of its real path.
+
+    NotFoundException if there is none, or for names that no file is served by.
+
+    The file is opened before its real path is checked, so that no link can be exchanged between
+    them.
+    """
+    if not os.path.isdir(root):
+        raise ValueError(f"there is no directory {root!r} to serve from")
+    path = os.path.join(root, *names)
+    if any(map(_NOT_SERVED.match, names)):
+        raise NotFoundException(f"not a name to serve: {path!r}")
+    try:
+        file = _open_file(path)
+    except PermissionError as error:
+        raise NotFoundException(str(error)) from error
+    try:
+        real = os.readlink(f"/proc/self/fd/{file.fileno()}")
+    except OSError:  # not on Linux: a link that is exchanged now deceives this second look
+        real = os.path.realpath(path)
+    start = os.path.realpath(root).rstrip(os.sep) + os.sep
+    below = real[len(start) :].split(os.sep)
+    # The system may map a name to a hidden one. Only a link may lead through a hidden folder, as
+    # Kubernetes makes one.
+    linked = below != names and any(
+        os.path.islink(os.path.join(start, *names[:count])) for count in range(1, len(names) + 1)
+    )
+    if not real.startswith(start) or any(map(_NOT_SERVED.match, below[-1:] if linked else below)):
+        file.close()
+        raise NotFoundException(f"a link to what {root!r} does not serve: {path!r}")
+    return file, below
+
+
 def _validators(info: os.stat_result) -> tuple[str, str]:
     """Return ETag and Last-Modified (RFC 9110 section 8.8)."""
     # Not in the future: section 8.8.2.1.
@@ -2740,12 +2783,17 @@ class Response:
         self,
         path: str | os.PathLike[str],
         *,
+        root: str | os.PathLike[str] | None = None,
         filename: str | None = None,
         content_type: str | None = None,
     ) -> Response:
         """Build a body from a file, with ETag and Last-Modified.
 
-        `filename` makes it a download (RFC 6266).
+        With `root`, `path` is a name below that directory, with slashes, and may come from a
+        client: NotFoundException for a name that leads out, also by a link, for an absolute one, a
+        dot file, a directory and all else that `Scope.static` does not serve. ValueError if `root`
+        is no directory. Without `root` every file is sent. `filename` makes it a download (RFC
+        6266).
 
         While no other status is set, a conditional request may be answered with 304, and a single
         byte range with 206 or 416 (RFC 9110 sections 13 and 14). `content_type` is that of the
@@ -2755,7 +2803,15 @@ class Response:
         self._refuse_if_sent()
         if filename is not None:
             _check_text("the filename of a download", filename)
-        file = _open_file(os.fsdecode(path))
+        if root is None:
+            file = _open_file(os.fsdecode(path))
+        else:
+            file, _ = _open_below(os.fsdecode(root), os.fsdecode(path).split("/"))
+        return self._build_file(file, filename, content_type)
+
+    def _build_file(
+        self, file: _FileBody, filename: str | None = None, content_type: str | None = None
+    ) -> Response:
         self._close_later(file)
         file.filename = filename
         checked = content_type and _check_header("Content-Type", content_type)[1]
@@ -3560,13 +3616,6 @@ _IGNORABLE = (
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-"
     "\U000e0fff]"
 )
-# Hidden names, names with a slash or backslash, short names of Windows (NAME~1.TXT); on Windows
-# also impossible names.
-_NOT_SERVED = re.compile(
-    r"\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z"
-    + ("|" + _NO_NAME_ON_WINDOWS if _WINDOWS else ""),
-    re.DOTALL | re.IGNORECASE,
-)
 
 
 def _fold(name: str) -> str:
@@ -3622,13 +3671,23 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         raise ValueError(
             f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_here()})"
         )
+    place, start = _here(), root.rstrip(os.sep) + os.sep
+    source = os.path.realpath(place.rpartition(":")[0])
+    below = source[len(start) :].split(os.sep)
+    own = source.startswith(start) and os.path.isfile(source)
+    if own and not any(map(_NOT_SERVED.match, below)):
+        _LOG.warning(
+            "static(%r, %s) serves your %s too: give it a folder without your sources (%s)",
+            prefix,
+            _value(directory),
+            "/".join(below),
+            place,
+        )
 
     def serve_file(context: WebContext) -> Response:
         segments = _path_segments(context.request.environ)
         above, names = segments[:depth], segments[depth:]
         _check_readings(context, above, names)
-        if any(map(_NOT_SERVED.match, names)):
-            raise NotFoundException(f"not a name to serve: {names!r}")
         try:
             return _build_below(context, root, above, names)
         except NotFoundException:
@@ -3653,23 +3712,10 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 def _build_below(context: WebContext, root: str, above: list[str], names: list[str]) -> Response:
     """Build a response from the file that `names` lead to below `root`.
 
-    Raise NotFoundException if there is none.
-
-    The file is opened before its name is checked, so that no link can be exchanged between them.
+    NotFoundException if there is none, or if its real path would be that of another route.
     """
-    try:
-        response = context.response.file(os.path.join(root, *names))
-    except PermissionError as error:
-        raise NotFoundException(str(error)) from error
-    file: _FileBody = response._body  # the request closes the file, even if a check fails
-    try:
-        real = os.readlink(f"/proc/self/fd/{file.fileno()}")
-    except OSError:  # not on Linux: a link that is exchanged now deceives this second look
-        real = os.path.realpath(file.path)
-    start = root.rstrip(os.sep) + os.sep
-    if not real.startswith(start):
-        raise NotFoundException(f"a link that leads out of {root!r}: {file.path!r}")
-    below = real[len(start) :].split(os.sep)
+    file, below = _open_below(root, names)
+    response = context.response._build_file(file)  # the request closes it, even if a check fails
     if below != names:  # a link, or another spelling
         _check_readings(context, above, below)
     return response
@@ -4051,7 +4097,7 @@ class Scope:
         `..`, a link that leads out, a leading dot, a backslash, a NUL, a %2F, a short name of
         Windows (NAME~1.TXT), and a path that could be another route's: in another case or form of
         Unicode, or by a link (one exchanged during a request deceives it, but not on Linux).
-        ValueError if there is no such directory now.
+        ValueError if there is no such directory now; a WARNING if it holds the file of the caller.
         """
         _serve_files(self, prefix, directory)
 
