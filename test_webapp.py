@@ -2181,11 +2181,11 @@ def with_upload(look, content):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no file that is always full here")
 def test_upload_for_which_the_disk_has_no_room_is_a_503(monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", functools.partial(open, "/dev/full", "r+b"))
-    assert with_upload(lambda upload: upload.size, bytes(256 * 1024)) == 256 * 1024
-    assert with_upload(lambda upload: upload.size, bytes(256 * 1024 + 1)) == 503
+    assert with_upload(lambda upload: upload.size, bytes(2**20)) == 2**20
+    assert with_upload(lambda upload: upload.size, bytes(2**21)) == 503
 
 
-@pytest.mark.parametrize("size", [0, 30, 256 * 1024, 256 * 1024 + 1, 600_000])
+@pytest.mark.parametrize("size", [0, 30, 2**16 + 1, 2**20, 2**20 + 1, 2**21])
 def test_uploaded_file_arrives_whole_and_is_saved_from_any_position(tmp_path, size):
     target, content = tmp_path / "saved", os.urandom(size)
     target.write_bytes(b"something longer that is there already")
@@ -2204,7 +2204,7 @@ def test_uploaded_file_arrives_whole_and_is_saved_from_any_position(tmp_path, si
 
 def test_body_that_breaks_off_leaves_no_temporary_file_open():
     opened, open_one = [], tempfile.TemporaryFile
-    body = form(*[field("name=f; filename=x", "x" * 600_000)] * 3)[:-20]
+    body = form(*[field("name=f; filename=x", "x" * 2**21)] * 3)[:-20]
     with mock.patch.object(
         tempfile, "TemporaryFile", lambda: opened.append(open_one()) or opened[-1]
     ):

@@ -859,7 +859,7 @@ class UploadedFile(NamedTuple):
     `filename` has no directory and no control characters. It may be `..` or, from an empty file
     input, `""` with a `size` of 0. `content_type` is the media type alone, in small letters; `""`
     if none was sent. `file` is binary, seekable and at its start: a BytesIO, or a temporary file
-    past 256 KiB.
+    past about 1 MiB.
     """
 
     filename: str
@@ -880,17 +880,19 @@ class UploadedFile(NamedTuple):
         self.file.seek(position)
 
 
-_SPOOL_SIZE = 256 * 2**10  # a larger file goes to disk
+_SPOOL_SIZE = 2**20  # a larger file goes to disk
 _MAX_PART_HEADER = 8 * 2**10  # real ones take 200 bytes
 _MEAN_PART_HEADER = 2**10  # of all parts together, because headers take more work than contents
 _MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
 _READ_SIZE = 2**20
+_PIECE = 2**16  # bytes that are read or sent at a time
 
 
-def _spool(pieces: Iterable[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
+def _spool(pieces: Iterator[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
     """Return a file of all pieces, at its start, and its size."""
     # zipfile and io cannot read a tempfile.SpooledTemporaryFile before Python 3.11.
-    file: Any = io.BytesIO()
+    file: Any = io.BytesIO(next(pieces))  # without a copy
+    file.seek(0, io.SEEK_END)
     for piece in pieces:
         if isinstance(file, io.BytesIO) and file.tell() + len(piece) > _SPOOL_SIZE:
             import tempfile
@@ -920,6 +922,7 @@ _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
 # Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in
 # others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
+_LONGEST_END = 72
 # Lines end with CR LF only, because parsers that disagree about it can be deceived.
 _PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
@@ -933,12 +936,13 @@ class _PartReader:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
+        self.size = _SPOOL_SIZE + _PIECE  # of the next read; most forms end with the first one
         # Behind the preamble and each content.
         self.delimiter: _Mark = (
             b"\r\n--" + boundary,
             _DELIMITER_END,
         )
-        self.buffer = b"\r\n"  # the bytes read last; the first delimiter may lack its own line end
+        self.buffer = b""  # the bytes read last
         self.position = 0  # of the next header or content in the buffer
         self.lookalikes = _MAX_LOOKALIKES  # more delimiters that may turn out to be content
         self.at_end = False  # whether the last delimiter was passed
@@ -950,17 +954,23 @@ class _PartReader:
         """
         while not (found := self.find(*mark)):
             # The end of the buffer may be the beginning of a mark.
-            end = max(self.position, len(self.buffer) - len(mark[0]) - 72)
+            end = max(self.position, len(self.buffer) - len(mark[0]) - _LONGEST_END)
             yield self.buffer[self.position : end]
-            if not (more := self.read(_READ_SIZE)):
+            more = self.read(self.size)
+            if not more:
                 raise HttpException(400, "multipart/form-data without its last delimiter")
-            kept = max(end - 2, 0)
+            self.size = _PIECE
+            kept = max(end - 2, 0)  # `find` looks at a line end before its position
             self.buffer, self.position = self.buffer[kept:] + more, end - kept
-        yield self.buffer[self.position : found.start() - len(mark[0])]
+        yield self.buffer[self.position : max(0, found.start() - len(mark[0]))]
         self.position = found.end()
         self.at_end = found[0] == b"--"
 
     def find(self, begin: bytes, rest: re.Pattern[bytes]) -> re.Match[bytes] | None:
+        # At the start of the body the delimiter may lack its line end.
+        at_start = self.position == 0 and self.buffer.startswith(begin[2:])
+        if at_start and (first := rest.match(self.buffer, len(begin) - 2)):
+            return first
         # If a header has no content behind it, the second CR LF of its end is that of the
         # delimiter.
         end = max(self.position - 2, 0)
@@ -1092,22 +1102,28 @@ def _parse_int(digits: str) -> float:
     return int(digits) if len(digits.lstrip("-")) <= _MAX_JSON_DIGITS else _parse_float(digits)
 
 
-# A document of up to 4,300 characters has no longer integer, so `int` can read all of them.
-_DECODER, _LONG_DECODER = (
-    json.JSONDecoder(parse_constant=_parse_float, parse_int=convert, parse_float=_parse_float)
-    for convert in (int, _parse_int)
+_DECODER = json.JSONDecoder(
+    parse_constant=_parse_float,
+    parse_float=_parse_float,
+    # The decoder calls no function for `int`, which has the same limit, but for old Pythons.
+    parse_int=int if hasattr(sys, "set_int_max_str_digits") else _parse_int,
 )
 # A text, which may hold commas and brackets, or an array or object without members.
 _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
+_MEMBERS: dict[type, Callable[[Any], Iterable[Any]]] = {dict: dict.values, list: iter}
+
+
 def _deeper_than(limit: int, document: object) -> bool:
     level: list[Any] = [[document]]  # arrays and objects of one depth
     for _ in range(limit + 1):
-        members = (
-            member for item in level for member in (item.values() if type(item) is dict else item)
-        )
-        level = [member for member in members if type(member) in (dict, list)]
+        level = [
+            member
+            for item in level
+            for member in _MEMBERS[type(item)](item)
+            if type(member) in _MEMBERS
+        ]
     return bool(level)
 
 
@@ -1125,7 +1141,7 @@ def _parse_json(body: bytes, max_values: int) -> Any:
             # Each value but the first follows one of these.
             if 1 + sum(map(plain.count, ",[{")) > max_values:
                 raise HttpException(413, f"a JSON document of more than {max_values:,} values")
-        value = (_DECODER if len(text) <= _MAX_JSON_DIGITS else _LONG_DECODER).decode(text)
+        value = _DECODER.decode(text)
         if brackets > _MAX_JSON_DEPTH and _deeper_than(_MAX_JSON_DEPTH, value):
             raise ValueError(f"it nests more than {_MAX_JSON_DEPTH} deep")
     except (ValueError, RecursionError) as error:
@@ -1461,7 +1477,6 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 # the application said how many proxies there are. Read beside it: PEP 3333, and RFC 9110 sections
 # 4.2, 7.2, 8.3 and 12.5. A first reading may skip `_raw_path`.
 
-_PIECE = 65536  # bytes that are read or sent at a time
 # Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC
 # 3986, 2 and 3.3).
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
@@ -1853,10 +1868,15 @@ class Request:
         form or `stream`.
         """
         source = self._input("body", self._app._max_body_size)
-        whole = io.BytesIO()  # a list of tiny pieces would take much more memory
+        length = self.content_length
+        whole: bytes = source.read(length or _PIECE)  # a body in memory is read without a copy
+        if len(whole) == length:
+            return whole
+        joined = io.BytesIO()  # a list of tiny pieces would take much more memory
+        joined.write(whole)
         while piece := source.read():
-            whole.write(piece)
-        return whole.getvalue()
+            joined.write(piece)
+        return joined.getvalue()
 
     @_once
     def stream(self) -> io.BufferedIOBase:
