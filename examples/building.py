@@ -1,0 +1,194 @@
+"""Build your own framework: the program beside the course in `building.rst`.
+
+    python3 examples/building.py 3 > mine.py     print the file at the end of step 3
+    python3 examples/building.py 3 mine.py       run the tests of steps 1 to 3 with your file
+    python3 examples/building.py 3 --tests       print the tests of step 3
+
+The text holds all code and all tests of the course. This program cuts them out of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import linecache
+import logging
+import pathlib
+import re
+import sys
+import textwrap
+import traceback
+import types
+
+COURSE = pathlib.Path(__file__).with_name("building.rst")
+TITLES = re.findall(r"^(Step \d+: .+)\n=+$", COURSE.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+# ---- the text ------------------------------------------------------------------------------------
+
+
+def chapter(title):
+    """Return the text below a title, up to the next title."""
+    text = COURSE.read_text(encoding="utf-8")
+    below = text.partition(f"\n{title}\n{'=' * len(title)}\n")[2]
+    return re.split(r"\n[^\n]+\n={3,}\n", below)[0]
+
+
+def part(title, name):
+    """Return the text of a chapter below a line in bold, up to the next such line."""
+    return re.split(rf"^\*\*{name}\*\*$", chapter(title), flags=re.MULTILINE)[1].partition("\n**")[
+        0
+    ]
+
+
+def blocks(text, language):
+    """Return the blocks of code in a text, without their indents."""
+    found = re.findall(rf"^\.\. code:: {language}\n\n((?: {{4}}.*\n|\n)+)", text + "\n", re.M)
+    return [textwrap.dedent(block).strip("\n") + "\n" for block in found]
+
+
+def tests_of(step):
+    """Return the tests of a step as a program, behind all helpers of the steps before."""
+    imports, rest = {}, {}
+    texts = [part(title, "Checkpoints") for title in TITLES[:step]]
+    for text in [part("Before the first step", "The tests"), *texts]:
+        for name, piece in itertools.chain(*map(pieces, blocks(text, "python"))):
+            if piece.startswith(("import ", "from ")):
+                imports[name] = piece
+            elif text is texts[-1] or not name.startswith("test_"):
+                rest[name] = piece
+    return "\n".join(in_order(imports)) + "\n\n\n" + "\n\n\n".join(rest.values()) + "\n"
+
+
+# ---- the learner's file --------------------------------------------------------------------------
+
+
+def pieces(source):
+    """Return name and text of each statement, with the comments above it."""
+    lines, found, end = source.splitlines(), [], 0
+    for node in ast.parse(source).body:
+        name = getattr(node, "name", None)
+        if isinstance(node, ast.Assign):
+            name = ast.unparse(node.targets[0])
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            name = ast.unparse(node)
+        text = "\n".join(lines[end : node.end_lineno]).strip("\n")
+        end = node.end_lineno
+        found.append((name, text))
+    return found
+
+
+def in_order(imports):
+    return sorted(imports, key=lambda line: (line.startswith("from "), line))
+
+
+def members(text):
+    """Return the head of a class, and name and text of each member."""
+    (node,) = ast.parse(text).body
+    lines, end, found = text.splitlines(), node.body[0].lineno - 1, []
+    head = "\n".join(lines[:end])
+    for member in node.body:
+        name = getattr(member, "name", None) or ast.unparse(member).partition(" = ")[0]
+        found.append((name, "\n".join(lines[end : member.end_lineno]).strip("\n")))
+        end = member.end_lineno
+    return head, found
+
+
+def changes(text):
+    """Tell whether the text of a class begins with `...`, and so leaves its other members."""
+    return members(text)[1][0][0] == "..."
+
+
+def merged(old, new):
+    """Return a class with the members of another text, which replace those of the same name."""
+    head, before = members(old)
+    kept = dict(before)
+    kept.update(members(new)[1][1:])
+    return head + "\n" + "\n\n".join(kept.values())
+
+
+def built(step):
+    """Return the learner's file at the end of a step; for step 0 it is empty."""
+    imports, rest = {}, {}
+    for title in TITLES[:step]:
+        for block in blocks(part(title, "One way to write it"), "python"):
+            for name, text in pieces(block):
+                if text.startswith(("import ", "from ")):
+                    imports[name] = text
+                elif name in rest and text.startswith("class ") and changes(text):
+                    rest[name] = merged(rest[name], text)
+                else:
+                    rest.pop(name, None)
+                    rest[name] = text
+    whole = [*in_order(imports), ""] if imports else []
+    before = ""
+    for text in rest.values():
+        large = "\n" in text or "\n" in before
+        whole += ["", "", text] if large and whole[-1:] != [""] else ["", text] if large else [text]
+        before = text
+    return "\n".join(whole) + "\n"
+
+
+# ---- running the tests ---------------------------------------------------------------------------
+
+
+def load(source, name="mine"):
+    """Return a module made of a text."""
+    module = types.ModuleType(name)
+    module.__file__ = f"{name}.py"
+    linecache.cache[module.__file__] = (len(source), None, source.splitlines(True), name)
+    exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+def failures(step, module):
+    """Run the tests of a step with a module; yield name and exception (None: it passed)."""
+    earlier = sys.modules.get("mine")
+    sys.modules["mine"] = module
+    try:
+        tests = load(tests_of(step), f"tests_of_step_{step}")
+        for name, test in vars(tests).copy().items():
+            if name.startswith("test_"):
+                try:
+                    test()
+                except Exception as error:
+                    yield name, error
+                else:
+                    yield name, None
+    finally:
+        del sys.modules["mine"]
+        if earlier is not None:
+            sys.modules["mine"] = earlier
+
+
+def check(last, path):
+    """Run the tests of the steps up to `last` with a file; return whether all pass."""
+    logging.getLogger("webapp").addHandler(logging.NullHandler())  # the tests fail on purpose
+    module = load(pathlib.Path(path).read_text(encoding="utf-8"))
+    for step in range(1, last + 1):
+        print(TITLES[step - 1])
+        for name, error in failures(step, module):
+            print("  ok    " if error is None else "  FAILS ", name[5:].replace("_", " "))
+            if error is not None:
+                lines = traceback.format_exception(type(error), error, error.__traceback__.tb_next)
+                print(textwrap.indent("".join(lines), "      "), end="")
+                print("Mend this one first: a later checkpoint builds on it.")
+                return False
+    print(f"Your file is at the end of step {last}.")
+    return True
+
+
+def main(arguments):
+    if not arguments or not arguments[0].isdigit() or not 1 <= int(arguments[0]) <= len(TITLES):
+        sys.exit(__doc__)
+    step = int(arguments[0])
+    if len(arguments) == 1:
+        print(built(step), end="")
+    elif arguments[1] == "--tests":
+        print(tests_of(step), end="")
+    else:
+        sys.exit(not check(step, arguments[1]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,243 @@
+"""The tests of the course in `building.rst`: each step is built from the text, and its tests pass
+with it and with webapp.py, and fail with the step before."""
+
+from __future__ import annotations
+
+import doctest
+import functools
+import pathlib
+import re
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+
+# A script finds webapp.py, even if not installed.
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
+import building
+from test_reading import places
+
+import webapp
+
+TEXT = building.COURSE.read_text(encoding="utf-8")
+STEPS = range(1, len(building.TITLES) + 1)
+every_step = pytest.mark.parametrize("step", STEPS)
+built = functools.cache(building.built)
+
+
+def failed(step, module):
+    return [name for name, error in building.failures(step, module) if error is not None]
+
+
+@every_step
+def test_tests_of_a_step_pass_with_the_file_of_the_course(step):
+    for earlier in range(1, step + 1):
+        for name, error in building.failures(earlier, building.load(built(step))):
+            if error is not None:
+                raise AssertionError(f"step {earlier}: {name}") from error
+
+
+@every_step
+def test_tests_of_a_step_pass_with_webapp_itself(step):
+    for name, error in building.failures(step, webapp):
+        if error is not None:
+            raise AssertionError(name) from error
+
+
+@every_step
+def test_tests_of_a_step_fail_with_the_step_before(step):
+    assert failed(step, building.load(built(step - 1)))
+
+
+@every_step
+def test_failure_at_the_prompt_is_real(step):
+    (session,) = building.blocks(building.part(building.TITLES[step - 1], "Today"), "pycon")
+    parser, options = doctest.DocTestParser(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    test = parser.get_doctest(session, {"__name__": "__main__"}, "prompt", None, 0)
+    runner, told = doctest.DocTestRunner(optionflags=options), []
+    with mock.patch.dict(sys.modules, mine=building.load(built(step - 1))):
+        runner.run(test, out=told.append)
+    assert not runner.failures, "".join(told)
+
+
+@every_step
+def test_step_has_all_its_parts_and_names_places_of_webapp(step):
+    title = building.TITLES[step - 1]
+    names = re.findall(r"^\*\*(.+)\*\*$", building.chapter(title), re.MULTILINE)
+    assert names == [
+        "Today",
+        "Questions",
+        "Checkpoints",
+        "Hint",
+        "One way to write it",
+        "Now read",
+    ]
+    tests = re.findall(r"^def (test_\w+)", building.tests_of(step), re.MULTILINE)
+    numbers = re.findall(r"^(\d+)\. ", building.part(title, "Checkpoints"), re.MULTILINE)
+    assert list(map(int, numbers)) == list(range(1, len(tests) + 1))
+    read = building.part(title, "Now read")
+    asked = [name for item in re.findall("^- (.+?):", read, re.M) for name in item.split(", ")]
+    assert len(asked) >= 2
+    assert [name for name in asked if name.strip("`") not in places()] == []
+    # Each question has an answer behind it.
+    assert all(re.search(r"\?\s+\(", item) for item in re.split("^- ", read, flags=re.M)[1:])
+
+
+def test_course_has_steps_in_order_and_short_lines():
+    numbers = [int(re.search(r"\d+", title)[0]) for title in building.TITLES]
+    assert numbers == list(STEPS)
+    sizes = [len(built(step).splitlines()) for step in STEPS]
+    assert sizes == sorted(sizes)
+    lines = TEXT.splitlines()
+    assert [line for line in lines if len(line) > 100 and "AssertionError" not in line] == []
+
+
+# ---- plausible mistakes --------------------------------------------------------------------------
+
+# Step, lines of its file, and what a learner might write in their place.
+MISTAKES = [
+    (1, 'b"" if environ["REQUEST_METHOD"] == "HEAD" else body', "body"),
+    (1, '[b"" if environ["REQUEST_METHOD"] == "HEAD" else body]', "body"),
+    (1, "str(len(body))", "len(body)"),
+    (2, "self._send(value)\n        return True", "self._send(value)\n        return False"),
+    (2, "text.encode(), _TEXT", 'text.encode("latin-1"), _TEXT'),
+    (2, "if value is not None and value is not self:", "if value and value is not self:"),
+    (2, "not self.sent and value is None", "not self.sent and not value"),
+    (2, "name.lower(): _check", "name: _check"),
+    (2, r"[^\x20-\x7e\x80-\xff]", r"[^\x20-\x7e\x80-\xff\r\n]"),
+    (2, "_TOKEN.fullmatch", "_TOKEN.match"),
+    (2, "if code >= 200", "if code"),
+    (2, ", allow_nan=False", ""),
+    (2, ", ensure_ascii=False", ""),
+    (2, "_BODILESS = {204, 205, 304}", "_BODILESS = {204, 304}"),
+    (2, "if status in (204, 304)", "if status == 204"),
+    (2, "if self._state == _HANDED_OVER", "if self.sent"),
+    (2, "self._state = _HANDED_OVER", "pass"),
+    (3, "[0-9]{1,18}", r"\\d+"),
+    (3, "_INTEGER.fullmatch", "_INTEGER.match"),
+    (3, 'text.encode("latin-1").decode("utf-8")', "text"),
+    (3, 'path.split("/") if segment', 'path.split("/")'),
+    (3, "[*values, int(segment)]", "[*values, segment]"),
+    (3, 'node.routes.setdefault("HEAD", route)', 'node.routes["HEAD"] = route'),
+    (3, "if node.name is not None", "elif node.name is not None"),
+    (3, "methods.update(node.routes)", "methods = set(node.routes)"),
+    (3, "if method in node.routes:", "if node.routes:"),
+    (3, ', ".join(sorted(methods))', ', ".join(methods)'),
+    (3, "code(405 if methods else 404)", "code(404)"),
+    (3, "other.method == route.method", "False"),
+    (3, "len(names) != len(set(names))", "False"),
+    (3, "            return handler\n", ""),
+    (4, "response._undo_step(kept, status)", "response._status = status"),
+    (4, "self._headers = headers\n", "self._headers = {}\n"),
+    (4, "self._headers = headers\n", "pass\n"),
+    (5, "self._status = status\n        self._body = None", "self._status = status"),
+    (
+        4,
+        "self.text(_STATUS_LINES[self.status])",
+        "self.text(self.reason or _STATUS_LINES[self.status])",
+    ),
+    (4, 'if key != "content-type"', "if key"),
+    (
+        4,
+        "if response.sent:\n            return\n        response._undo",
+        "response._state = _OPEN\n        response._undo",
+    ),
+    (
+        4,
+        "return _check_status(self.resolve_status_code(cause))",
+        "return self.resolve_status_code(cause)",
+    ),
+    (4, "repr(context.request.path)", "context.request.path"),
+    (4, "level = logging.ERROR if status >= 500 else logging.DEBUG", "level = logging.ERROR"),
+    (4, "exc_info=trace", "exc_info=None"),
+    (4, "except UnicodeError", "except KeyError"),
+    (4, 'weights[0].strip("0.") != ""', "True"),
+    (4, 'weights[0].strip("0.") != ""', 'weights[0] != "0"'),
+    (4, "finally:\n            self._complete(context)", "finally:\n            pass"),
+    (4, "_LOG.error(_HOOK_FAILED", "_LOG.debug(_HOOK_FAILED"),
+    (4, "for name, value in cause.headers.items()", "for name, value in ()"),
+    (
+        5,
+        "for scope in reversed(scopes) for hook in scope._before",
+        "for scope in scopes for hook in scope._before",
+    ),
+    (
+        5,
+        "for scope in scopes for hook in scope._after",
+        "for scope in reversed(scopes) for hook in scope._after",
+    ),
+    (
+        5,
+        "for scope in scopes for hook in scope._error",
+        "for scope in reversed(scopes) for hook in scope._error",
+    ),
+    (5, "self._miss_hooks.before = []", "pass"),
+    (5, "self._miss_hooks = _Hooks(self)\n", "self._miss_hooks = _Hooks()\n"),
+    (5, "context._hooks = _NO_HOOKS\n", "pass\n"),
+    (5, "if value is None or value is self:", "if not value or value is self:"),
+    (5, "self.status < 300", "self.status < 400"),
+    (5, "built = value is self and (", "built = ("),
+    (
+        5,
+        "                kept = response._headers\n            if context._miss",
+        "            if context._miss",
+    ),
+    (
+        5,
+        "                    return\n                kept = response._headers\n",
+        "                    return\n",
+    ),
+    (5, "response._restore(saved)", "pass"),
+    (5, "_LOG.error(_HOOK_FAILED", "_LOG.debug(_HOOK_FAILED"),
+    (
+        5,
+        "if response.sent:\n                return\n        response._send_default",
+        "pass\n        response._send_default",
+    ),
+    (5, "response._send_default()  # what", "pass  # what"),
+    (
+        5,
+        "for hook in [*context._hooks.error, _send_what_was_built]",
+        "for hook in [_send_what_was_built, *context._hooks.error]",
+    ),
+    (5, "self._sealed = True", "pass"),
+    (5, "if not route.handlers:", "if False:"),
+    (5, 'Scope(self._app, self, f"{self._prefix}/{prefix}")', "Scope(self._app, self, prefix)"),
+    (5, "Scope(self._app, self, f", "Scope(self._app, None, f"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)))
+def test_mistake_of_a_learner_is_caught(number):
+    step, right, wrong = MISTAKES[number]
+    source = built(step)
+    assert right in source
+    mistaken = source.replace(right, wrong, 1)
+    compile(mistaken, "mine.py", "exec")
+    try:
+        module = building.load(mistaken)
+    except Exception:
+        return
+    assert any(failed(each, module) for each in range(1, step + 1))
+
+
+# ---- the program ---------------------------------------------------------------------------------
+
+
+def run(*arguments, **options):
+    program = [sys.executable, str(building.COURSE.with_suffix(".py")), *map(str, arguments)]
+    return subprocess.run(program, capture_output=True, text=True, encoding="utf-8", **options)
+
+
+def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
+    mine = tmp_path / "mine.py"
+    printed = run(2).stdout
+    assert printed == built(2)
+    mine.write_text(printed, encoding="utf-8")
+    good, bad = run(2, mine), run(3, mine)
+    assert good.returncode == 0 and "Your file is at the end of step 2." in good.stdout
+    assert bad.returncode == 1 and "FAILS  a route answers its path and method" in bad.stdout
+    assert 'app.get("/hello/{name}")' in bad.stdout
+    assert run(1, "--tests").stdout == building.tests_of(1)
+    assert run("eleven").returncode == 1
