@@ -1170,6 +1170,8 @@ def test_recipe_answers_what_it_shows(title, recipe, tmp_path):
     names = recipe(title)
     app = names["application" if "app.py:application" in chapter(title, RECIPES) else "app"]
     replay(chapter(title, RECIPES), client(app), tmp_path, whole_pages=False)
+    if "engine" in names:  # SQLAlchemy keeps its connections open
+        names["engine"].dispose()
 
 
 TESTING = [
