@@ -1765,6 +1765,23 @@ def test_recipe_streams_and_threads_hear_that_the_server_stops(tmp_path):
         assert process.wait(20) == 0
 
 
+def test_recipe_stores_an_upload_under_a_name_of_its_own_and_sends_it_as_a_download(
+    recipe, tmp_path
+):
+    browser = client(recipe("How do I store an upload and serve it again?")["app"])
+    page = ("../x.html", b"<script>", "text/html")
+    answer = browser.post("/uploads", files={"file": page})
+    assert answer.status == 201
+    again = browser.get(answer.headers["Location"])
+    assert (again.body, again.headers["Content-Type"]) == (b"<script>", "application/octet-stream")
+    assert again.headers["Content-Disposition"].startswith("attachment")
+    assert [path.name for path in (tmp_path / "uploads").iterdir()] == [
+        answer.headers["Location"].rpartition("/")[2]
+    ]
+    assert browser.post("/uploads", files={"file": ("", b"", "text/plain")}).status == 400
+    assert not (tmp_path / "x.html").exists()
+
+
 def test_every_recipe_is_tested():
     """A test names each recipe that shows no answer of curl."""
     source = pathlib.Path(__file__).read_text(encoding="utf-8")
