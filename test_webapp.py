@@ -958,7 +958,7 @@ def test_7_2_headers_of_an_http_exception_that_cannot_be_read_are_no_headers():
     fails = new_class(HttpException, headers=property(lambda self: 1 / 0))
     seen = see("/in/route", inner_handler=fails(409))
     assert (seen.answer, seen.calls) == ("409 409 Conflict", FAILED_STAGES)
-    assert seen.log[-1] == "ERROR error _add_headers"
+    assert seen.log[-1] == "ERROR error WebApp._add_headers"
 
 
 # ---- rule 7.4: when a hook itself fails ----------------------------------------------------------

@@ -4387,13 +4387,6 @@ class _SentStream:
             context.app._complete(context)
 
 
-def _add_headers(context: WebContext, cause: Exception, status: int) -> None:
-    """Set the headers of an HttpException; the first error hook of every request."""
-    if isinstance(cause, HttpException):
-        for name, value in cause.headers.items():
-            context.response.header(name, value)
-
-
 def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> None:
     """Send the body of the error hooks, or the default body; the last error hook."""
     if context.response._body is not None:
@@ -4684,7 +4677,7 @@ class WebApp(Scope):
         if not response.sent:
             response._undo_step(kept, status)
             if isinstance(cause, HttpException):
-                self._run_hook(context, _add_headers, cause, status)
+                self._add_headers(context, cause)
             for hook in context._hooks.error:
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
@@ -4706,6 +4699,17 @@ class WebApp(Scope):
         except Exception as error:
             _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
             return 500
+
+    def _add_headers(self, context: WebContext, cause: HttpException) -> None:
+        """Set all header fields of an exception, or none if one of them cannot be set."""
+        response = context.response
+        headers = response._headers
+        try:
+            for name, value in cause.headers.items():
+                response.header(name, value)
+        except Exception as error:
+            response._headers = headers
+            self._report_hook(context, "error", error, self._add_headers)
 
     def _run_hook(
         self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int
