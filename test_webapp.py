@@ -26,6 +26,7 @@ import functools
 import gc
 import hashlib
 import hmac
+import http.cookies
 import importlib.util
 import inspect
 import io
@@ -2973,7 +2974,7 @@ COOKIES = {
     "a=; b": {"a": "", "": "b"},
     'a=""': {"a": ""},
     'a=" 1 "': {"a": " 1 "},
-    r'a="\"\101"': {"a": r"\"\101"},
+    r'a="\"\101\303\274"; b=\101': {"a": '"Aü', "b": r"\101"},
     "$Version=1; a=1; $Path=/": {"$Version": "1", "a": "1", "$Path": "/"},
     "a=%20+": {"a": "%20+"},
     "a=\xff; b=\xc3\xbc": {"a": "\xff", "b": "ü"},
@@ -3791,10 +3792,7 @@ NO_COOKIES = [
         ("a", "b", options)
         for options in [{"samesite": "None"}, {"partitioned": True}, {"samesite": "Sometimes"}]
     ),
-    *(
-        ("a", value, {})
-        for value in ["b; Domain=evil.example", "b\r\nX: y", "\0", "\x7f", "\ud800", "x" * 4096]
-    ),
+    *(("a", value, {}) for value in ["\ud800", "x" * 4096, "é" * 512]),
     *(
         (name, "b", {})
         for name in [
@@ -3877,9 +3875,7 @@ COOKIE_NAMES = st.text("!#$%&'*+-.^_`|~" + string.ascii_letters + string.digits,
 def test_every_cookie_is_read_as_it_was_set_or_refused(cookies):
     assume(not any(name.startswith("__") for name in cookies))  # some of these want https
     valid = {
-        name: value
-        for name, value in cookies.items()
-        if not re.search("[\0-\x1f\x7f;\ud800-\udfff]", value)
+        name: value for name, value in cookies.items() if not re.search("[\ud800-\udfff]", value)
     }
 
     def handler(context):
@@ -3892,6 +3888,41 @@ def test_every_cookie_is_read_as_it_was_set_or_refused(cookies):
     app.get("/", handler)
     browser = client(app, raise_errors=True)
     assert browser.get("/").status == browser.get("/").status == 204 and found == valid
+
+
+def quoted_cookie(value):
+    """The value as Werkzeug writes it, and only the bytes of RFC 6265 without quotes."""
+    octets = value.encode()
+    plain = bytes({0x21, *range(0x23, 0x2C), *range(0x2D, 0x3B), *range(0x3C, 0x5C)})
+    if not octets.strip(plain + bytes(range(0x5D, 0x7F))):
+        return value
+    written = ""
+    for octet in octets:
+        if octet in b'"\\':
+            written += "\\" + chr(octet)
+        elif octet < 32 or octet > 126 or octet in b",;":
+            written += f"\\{octet:03o}"
+        else:
+            written += chr(octet)
+    return f'"{written}"'
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4))
+@example(["a b", "é", "x; Domain=evil.example", "\r\nX: y", '\\101"', "a,b", "\x7f\x1b"])
+def test_cookie_of_any_text_loses_no_other_cookie_for_the_standard_library(values):
+    named = {f"c{number}": value for number, value in enumerate(values)}
+
+    def handler(context):
+        for name, value in named.items():
+            context.response.cookie(name, value)
+
+    lines = answer(handler, raise_errors=True).headers.getall("Set-Cookie")
+    pairs = [line.removesuffix("; Path=/; HttpOnly; SameSite=Lax") for line in lines]
+    assert pairs == [f"{name}={quoted_cookie(value)}" for name, value in named.items()]
+    read_elsewhere = http.cookies.SimpleCookie("; ".join(pairs))
+    # It takes each byte for a character.
+    found = {name: each.value.encode("latin-1").decode() for name, each in read_elsewhere.items()}
+    assert found == named
 
 
 # ---- the response: streams and events ------------------------------------------------------------

@@ -401,8 +401,33 @@ def _parse_http_date(value: str) -> float | None:
 
 
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
+_COOKIE_OCTETS = re.compile(r"[!#-+\--:<-\[\]-~]*")  # RFC 6265 section 4.1.1
+_NOT_IN_QUOTES = re.compile(r'[\x00-\x1f",;\\\x7f-\xff]')
+_COOKIE_ESCAPE = re.compile(r"\\(?:([0-3][0-7]{2})|(.))", re.DOTALL)
 _SECURE_NAMES = ("__secure-", "__host-", "__http-")  # browsers keep these only if they are Secure
 _DOMAIN = re.compile(r"(?:\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*)?")
+
+
+def _quote_cookie(value: str) -> str:
+    """Return a cookie's value as Werkzeug writes it.
+
+    It is quoted and escaped unless all of it is cookie-octets.
+    """
+    if _COOKIE_OCTETS.fullmatch(value):
+        return value
+    octets = value.encode().decode("latin-1")
+    escaped = _NOT_IN_QUOTES.sub(
+        lambda found: "\\" + (found[0] if found[0] in '"\\' else f"{ord(found[0]):03o}"), octets
+    )
+    return f'"{escaped}"'
+
+
+def _unquote_cookie(value: str) -> str:
+    if len(value) < 2 or value[0] != '"' or value[-1] != '"':
+        return value
+    return _COOKIE_ESCAPE.sub(
+        lambda found: chr(int(found[1], 8)) if found[1] else found[2], value[1:-1]
+    )
 
 
 def _write_cookie(
@@ -421,10 +446,8 @@ def _write_cookie(
 
     Raise ValueError if browsers would refuse or change the cookie.
     """
-    if value.strip(" ") != value or (len(value) > 1 and value[0] == value[-1] == '"'):
-        value = f'"{value}"'  # readers remove one pair of quotes, and spaces around it
+    pair = f"{name}={_quote_cookie(value)}"
     # The bytes of UTF-8, each as a character (PEP 3333).
-    pair = f"{name}={value}".encode().decode("latin-1")
     path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
     secured = "samesite='None', partitioned and names such as __Host-a need secure=True, or https"
     for_https = samesite == "None" or partitioned or prefix.startswith(_SECURE_NAMES)
@@ -432,8 +455,8 @@ def _write_cookie(
     for kept, rule in (
         (_TOKEN.fullmatch(name), "its name is a token"),
         (
-            not _NOT_IN_COOKIE.search(pair + path),
-            f"percent-encode ; and control characters, as in {value!r:.80}",
+            not _NOT_IN_COOKIE.search(path),
+            f"percent-encode ; and control characters of its path {path!r:.80}",
         ),
         (len(pair) <= 4097, "more than 4,096 bytes: keep large things elsewhere"),
         (
@@ -1805,19 +1828,16 @@ class Request:
 
         Of two cookies with one name the first counts, because browsers send the best one first.
 
-        Quotes around a value are removed. Values are UTF-8, else latin-1. A missing one is a 400.
-        Sets `Vary: Cookie`.
+        Quotes around a value are removed, and its escapes undone, as Werkzeug does it. Values are
+        UTF-8, else latin-1. A missing one is a 400. Sets `Vary: Cookie`.
         """
         self._varies += ("Cookie",)
         cookies: list[tuple[str, str]] = []
         for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
-            if not piece.isascii():
-                with contextlib.suppress(UnicodeError):
-                    piece = _wsgi_text(piece)
             name, value = piece.split("=", 1) if "=" in piece else ("", piece)
-            name, value = name.strip(" \t"), value.strip(" \t")
-            if len(value) > 1 and value[0] == value[-1] == '"':
-                value = value[1:-1]
+            name, value = name.strip(" \t"), _unquote_cookie(value.strip(" \t"))
+            with contextlib.suppress(UnicodeError):
+                name, value = _wsgi_text(name), _wsgi_text(value)
             if name or value:
                 cookies.append((name, value))
         return Fields(cookies, noun="cookie")
@@ -2633,8 +2653,9 @@ class Response:
 
         `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends
         with the browser. `secure` follows the request's scheme unless given. `samesite` may be
-        None. ValueError for a cookie that browsers refuse or misread: a `;`, more than 4,096 bytes,
-        `__Host-name` over http.
+        None. A `value` with spaces, quotes, commas, semicolons, backslashes, controls or non-ASCII
+        characters is quoted and escaped as Werkzeug does it. ValueError for a cookie that browsers
+        refuse or misread: more than 4,096 bytes with the escapes, `__Host-name` over http.
         """
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
@@ -4977,7 +4998,8 @@ class TestClient:
     Content-Length is a RuntimeError.
 
     `cookies` is a dict of names to values, which Set-Cookie changes. Each request sends all of
-    them: Path, Domain and Secure do not count, and no cookie expires by waiting.
+    them: Path, Domain and Secure do not count, and no cookie expires by waiting. Values stand there
+    as they are sent.
     """
 
     __test__ = False
