@@ -1,28 +1,28 @@
 """Files: a folder as a web site and as downloads, with byte ranges and conditional requests.
 
-Start it with `python3 -m webapp examples/files.py` and open http://127.0.0.1:8000/. It shows this
-folder, or the folder that FOLDER names in the environment. It serves no names that begin with a
-dot, and nothing outside of the folder.
+Start it with `python3 -m webapp examples/files.py` and open http://127.0.0.1:8000/. It shows the
+folder static, or the folder that FOLDER names in the environment. It serves no names that begin
+with a dot, and nothing outside of the folder.
 
-    $ curl -I http://127.0.0.1:8000/files/files.py
+    $ curl -I http://127.0.0.1:8000/files/style.css
     HTTP/1.1 200 OK
-    Content-Type: text/x-python; charset=UTF-8
+    Content-Type: text/css; charset=UTF-8
     Accept-Ranges: bytes
     ETag: ...
     Last-Modified: ...
-    $ curl -i -r 3-8 http://127.0.0.1:8000/files/files.py
+    $ curl -i -r 1-4 http://127.0.0.1:8000/files/style.css
     HTTP/1.1 206 Partial Content
-    Content-Range: bytes 3-8/...
+    Content-Range: bytes 1-4/...
 
-    Files:
-    $ curl -i -H 'If-None-Match: *' http://127.0.0.1:8000/files/files.py
+    root
+    $ curl -i -H 'If-None-Match: *' http://127.0.0.1:8000/files/style.css
     HTTP/1.1 304 Not Modified
-    $ curl -I http://127.0.0.1:8000/download/files.py
+    $ curl -I http://127.0.0.1:8000/download/style.css
     HTTP/1.1 200 OK
-    Content-Disposition: attachment; filename="files.py"
-    $ curl http://127.0.0.1:8000/files/..%2Fwebapp.py
+    Content-Disposition: attachment; filename="style.css"
+    $ curl http://127.0.0.1:8000/files/..%2Ffiles.py
     404 Not Found
-    $ curl http://127.0.0.1:8000/download/..%2Fwebapp.py
+    $ curl http://127.0.0.1:8000/download/..%2Ffiles.py
     404 Not Found
 """
 
@@ -93,4 +93,4 @@ def make_app(folder):
     return app
 
 
-app = make_app(os.environ.get("FOLDER", Path(__file__).parent))
+app = make_app(os.environ.get("FOLDER") or Path(__file__).parent / "static")

@@ -247,7 +247,12 @@ def replay(text, client, folder=".", whole_pages=True):
 
 # ---- lessons -------------------------------------------------------------------------------------
 
-LESSONS = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem[:5] != "test_")
+# building.py is the program of a course, and serves nothing.
+LESSONS = sorted(
+    path.stem
+    for path in (ROOT / "examples").glob("*.py")
+    if path.stem[:5] != "test_" and path.stem != "building"
+)
 # Which are started as modules, because they do more than serve `app`
 SCRIPTS = (
     "embed",
