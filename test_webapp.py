@@ -8213,19 +8213,31 @@ def test_exception_that_makes_no_response_is_a_500_and_its_place_is_free_again(f
     assert set(log.levels()) == {"ERROR"}
 
 
-def fails_to_answer(run):
-    raise ValueError("a fault of the server's own")
-
-
-def test_run_that_fails_itself_gives_its_place_back(monkeypatch):
+@pytest.mark.parametrize("failure", [ValueError, SystemExit])
+def test_run_that_fails_itself_gives_its_place_back(failure, monkeypatch):
     with Log() as log, serving(threads=1) as server:
         with monkeypatch.context() as patched:
-            patched.setattr(webapp._Run, "handle_error", fails_to_answer)
+            patched.setattr(webapp._Run, "handle_error", raiser(failure()))
             for _ in range(3):
                 with Connection(server, get("/fail")) as connection:
                     assert connection.file.read() == b""
         assert ask(server, get("/"))[0] == 200
     assert log.levels() == ["ERROR"] * 3
+
+
+def test_server_goes_on_behind_log_handlers_that_exit():
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = raiser(SystemExit(1))
+    logger = logging.getLogger("webapp")
+    logger.addHandler(handler)
+    try:
+        with serving(raiser(ValueError()), threads=1) as server:
+            for _ in range(3):
+                with Connection(server, get()) as connection:
+                    assert connection.file.read() == b""
+            assert server.clerk.thread.is_alive()
+    finally:
+        logger.removeHandler(handler)
 
 
 HANDLERS = wsgiref.handlers.__file__
@@ -8955,6 +8967,15 @@ def test_an_answer_larger_than_max_unsent_arrives():
     with serving(app, max_unsent=2**20) as server, Connection(server, get()) as connection:
         assert connection.file.peek()  # it is under way, and counted
         assert len(connection.response()[2]) == 8 * 2**20
+
+
+def test_no_client_is_cut_for_bytes_that_others_keep_in_memory():
+    shared = bytes(8 * 2**20)
+    app = gives(lambda environ: [shared])
+    with serving(app, max_unsent=2**20) as server, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server, get())) for _ in range(3)]
+        assert all(connection.file.peek() for connection in connections)
+        assert [len(connection.response()[2]) for connection in connections] == [len(shared)] * 3
 
 
 def test_each_client_counts_with_its_copy_of_a_small_answer():

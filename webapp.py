@@ -5767,7 +5767,7 @@ class _Clerk:
             self._ended.wait(_PAUSE)
             self._some.clear()
             for _ in range(len(self._notes)):
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(BaseException):  # a log handler may exit
                     write, arguments = self._notes.popleft()
                     write(*arguments)
             if self._dropped:
@@ -6376,7 +6376,7 @@ class _Crew:
                     self._alarm.notify()
         try:
             connection.run.run(self._server.app)
-        except Exception as error:  # its answer is missing, so the connection will be closed
+        except BaseException as error:  # its answer is missing, so the connection will be closed
             self._server.clerk.report(logging.ERROR, "a run has failed", error=error)
         if not self._server.alive:
             raise SystemExit  # a handler has forked, and this is the child
@@ -6671,7 +6671,7 @@ class Server:
     def _hold(self, connection: _Connection, block: bytes) -> None:
         """Count the block in memory that waits for a client.
 
-        Beyond max_unsent, cut the slowest client, but not the only one.
+        Beyond max_unsent, cut the slowest client, but none that waits for the only block.
         """
         with self._unsent_lock:
             self._release(connection)
@@ -6680,7 +6680,7 @@ class Server:
                 self._readers[id(block)] += 1
                 if self._readers[id(block)] == 1:  # it is in memory once for several clients
                     self._unsent_size += len(block)
-            while self._unsent_size > self.max_unsent and len(self._unsent) > 1:
+            while self._unsent_size > self.max_unsent and len(self._readers) > 1:
                 slowest = next(iter(self._unsent))
                 self._release(slowest)
                 slowest.cut()
