@@ -7,13 +7,15 @@ servers.
     python3 -m examples.instruments.benchmark --servers waitress   # other servers, with Falcon
     python3 -m examples.instruments.benchmark --quick              # seconds; no figures
 
-Install Bottle, Falcon and Flask first. Missing ones are left out. The exit status is 1 if a row
-misses its limit.
+    python3 -m examples.instruments.benchmark --plain DIRECTORY    # with a Falcon without Cython
+
+Install Bottle, Falcon, Flask and uWSGI first. Missing ones are left out. The exit status is 1 if a
+row misses its limit.
 
 The first table calls an application as a server does, with a new copy of the environment for each
 request. The second table goes through sockets, with connections that are kept. `base` is what the
 ratio divides by: the raw loop, which looks for an empty line, understands nothing, and sends a
-constant; for uploads a loop that only receives; for the access log the same server without it; for
+constant; for uploads uWSGI with Falcon; for the access log the same server without it; for
 a 304 the same server's hello.
 
 - *The same hello* repeats one request with five header fields, byte for byte. - *Different
@@ -52,6 +54,7 @@ import random
 import re
 import selectors
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -409,9 +412,10 @@ FRAMEWORKS = {
     "other": webapp_app,
     "bottle": bottle_app,
     "falcon": falcon_app,
+    "plain": falcon_app,
     "flask": flask_app,
 }
-PEERS = ("bottle", "falcon", "flask")
+PEERS = ("bottle", "falcon", "plain", "flask")
 # The smallest program with each framework; the row "start" waits for its first answer.
 SMALLEST = {
     "webapp": """
@@ -505,6 +509,28 @@ def serve_fastwsgi(port):
     fastwsgi.run(falcon_app(), "127.0.0.1", port)
 
 
+def start_uwsgi(port):
+    """Start uWSGI with one process and 16 threads; return a function that tells its time."""
+    program = shutil.which("uwsgi", path=Path(sys.executable).parent) or "uwsgi"
+    command = [program, "--http11-socket", f"127.0.0.1:{port}", "--threads", "16", "--need-app"]
+    command += ["--disable-logging", "--no-orphans", "--die-on-term", "--listen", "64"]
+    command += ["--pythonpath", str(WEBAPP.parent)]
+    command += ["--module", "examples.instruments.benchmark:falcon_app()"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=end_with_parent)
+
+    def used():
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    return used
+
+
+def end_with_parent():
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 SERVERS = {
     name[6:]: function for name, function in list(globals().items()) if name.startswith("serve_")
 }
@@ -513,13 +539,17 @@ SERVERS = {
 def serve(name, path, port):
     """Be a server; tell the seconds of processor time for each line of input, and end with it."""
 
+    used = start_uwsgi(port) if name == "uwsgi" else time.process_time
+
     def answer():
         for _ in sys.stdin:
-            print(time.process_time(), flush=True)
+            print(used(), flush=True)
         os._exit(0)
 
     threading.Thread(target=answer, daemon=True).start()
-    if name == "loop":
+    if name == "uwsgi":
+        signal.pause()
+    elif name == "loop":
         raw_loop(port)
     elif name in SERVERS:
         SERVERS[name](port)
@@ -561,12 +591,15 @@ def rows():
     ]
     pairs = b"name=Ada+Lovelace&city=Grand+Rapids%2C+MI&mail=ada%40example.org&age=36&newsletter=on"
     form = post("/form", "36", "application/x-www-form-urlencoded", pairs)
-    persons = [
-        {"id": i, "name": f"person {i}", "tags": ["x", "y"], "score": i / 8} for i in range(15)
-    ]
-    body = post(
-        "/json", "Ada", "application/json", json.dumps({"name": "Ada", "people": persons}).encode()
-    )
+
+    def document(count):
+        people = [
+            {"id": i, "name": f"person {i}", "tags": ["x", "y"], "score": i / 8}
+            for i in range(count)
+        ]
+        text = json.dumps({"name": "Ada", "people": people})
+        return post("/json", "Ada", "application/json", text.encode())
+
     queries = [f"?sought=tea{n % 900 + 100}&page={n % 90 + 10}" for n in range(1000)]
     different = [
         Request(f"/people/{1000 + n}{q}", f"{1000 + n}", headers=browser(n))
@@ -591,6 +624,7 @@ def rows():
                 limit=0.5,
             ),
             Row("405", "405", varied("/hello", "", 405, "DELETE"), limit=0.6),
+            Row("405-several", "405, two methods", varied("/issues", "", 405, "PUT"), limit=0.6),
             Row(
                 "hooks",
                 "three hooks before and after",
@@ -601,11 +635,11 @@ def rows():
             Row("exception", "an exception, 409 by a hook", varied("/taken", "taken", 409)),
             Row("crash", "an exception, 500, logged", varied("/crash", "", 500)),
             Row("form", "a form of five fields", [form], limit=1.5),
-            Row("body", "a JSON body of 1 KiB", [body], limit=1.3),
-            # The others keep uploads in memory, where they can be told to; webapp.py puts large
-            # files on the disk.
-            Row("upload-1", "an upload of 1 MiB, one file", [upload(1, 2**20)], limit=2.5),
-            Row("upload-4", "an upload of 1 MiB, four files", [upload(4, 2**18)], limit=1.5),
+            Row("body", "a JSON body of 1 KiB", [document(15)], limit=1.3),
+            Row("body-100", "a JSON body of 100 KiB", [document(1450)], limit=2.2),
+            # Peers that can be told to keep an upload in memory are told to.
+            Row("upload-1", "an upload of 1 MiB, one file", [upload(1, 2**20)], limit=1.0),
+            Row("upload-4", "an upload of 1 MiB, four files", [upload(4, 2**18)], limit=1.1),
             Row("start", "start to first answer, ms", [], "bottle", 0.75),
             Row("start-plain", "the same without byte code", [], "bottle", 0.9),
             Row("equal-16", "the same hello, 16 connections", [hello], "loop", 4.2, 16),
@@ -615,7 +649,7 @@ def rows():
             Row("documents-16", "different, JSON answers, 16", documents, "loop", 0, 16),
             Row("log", "hello, logged to a file, 16", [hello], "quiet", 1.35, 16),
             Row("304", "304 for a file, 16 connections", [unchanged, hello], "hello", 3, 16),
-            Row("sent", "1 MiB sent, 16 connections", [sent], "loop", 4, 16),
+            Row("sent", "1 MiB sent, 16 connections", [sent], "uwsgi", 1.1, 16),
             Row("slow", "50 ms, 64 clients, answers a s", [slow], "", -1100, 64),
         ]
     }
@@ -648,6 +682,22 @@ def check(app, request, hooks):
         raise ValueError(f"runs {ran} hooks, and has the headers {started[1]}")
 
 
+def spools(app, request):
+    """Tell whether an application puts a body into a temporary file."""
+    paths, open_file = [], os.open
+
+    def noting(path, *arguments, **options):
+        paths.append(str(path))
+        return open_file(path, *arguments, **options)
+
+    os.open = noting
+    try:
+        call(app, request.environ(), request.body)
+    finally:
+        os.open = open_file
+    return any(path.startswith(tempfile.gettempdir()) for path in paths)
+
+
 def timed(app, asked, repeats):
     """Return the seconds of processor time that the requests take."""
     started = time.process_time()
@@ -661,10 +711,16 @@ def work(name, path):
     """Be a framework: measure a row for each line of the input, and tell the microseconds that a
     request takes."""
     logging.basicConfig(stream=Sink())  # formats records, because that is what costs
+    if name == "plain":
+        sys.path.insert(0, path)
     prepared = {}
     for line in sys.stdin:
         row_name, seconds = json.loads(line)
         try:
+            if not seconds:
+                print(json.dumps(spools(prepared[row_name][0], rows()[row_name].requests[0])))
+                sys.stdout.flush()
+                continue
             if row_name not in prepared:
                 row, tried = rows()[row_name], 1
                 app = FRAMEWORKS[name](path, row.hooks > 0)
@@ -823,17 +879,20 @@ class Bench:
     def __init__(self, options, directory, stack):
         self.options, self.directory, self.stack = options, directory, stack
         self.copies = {"webapp": WEBAPP, "other": options.compare}
+        self.paths = {**self.copies, "plain": options.plain}
         self.children, self.ports = {}, {}
 
     def columns(self, row):
         """Name those that take part in a row."""
         ours = ["webapp", "other"] if self.options.compare else ["webapp"]
-        if row.base == "best" or row.base == "bottle":
-            return [*ours, *(PEERS if row.name != "start-plain" else ["bottle"])]
+        if row.base == "bottle":
+            return [*ours, *(("bottle", "falcon", "flask")[: 1 if "plain" in row.name else 3])]
+        if row.base == "best":
+            return [*ours, *(who for who in PEERS if who != "plain" or self.options.plain)]
         return [
             *(["base"] if row.base else []),
             *ours,
-            *(self.options.servers if row.base == "loop" else []),
+            *(self.options.servers if row.base in ("loop", "uwsgi") else []),
         ]
 
     def measure(self, row, who, seconds):
@@ -841,8 +900,19 @@ class Bench:
         if row.clients:
             return self.through_sockets(row, who, seconds)
         if row.requests:
-            return self.child(who, "--work", who, self.copies.get(who)).ask(row.name, seconds)
+            return self.worker(who).ask(row.name, seconds)
         return self.start(row, who)
+
+    def worker(self, who):
+        return self.child(who, "--work", who, self.paths.get(who))
+
+    def who_spools(self, row, rounds):
+        """Say who keeps an upload in memory, and who puts it on the disk."""
+        found = {who: self.worker(who).ask(row.name, 0) for who in rounds}
+        for spooled, verb in ((False, "in memory"), (True, "on the disk")):
+            names = [who for who in found if found[who] is spooled]
+            if names:
+                print(f"    {verb}: {', '.join(names)}")
 
     def child(self, key, *arguments, log=subprocess.DEVNULL):
         if key not in self.children:
@@ -856,7 +926,7 @@ class Bench:
             f"{who} log" if row.name == "log" else f"{who} quiet" if who in self.copies else who
         )
         if who == "base":
-            program = "loop" if row.base == "loop" else "webapp quiet"
+            program = row.base if row.base in ("loop", "uwsgi") else "webapp quiet"
             request_list = row.requests[-1:] if row.name == "304" else row.requests
         if program not in self.ports:
             self.ports[program] = port = free_port()
@@ -964,6 +1034,15 @@ def lay_out(row, rounds, columns, compared):
     return line + " *" * missed, missed
 
 
+def falcons(plain):
+    """Yield the column and the directory of each Falcon."""
+    spec = importlib.util.find_spec("falcon")
+    if spec:
+        yield "falcon", Path(spec.origin).parent
+    if plain:
+        yield "plain", Path(plain, "falcon")
+
+
 def main():
     """Measure what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -975,6 +1054,9 @@ def main():
     )
     parser.add_argument(
         "--servers", default="", metavar="NAME,...", help=f"up to three of {', '.join(SERVERS)}"
+    )
+    parser.add_argument(
+        "--plain", metavar="DIRECTORY", help="that has a Falcon without Cython: the column 'plain'"
     )
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
     for name, count_of_values in (("--work", 2), ("--serve", 3)):
@@ -991,11 +1073,17 @@ def main():
         f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}; * "
         "misses its limit"
     )
+    for name, folder in falcons(options.plain):
+        modules = [*folder.rglob("*.so"), *folder.rglob("*.pyd")]
+        print(
+            f"the column {name!r} is a Falcon with {len(modules)} modules that Cython has compiled"
+        )
     ours, end = ["webapp"], ["ratio", "limit"]
     if options.compare:
         ours, end = ["webapp", "other"], ["ratio", "limit", "/other"]
+    peers = [who for who in PEERS if who != "plain" or options.plain]
     tables = [
-        ("in the process: µs of CPU", [*ours, *PEERS], [row for row in chosen if not row.clients]),
+        ("in the process: µs of CPU", [*ours, *peers], [row for row in chosen if not row.clients]),
         (
             "through sockets: µs of CPU",
             ["base", *ours, *options.servers],
@@ -1014,8 +1102,11 @@ def main():
                 if part:
                     print(f"\n{title:<31}" + "".join(f"{name:>8}" for name in [*columns, *end]))
                 for row in part:
-                    line, missed = lay_out(row, bench.rounds(row), columns, options.compare)
+                    rounds = bench.rounds(row)
+                    line, missed = lay_out(row, rounds, columns, options.compare)
                     print(line, flush=True)
+                    if row.name.startswith("upload"):
+                        bench.who_spools(row, rounds)
                     failed += missed
     return 1 if failed and not options.quick else 0
 
