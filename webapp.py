@@ -5315,8 +5315,7 @@ def _add_target(head: _Head, environ: _Environ) -> None:
 # runs. A thread reads any other body from the connection while the application asks for it. The
 # failure of a body reaches the application where it reads.
 
-# Bytes at a time: more than a TLS record, because select does not see bytes inside OpenSSL.
-_RECEIVE = 64 * 1024
+_RECEIVE = 64 * 1024  # bytes at a time
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
@@ -5621,8 +5620,8 @@ class _SecureConnection(_Connection):
         decrypted = self._decrypt()
         earned = 2 * len(decrypted) - len(data)
         self._step = max(0, min(self._step + earned, _MOST_STEP))
-        self.flush()
-        self.awaited = _READ
+        if self.flush():  # else the client must take the rest of the handshake first
+            self.awaited = _READ
         return decrypted or (b"" if self.ended else None)
 
     def _decrypt(self) -> bytes:
@@ -5631,8 +5630,9 @@ class _SecureConnection(_Connection):
 
         pieces: list[bytes] = []
         try:
+            # A whole record at a time, because a selector does not see bytes inside OpenSSL.
             while self._arrived.pending and not self.ended:
-                pieces.append(self._tls.read(_RECEIVE))
+                pieces.append(self._tls.read(_MOST_STEP))
                 self.ended = not pieces[-1]
         except ssl.SSLWantReadError:
             pass

@@ -40,6 +40,7 @@ import random
 import re
 import selectors
 import socket
+import ssl
 import sys
 import tempfile
 import threading
@@ -116,6 +117,7 @@ class World:
         self.most_sockets = None
         self.refusals = 0.0  # the chance that accept() fails
         self.listener = None
+        self.context = None  # of clients, if they speak TLS
         self.begun = set()  # numbers of the requests that on_request() saw
         self.completed = []  # numbers of the requests that on_complete() saw
         self.streams = []  # the Blocks of streams
@@ -547,6 +549,7 @@ class Socket:
         return size
 
     is_client = False
+    leaving = b""  # of TLS: see SecureEnd
 
     def recv(self, size):
         self._step("recv")
@@ -1008,6 +1011,127 @@ def read_chunks(data, start):
     return body, False, len(data)
 
 
+# ---- TLS -------------------------------------------------------------------------------------
+
+# A key for these worlds and nothing else. Signatures by Ed25519 always have the same size, so a
+# world with TLS is the same each time, although its bytes are not.
+PEM = """\
+-----BEGIN PRIVATE KEY-----
+MC4CAQAwBQYDK2VwBCIEIE2MY8MycUlK9SJhjG27CX0oJM9sEjguBK8CKK/MqOcq
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBPjCB8aADAgECAhRYxHVN8OXlk9UfU9f/TbPiZf/g1TAFBgMrZXAwFDESMBAG
+A1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyNDEzMDQxM1oYDzIxMjYxMDMxMTMwNDEz
+WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwKjAFBgMrZXADIQDSrAMSsur/OEzQUsXJ
+bEziC0p08+Dqxk4s3JQdGcrLD6NTMFEwHQYDVR0OBBYEFJulOUpYbw+oLZA9eQLQ
+PKSaLk0GMB8GA1UdIwQYMBaAFJulOUpYbw+oLZA9eQLQPKSaLk0GMA8GA1UdEwEB
+/wQFMAMBAf8wBQYDK2VwA0EADiq+1277Az7YJ+UCcyMiiNS6rT1GnIhe/V9ul/t3
+1OQL/rfG7jkBfvyXUO587V0Xq51zd9n2EcXURzpz4fjvDg==
+-----END CERTIFICATE-----
+"""
+
+
+def make_contexts(folder):
+    """The ssl contexts of the server and of its clients; the real ones."""
+    path = Path(folder, "both.pem")
+    path.write_text(PEM, encoding="ascii")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(path)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_mode = ssl.CERT_NONE
+    return server, client
+
+
+class SecureEnd:
+    """The end of a client that speaks TLS; it is used as a Socket."""
+
+    def __init__(self, sock, context):
+        self.sock = sock
+        self.arrived, self.encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.leaving = b""
+        self.tls = context.wrap_bio(self.arrived, self.encrypted, server_hostname="localhost")
+        self.ready = False  # the handshake is done
+        self.ended = False  # the server has said that nothing follows
+        self._shake_hands()
+
+    @property
+    def closed(self):
+        return self.sock.closed
+
+    @property
+    def broken(self):
+        return self.sock.broken or (self.sock.ended and not self.sock.inbox and not self.ended)
+
+    @property
+    def peer(self):
+        return self.sock.peer
+
+    @property
+    def shut(self):
+        return self.sock.shut
+
+    def readable(self):
+        return self.ended or self.sock.readable()
+
+    def space(self):
+        """Nothing of a request can leave during the handshake, but its own messages can."""
+        return self.sock.space() if self.leaving or self.ready else 0
+
+    def _shake_hands(self):
+        if not self.ready:
+            try:
+                self.tls.do_handshake()
+                self.ready = True
+            except ssl.SSLWantReadError:
+                pass
+        self.leaving += self.encrypted.read()
+
+    def _flush(self):
+        count = self.sock.put(self.leaving)
+        self.leaving = self.leaving[count:]
+        return not self.leaving
+
+    def put(self, data):
+        if not self._flush() or not self.ready:
+            return 0
+        count = self.tls.write(data) if data else 0
+        self.leaving += self.encrypted.read()
+        self._flush()
+        return count
+
+    def get(self, size):
+        """Return bytes, b"" at the proper end, None if nothing has been decrypted yet."""
+        if self.ended:
+            return b""
+        data = self.sock.get(size)
+        if not data:  # the connection has ended, and TLS has not: RFC 9112 section 9.8
+            raise ConnectionResetError(errno.ECONNRESET, "cut off")
+        self.arrived.write(data)
+        plain = b""
+        try:
+            self._shake_hands()
+            while self.ready and not self.ended:
+                piece = self.tls.read(2**14)
+                plain += piece
+                self.ended = not piece
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.ended = True
+        except ssl.SSLError as error:
+            raise Fault(f"the server breaks the rules of TLS: {error}") from None
+        with contextlib.suppress(ConnectionResetError):
+            self._flush()
+        return plain or (b"" if self.ended else None)
+
+    def finish(self):
+        self.sock.finish()
+
+    def vanish(self, resets):
+        self.sock.vanish(resets)
+
+
 # ---- clients ---------------------------------------------------------------------------------
 
 REFUSALS = {400, 408, 413, 431, 501, 503, 505}
@@ -1066,7 +1190,7 @@ class Client:
         here.is_client = True
         world.listener.arriving.append(there)
         world.tell(f"connects {there!r}")
-        return here
+        return here if world.context is None else SecureEnd(here, world.context)
 
     def _encode(self, request):
         head, body = request.head(), request.encoded_body()
@@ -1109,9 +1233,11 @@ class Client:
                 asked = len(self.todo)
             if held and not out and world.now - held_at >= 1:
                 out, held = out + held, b""
-            can_put = bool(out) and (sock.space() > 0 or sock.broken or sock.peer.closed)
+            can_put = bool(out or sock.leaving) and (
+                sock.space() > 0 or sock.broken or sock.peer.closed
+            )
             if not (can_put or readable()):
-                wants = bool(out)
+                wants = bool(out or sock.leaving)
                 seconds = 1 if held and not out else 400
                 before = world.now
                 yield (
@@ -1135,6 +1261,9 @@ class Client:
                             sock.finish()
                 else:
                     data = sock.get(chance.choice([1, 40, 400, 10**6]))
+                    if data is None:
+                        yield None, 0, "its turn"
+                        continue
                     world.tell(f"gets {data[:60]!r} {len(data)}")
                     received += data
                     ended = not data
@@ -1248,6 +1377,7 @@ class Program:
         self.folder = tempfile.TemporaryDirectory(prefix="webapp-")
         for size in FILES:
             Path(self.folder.name, str(size)).write_bytes(content(size))
+        self.contexts = make_contexts(self.folder.name)
         self.app, framework, self.current = make_app(self.module, self.folder.name)
         self.current["world"] = World(0)
         self.module.TestClient(framework).get("/bytes/1")  # what is made once is made here
@@ -1378,6 +1508,9 @@ def prepare(world, kind, program, kind_of_socket):
         limits["max_collected"] = chance.choice([500, 10**6])
     server_class = type("SmallServer", (program.module.Server,), limits)
     world.listener = kind_of_socket()
+    context = None
+    if chance.random() < 0.2:
+        context, world.context = program.contexts
     return server_class(
         program.app,
         quiet=chance.random() < 0.5,
@@ -1387,6 +1520,7 @@ def prepare(world, kind, program, kind_of_socket):
         body_timeout=chance.choice([2, 10]),
         write_timeout=chance.choice([2, 10]),
         stop_timeout=chance.choice([0, 0.5, 5]),
+        ssl_context=context,
         socket=world.listener,
     )
 
