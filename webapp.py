@@ -6064,8 +6064,7 @@ class _Run(_Observer, SimpleHandler):
                     connection.lost = True
                     raise ConnectionError("it has ended its side")
                 connection.buffer += data
-            with _decoding:
-                connection.buffer = body.feed(connection.buffer)
+            self._decode(body)
         except HttpException as busy:
             body.failure = copy.copy(busy)
         except TimeoutError:
@@ -6073,6 +6072,16 @@ class _Run(_Observer, SimpleHandler):
             body.failure = HttpException(408, "the body came too slowly")
         except OSError:
             body.failure = HttpException(400, "the client went away in the middle of the body")
+
+    def _decode(self, body: _Body) -> None:
+        # A thread that waits for its turn keeps no place from the threads that answer.
+        if not _decoding.acquire(blocking=False):
+            self.server.crew.take_place(self.connection, _READS, leave=True)
+            _decoding.acquire()
+        try:
+            self.connection.buffer = body.feed(self.connection.buffer)
+        finally:
+            _decoding.release()
 
     # As the observer of the application.
 

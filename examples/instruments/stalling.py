@@ -21,15 +21,16 @@ crowd, and `ratio` is the median divided by it. - The threads and the memory are
 server had. They come from /proc.
 
 A line below a kind names the goals that it missed, and then the exit status is 1: an answer failed;
-the median is more than twice `alone` and a millisecond; threads or memory went beyond a bound. On a
-busy machine the median may miss its goal without any fault of the server: measure again before you
-believe it.
+the median is more than twice `alone` and a millisecond, or than the bound of a kind that is real
+work; threads, memory or the log went beyond a bound. On a busy machine the median may miss its goal
+without any fault of the server: measure again before you believe it.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import errno
 import http.client
 import itertools
@@ -76,8 +77,16 @@ class Kind(NamedTuple):
     # "" is plain; "raw" sends to the port of TLS what is written here, "full" makes a handshake
     # first.
     tls: str = ""
+    # Changes of the TLS key at each visit.
+    updates: int = 0
     # How many there are at most.
     most: int = 10**6
+    # What the normal client asks for beside it.
+    beside: str = "/"
+    # KiB of the server's memory for each connection, if there is a bound of its own.
+    memory: int | None = None
+    # Milliseconds that the median may take beside a crowd that is real work.
+    median: float = 0
 
 
 def asking(path: str, **more: object) -> Kind:
@@ -116,6 +125,25 @@ def posting(path: str, rest: bytes, then: tuple[bytes, ...]) -> Kind:
     )
 
 
+def uploading(size: int) -> Kind:
+    """Send so many bytes of one-byte chunks at each visit, behind 2 MiB in one chunk."""
+    tiny = b"1\r\nx\r\n"
+    large = b"200001\r\n" + bytes(2**21 + 1) + b"\r\n"
+    return posting("/upload", CHUNKED + b"\r\n" + large, (tiny * (size // len(tiny)),))
+
+
+def update_keys(sock: ssl.SSLSocket, count: int) -> None:
+    """Change the key so many times (RFC 8446 section 4.6.3), for which `ssl` has no function."""
+    library = ctypes.CDLL(sys.modules["_ssl"].__file__)
+    # The object of CPython begins with the pointers to a socket and to OpenSSL's own.
+    address = id(sock._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)
+    pointer = ctypes.c_void_p(ctypes.c_void_p.from_address(address).value)
+    for _ in range(count):
+        if library.SSL_do_handshake(pointer) != 1:  # the system takes no more
+            return
+        library.SSL_key_update(pointer, 0)
+
+
 def client_hello() -> bytes:
     """Make the first message of a TLS handshake."""
     sent = ssl.MemoryBIO()
@@ -150,7 +178,15 @@ def list_kinds() -> dict[str, list[Kind]]:
         "events-closed": [asking("/events", stays=1, resets=False, returns=False)],
         "events-again": [asking("/events", stays=4, resets=False)],
         "events-late": [asking("/late")],
-        "events-late-closed": [asking("/late", stays=1, resets=False, returns=False)],
+        "events-late-closed": [
+            asking("/late", stays=1, resets=False, returns=False, beside="/stream")
+        ],
+        # Nine of ten take all places, and the others are refused over and over.
+        "events-refused": [*[asking("/late")] * 9, asking("/events", stays=1)],
+        # So many answers that the system does not keep them all.
+        "answer-stopped": [Kind(asking("/answer").first * 60, takes=0, memory=96)],
+        "tiny-chunks-100": [uploading(20_000)._replace(most=100, memory=3072, median=60)],
+        "tiny-chunks-200": [uploading(25_000)._replace(most=200, memory=3072, median=1000)],
         "tls-silent": [Kind(tls="raw")],
         "tls-hello-half": [Kind(client_hello()[:100], tls="raw")],
         "tls-hello": [Kind(client_hello(), takes=0, tls="raw")],
@@ -158,6 +194,7 @@ def list_kinds() -> dict[str, list[Kind]]:
         "tls-chunks": [posting("/nowhere", *BODIES["chunks-none"])._replace(tls="full")],
         "tls-slow": [asking("/bytes", takes=1, tls="full")],
         "tls-events": [asking("/events", tls="full")],
+        "tls-updates": [asking("/", tls="full", updates=12_000, most=4, median=100)],
     }
 
 
@@ -204,8 +241,10 @@ class Place:
             )
         if self.visits and self.kind.then and not self.unsent:
             self.unsent = self.kind.then[min(self.visits, len(self.kind.then)) - 1]
-        if self.unsent:
+        while self.unsent:
             self.unsent = self.unsent[self.socket.send(self.unsent) :]
+        if self.kind.updates:
+            update_keys(self.socket, self.kind.updates)
         if self.visits:
             taken = (
                 self.socket.recv(self.kind.takes)
@@ -252,7 +291,7 @@ def stall(
 def make_app(directory: str) -> WebApp:
     """Have something for every kind."""
     app = WebApp()
-    large = bytes(LARGE)
+    large, small = bytes(LARGE), bytes(2**16)
     never = threading.Event()
 
     def events(*first):
@@ -269,6 +308,8 @@ def make_app(directory: str) -> WebApp:
     app.post("/upload", lambda context: str(size_of(context.request.stream)))
     app.post("/json", lambda context: context.request.json)
     app.get("/bytes", lambda context: large)
+    app.get("/answer", lambda context: small)
+    app.get("/stream", lambda context: iter(["hel", "lo"]))
     app.get("/file", lambda context: context.response.file(f"{directory}/large.bin"))
     app.get("/endless", lambda context: itertools.repeat(bytes(2**16)))
     app.get("/events", lambda context: context.response.events(events("welcome")))
@@ -312,9 +353,15 @@ class NormalClient(threading.Thread):
     without one."""
 
     def __init__(
-        self, way: str, connection: http.client.HTTPConnection, seconds: float, rate: float
+        self,
+        way: str,
+        connection: http.client.HTTPConnection,
+        path: str,
+        seconds: float,
+        rate: float,
     ) -> None:
         super().__init__()
+        self.path = path
         self.headers = {"Connection": {"kept": "keep-alive", "new": "close"}[way]}
         self.connection = connection
         # Not both at the same time.
@@ -334,7 +381,7 @@ class NormalClient(threading.Thread):
 
     def ask(self, due: float) -> float:
         try:
-            self.connection.request("GET", "/", headers=self.headers)
+            self.connection.request("GET", self.path, headers=self.headers)
             with self.connection.getresponse() as response:
                 if response.read() and response.status == 200:
                     return (time.perf_counter() - due) * 1000
@@ -343,9 +390,9 @@ class NormalClient(threading.Thread):
         return math.inf
 
 
-def time_clients(connect, seconds: float, rate: float) -> dict[str, list[float]]:
+def time_clients(connect, path: str, seconds: float, rate: float) -> dict[str, list[float]]:
     """Ask both ways, side by side."""
-    clients = {way: NormalClient(way, connect(), seconds, rate) for way in ("kept", "new")}
+    clients = {way: NormalClient(way, connect(), path, seconds, rate) for way in ("kept", "new")}
     for client in clients.values():
         client.start()
     for client in clients.values():
@@ -368,6 +415,8 @@ class Run(NamedTuple):
     undisturbed: dict[str, list[float]]
     before: tuple[int, int] | None
     most: tuple[int, int] | None
+    kind: Kind = Kind()
+    log: float = 0  # KiB that the server wrote into its log in a second
 
 
 def look_at(pid: int | None) -> tuple[int, int] | None:
@@ -400,12 +449,17 @@ def watch(pid: int | None):
 
 
 @contextlib.contextmanager
-def child(*arguments: str):
+def child(*arguments: str, errors=None):
     """Start this program in another of its parts; it ends with the block."""
     command = [sys.executable, __file__, *arguments]
     environ = {**os.environ, "PYTHONPATH": str(Path(webapp.__file__).parent)}
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        env=environ,
     )
     try:
         yield process
@@ -423,10 +477,12 @@ def measure(
         members = [each for each in kinds if kinds[each][0].most >= options.connections]
         seconds *= 5
     connections = min(options.connections, *(kind.most for each in members for kind in kinds[each]))
+    kind = kinds[name][0] if name in kinds else Kind()
     with contextlib.ExitStack() as stack:
         ports, pid = [options.port], options.pid
+        log = stack.enter_context(tempfile.TemporaryFile())
         if options.port is None:
-            server = stack.enter_context(child("--serve", directory))
+            server = stack.enter_context(child("--serve", directory, errors=log))
             ports, pid = json.loads(server.stdout.readline()), server.pid
 
         def connect() -> http.client.HTTPConnection:
@@ -436,18 +492,30 @@ def measure(
             return http.client.HTTPSConnection(HOST, ports[1], timeout=TIMEOUT, context=trusted)
 
         # What is done for the first time takes longer.
-        time_clients(connect, min(0.3, seconds), options.rate)
-        undisturbed = time_clients(connect, max(1, seconds / 2), options.rate)
+        time_clients(connect, kind.beside, min(0.3, seconds), options.rate)
+        undisturbed = time_clients(connect, kind.beside, max(1, seconds / 2), options.rate)
         crowd = stack.enter_context(
             child("--stall", json.dumps([members, connections, seconds, ports, directory]))
         )
         crowd.stdout.readline()
         with watch(pid) as seen:
-            times = time_clients(connect, seconds, options.rate)
+            times = time_clients(connect, kind.beside, seconds, options.rate)
         opened = int(crowd.stdout.readline())
+        logged = log.seek(0, os.SEEK_END) / 1024 / seconds
     most = tuple(map(max, zip(*filter(None, seen)))) or None
     servers = len({bool(kind.tls) for each in members for kind in kinds[each]})
-    return Run(name, servers, connections, opened, times, undisturbed, seen[0], most)
+    return Run(
+        name,
+        servers,
+        connections,
+        opened,
+        times,
+        undisturbed,
+        seen[0],
+        most,
+        kind,
+        logged,
+    )
 
 
 def missed(run: Run, options: argparse.Namespace) -> list[str]:
@@ -456,15 +524,19 @@ def missed(run: Run, options: argparse.Namespace) -> list[str]:
     if any(math.inf in times for times in run.times.values()):
         goals.append("failed")
     if any(
-        summary(run.times[way])[0] > 2 * summary(run.undisturbed[way])[0] + options.noise
+        summary(run.times[way])[0]
+        > max(2 * summary(run.undisturbed[way])[0] + options.noise, run.kind.median)
         for way in run.times
     ):
         goals.append("median")
     if run.most and run.most[0] > options.max_threads * run.servers:
         goals.append("threads")
     # KiB that come anyway.
-    if run.most and run.most[1] - run.before[1] > options.max_memory * run.connections + 4096:
+    memory = options.max_memory if run.kind.memory is None else run.kind.memory
+    if run.most and run.most[1] - run.before[1] > memory * run.connections + 4096:
         goals.append("memory")
+    if run.log > options.max_log:
+        goals.append("log")
     return goals
 
 
@@ -493,7 +565,8 @@ def lines_of(run: Run, goals: list[str]) -> list[str]:
         begin = " " * len(begin)
     if run.most:
         lines.append(
-            f"  at most {run.most[0]} threads, {(run.most[1] - run.before[1]) / 1024:.1f} MiB more"
+            f"  at most {run.most[0]} threads, {(run.most[1] - run.before[1]) / 1024:.1f} MiB more,"
+            f" {run.log:.1f} KiB of log a second"
         )
     return [*lines, *([f"  missed: {', '.join(goals)}"] if goals else [])]
 
@@ -547,6 +620,7 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--max-memory", type=int, default=256, help="KiB for each connection of the crowd"
     )
+    parser.add_argument("--max-log", type=int, default=64, help="KiB that are logged in a second")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--stall", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
