@@ -4488,6 +4488,17 @@ REFUSED_DECLARATIONS = [
     ),
     *((lambda app, bad=bad: app.route(bad, "/a"), ValueError, repr(bad)) for bad in BAD_METHODS),
     (lambda app: app.route("/x"), ValueError, "'/x' is no method: write route('GET', '/path')"),
+    (
+        lambda app: WebApp.get("/x"),
+        TypeError,
+        "get() has no application: write app = WebApp() with",
+    ),
+    (lambda app: WebApp.before(nothing), TypeError, "before() has no application: write app = Web"),
+    (
+        lambda app: new_class(__init__=lambda self: None)().post("/"),
+        TypeError,
+        "in __init__ of a subclass call super().__init__() first (",
+    ),
     *((lambda app, bad=bad: app.get("/{a}/{b:int}")(bad), TypeError, "") for bad in BAD_HANDLERS),
     (lambda app: app.get("/")(lambda context, a: ""), TypeError, "must take (context) ("),
     (
@@ -9912,7 +9923,7 @@ CANNOT_START = [
     ("shop.py:arrive", "arrive is async, an ASGI application, and this takes WSGI"),
     ("shop.py:text", "'main' is no WSGI application"),
     ("shop.py:shop", "it has no 'shop': name shop.py:main"),
-    ("other", "it has no 'app': name the application, file.py:name"),
+    ("other", "it has no 'app': name the application, file.py:name; an application made within a"),
     (".", "it is a directory: name the file that makes the application, such as hello.py"),
 ]
 
@@ -10487,6 +10498,28 @@ def test_a_multipart_form_may_be_larger_than_a_body(options, most):
     form = {"form": {"a": "x" * 998}}
     assert [status(0, **form), status(0, form={"a": "x" * 999})] == [200, 413]
     assert status(most, "str(request.body)") == (200 if most == 1000 else 413)
+
+
+def test_missing_field_of_a_form_says_where_it_is():
+    words = []
+
+    def look(context):
+        for fields in (context.request.form, context.request.files):
+            for name in ("f", "t", "x"):
+                try:
+                    words.append(type(fields[name]).__name__)
+                except KeyError as error:
+                    words.append(str(error))
+
+    answer(look, "POST", form={"t": "text"}, files={"f": b"content"}, raise_errors=True)
+    assert words == [
+        "Missing field 'f': it is among the files",
+        "str",
+        "Missing field 'x'",
+        "UploadedFile",
+        "Missing field 't': it is no file, but among the fields",
+        "Missing field 'x'",
+    ]
 
 
 # The most, the status beyond it, what the handler reads, and a request of that size.

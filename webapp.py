@@ -684,13 +684,17 @@ class Fields(Mapping[str, _T]):
     A name may have several values: `fields[name]` and `get` give the first one, `getall` all of
     them. Iteration gives each name once, in order of appearance. A missing `fields[name]` is a
     KeyError and an HttpException of status 400, whose message calls a value `noun` and may give a
-    `reason`.
+    `reason`: a str, or a mapping of names to reasons.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
 
     def __init__(
-        self, pairs: Iterable[tuple[str, _T]] = (), *, noun: str = "field", reason: str = ""
+        self,
+        pairs: Iterable[tuple[str, _T]] = (),
+        *,
+        noun: str = "field",
+        reason: str | Mapping[str, str] = "",
     ) -> None:
         self._noun = noun
         self._reason = reason
@@ -705,8 +709,9 @@ class Fields(Mapping[str, _T]):
     def __getitem__(self, name: str) -> _T:
         values = self._find(name)
         if not values:
+            reason = self._reason if isinstance(self._reason, str) else self._reason.get(name)
             raise _MissingField(
-                name, f"Missing {self._noun} {name!r}" + (self._reason and f": {self._reason}")
+                name, f"Missing {self._noun} {name!r}" + (f": {reason}" if reason else "")
             )
         return values[0]
 
@@ -2023,7 +2028,9 @@ class Request:
         )
         for _, upload in files:
             self._closing.append(upload.file.close)
-        return Fields(fields), Fields(files)
+        in_form = dict.fromkeys((name for name, _ in fields), "it is no file, but among the fields")
+        in_files = dict.fromkeys((name for name, _ in files), "it is among the files")
+        return Fields(fields, reason=in_files), Fields(files, reason=in_form)
 
     def body_all(self) -> dict[str, Any]:
         """Return all input as one dict: query, then form, then the members of a JSON object.
@@ -4153,6 +4160,26 @@ class Scope:
         with a slash for a backslash or %2F, or in another case.
         """
         _mount(self, prefix, wsgi_app)
+
+
+def _of_an_object(method: Any) -> Any:
+    """Let a declaration say that the application is missing or has not begun."""
+
+    @functools.wraps(method)
+    def declare(scope: Any, *args: Any, **kwargs: Any) -> Any:
+        if not hasattr(scope, "_app"):
+            raise TypeError(
+                f"{method.__name__}() has no application: write app = WebApp() with its brackets; "
+                f"in __init__ of a subclass call super().__init__() first ({_here()})"
+            )
+        return method(scope, *args, **kwargs)
+
+    return declare
+
+
+for _name_of_it, _method in [*vars(Scope).items()]:
+    if _name_of_it[0] != "_":
+        setattr(Scope, _name_of_it, _of_an_object(_method))
 
 
 # ---- the log -----------------------------------------------------------------
@@ -7539,9 +7566,11 @@ def _load(path: str, module: str, name: str) -> Any:
         others = [
             f"{path}:{other}" for other, value in namespace.items() if isinstance(value, WebApp)
         ]
-        raise TypeError(
-            f"it has no {name!r}: name {' or '.join(others) or 'the application, file.py:name'}"
+        none = (
+            "the application, file.py:name; an application made within a function or below "
+            '`if __name__ == "__main__":` has no name here'
         )
+        raise TypeError(f"it has no {name!r}: name {' or '.join(others) or none}")
     mistake = _mistaken(namespace[name])
     if mistake.endswith("()"):
         new = "app" if name != "app" else "application"
