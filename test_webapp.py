@@ -8246,7 +8246,7 @@ def test_server_goes_on_behind_log_handlers_that_exit():
             for _ in range(3):
                 with Connection(server, get()) as connection:
                     assert connection.file.read() == b""
-            assert server.clerk.thread.is_alive()
+            assert server._clerk.thread.is_alive()
     finally:
         logger.removeHandler(handler)
 
@@ -8842,9 +8842,9 @@ def test_threads_that_were_needed_once_end(monkeypatch):
         for _ in range(8):
             assert gate.begun.acquire(timeout=SOON)
         gate.release.set()
-        for thread in list(server.crew.threads):
-            if thread.name.startswith("webapp-") and len(server.crew.threads) > 2:
-                assert comes_true(lambda: len(server.crew.threads) <= 2)
+        for thread in list(server._crew.threads):
+            if thread.name.startswith("webapp-") and len(server._crew.threads) > 2:
+                assert comes_true(lambda: len(server._crew.threads) <= 2)
         assert ask(server, get("/"))[0] == 200
 
 
@@ -8893,7 +8893,7 @@ def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused(
     uploads = post("/sized", f"Content-Length: {3 * 2**20}", body=bytes(2**20))
     with serving(max_waiting=4, body_timeout=60) as server, contextlib.ExitStack() as stack:
         first = [stack.enter_context(Connection(server, uploads)) for _ in range(2)]
-        assert comes_true(lambda: server.crew._taken[webapp._READS] == 2)
+        assert comes_true(lambda: server._crew._taken[webapp._READS] == 2)
         code, headers, _ = ask(server, uploads)
         assert (code, headers["retry-after"], headers["connection"]) == (503, "10", "close")
         for connection in first:
@@ -8907,7 +8907,7 @@ def test_a_body_past_max_collected_is_read_by_a_thread():
         serving(max_collected=100_000, body_timeout=60) as server,
         Connection(server, upload) as connection,
     ):
-        assert comes_true(lambda: server.crew._taken[webapp._READS] == 1)
+        assert comes_true(lambda: server._crew._taken[webapp._READS] == 1)
         connection.sock.sendall(bytes(50_000))
         assert connection.response()[2] == b"200000"
 
@@ -9086,7 +9086,7 @@ def stopping(server):
     """A server that stops meanwhile, in a thread."""
     stopper = threading.Thread(target=server.stop)
     stopper.start()
-    assert comes_true(lambda: server.stopping)
+    assert comes_true(lambda: server._stopping)
     yield
     stopper.join(SOON)
     assert not stopper.is_alive()
@@ -9581,7 +9581,7 @@ def test_each_request_has_one_access_line_that_ends_with_the_reason_of_an_error(
     with serving(app, quiet=False) as server:
         _, _, body = ask(server, request_)
         wake = server._wake  # the server may end while stop() is at its beginning
-        server._wake = lambda: wake() or (server.stopping and server._finished.wait(8))
+        server._wake = lambda: wake() or (server._stopping and server._finished.wait(8))
     line = capsys.readouterr().err
     assert re.fullmatch(
         r"\d\d:\d\d:\d\d 127\.0\.0\.1 \S+ \S+ (200 5|4\d\d \d\d) \d+\.\d ms(  .*)?\n", line

@@ -5889,7 +5889,7 @@ class _Run(_Observer, SimpleHandler):
             self.result = application(self.environ, self.start_response)
             self.finish_response()
         except BaseException:
-            if self.server.alive:  # not in a child process that a handler has forked
+            if self.server._alive:  # not in a child process that a handler has forked
                 self.handle_error()
         try:
             self.close()
@@ -6021,7 +6021,7 @@ class _Run(_Observer, SimpleHandler):
         """Tell whether another answer may follow on the connection."""
         is_framed = self.chunked or self.bodiless or self.length is not None
         is_read = self.body is None or self.body.complete
-        return is_framed and is_read and self.request.keep_alive and not self.server.stopping
+        return is_framed and is_read and self.request.keep_alive and not self.server._stopping
 
     def _add_own_fields(self, lines: list[str], given: Collection[str]) -> None:
         """Add the header fields of the server."""
@@ -6103,7 +6103,7 @@ class _Run(_Observer, SimpleHandler):
     def _decode(self, body: _Body) -> None:
         # A thread that waits for its turn keeps no place from the threads that answer.
         if not _decoding.acquire(blocking=False):
-            self.server.crew.take_place(self.connection, _READS, leave=True)
+            self.server._crew.take_place(self.connection, _READS, leave=True)
             _decoding.acquire()
         try:
             self.connection.buffer = body.feed(self.connection.buffer)
@@ -6120,7 +6120,7 @@ class _Run(_Observer, SimpleHandler):
     def _take_place(self) -> None:
         has_events = self.has_events()
         place = _SILENT if has_events else _STREAMS
-        self.server.crew.take_place(self.connection, place, leave=has_events)
+        self.server._crew.take_place(self.connection, place, leave=has_events)
 
     def has_events(self) -> bool:
         """Tell whether it is a stream of events, which has no end of its own."""
@@ -6192,7 +6192,7 @@ class _Run(_Observer, SimpleHandler):
         milliseconds = (time.perf_counter() - self.started) * 1000
         self.started = 0.0
         reason = _printable(self.reason or str(self.refusal or ""))
-        self.server.clerk.note_access(
+        self.server._clerk.note_access(
             self.connection.address or "-",
             request.method,
             _printable(request.target),
@@ -6346,7 +6346,7 @@ class _Crew:
                 self._hire(self._work)
                 self._idle += 1
         except RuntimeError as error:
-            self._server.clerk.report(logging.WARNING, "no thread that could take over: %s", error)
+            self._server._clerk.report(logging.WARNING, "no thread that could take over: %s", error)
             self._careful_until = 0  # the leader does it
 
     def _depose(self) -> None:
@@ -6385,7 +6385,7 @@ class _Crew:
             try:
                 self._server._round()
             except Exception as error:
-                self._server.clerk.report(
+                self._server._clerk.report(
                     logging.ERROR, "the server failed, and goes on", error=error
                 )
                 time.sleep(_PATIENCE)
@@ -6413,8 +6413,8 @@ class _Crew:
         try:
             connection.run.run(self._server.app)
         except BaseException as error:  # its answer is missing, so the connection will be closed
-            self._server.clerk.report(logging.ERROR, "a run has failed", error=error)
-        if not self._server.alive:
+            self._server._clerk.report(logging.ERROR, "a run has failed", error=error)
+        if not self._server._alive:
             raise SystemExit  # a handler has forked, and this is the child
         with self._lock:
             self._taken[connection.place] -= 1
@@ -6522,12 +6522,12 @@ class Server:
         if on_stop is not None and not (callable(on_stop) and _takes(_signature(on_stop))):
             raise TypeError(f"on_stop is a function without parameters, not {_value(on_stop)}")
         self._on_stop = on_stop
-        self.clerk = _Clerk()
+        self._clerk = _Clerk()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
         # If few connections can be open, those with a thread leave some to the others.
         others = min(self.max_waiting, max(self._most - 2 * threads - 24, self._most // 2))
-        self.crew = _Crew(self, threads, int(others))
+        self._crew = _Crew(self, threads, int(others))
         self._prepare_state()
         with contextlib.ExitStack() as opened:
             self._listener = opened.enter_context(_listen(host, port, socket))
@@ -6568,8 +6568,8 @@ class Server:
         self._stopped_at = 0.0  # the time when it began to stop
         self._events_end_at = _NEVER  # the time when streams of events are cut then
         # For all threads:
-        self.stopping = False
-        self.alive = True  # but not in a child process
+        self._stopping = False
+        self._alive = True  # but not in a child process
         self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
         self._readers: collections.Counter[int] = collections.Counter()  # of a block, by its id()
         self._unsent_size = 0  # bytes of these blocks
@@ -6624,8 +6624,8 @@ class Server:
         """
         _servers.add(self)
         try:
-            self.clerk.thread.start()
-            self.crew.start()
+            self._clerk.thread.start()
+            self._crew.start()
         except BaseException:
             self._close()
             raise
@@ -6645,7 +6645,7 @@ class Server:
             # wait.
             while not self._finished.wait(0.1):
                 pass
-            self.clerk.thread.join(_LAST_WORDS)
+            self._clerk.thread.join(_LAST_WORDS)
         finally:
             for number, old in previous:
                 signal.signal(number, old or signal.SIG_DFL)
@@ -6658,14 +6658,14 @@ class Server:
         Streams of events end at once. Returns when all that is done; called by a request it returns
         at once.
         """
-        self.stopping = True
+        self._stopping = True
         self._wake()
-        if self.clerk.thread.ident is None:  # it was never started
+        if self._clerk.thread.ident is None:  # it was never started
             self._close()
-        elif threading.current_thread() not in self.crew.threads:
+        elif threading.current_thread() not in self._crew.threads:
             self._finished.wait()
-            self.crew.join()
-            self.clerk.thread.join(_LAST_WORDS)
+            self._crew.join()
+            self._clerk.thread.join(_LAST_WORDS)
 
     def _on_signal(self, number: int, frame: object) -> None:
         # Under --reload the terminal sends Ctrl-C to both processes, and the parent adds a SIGTERM.
@@ -6673,7 +6673,7 @@ class Server:
             raise SystemExit(128 + number)
         self._signals.add(number)
         self._told = self.quiet
-        self.stopping = True
+        self._stopping = True
         self._wake()
 
     # For any thread.
@@ -6689,7 +6689,7 @@ class Server:
         Raise TimeoutError if it is too slow, HttpException 503 without a place.
         """
         connection, started = run.connection, time.monotonic()
-        self.crew.take_place(connection, place, leave=True)
+        self._crew.take_place(connection, place, leave=True)
         if place == _STREAMS:
             self._hold(connection, run.block)
         until = started + max(patience.left, 0.001)
@@ -6738,8 +6738,8 @@ class Server:
 
         Then take a step with each connection that is ready.
         """
-        self._take_steps(self.crew.answered, Server._send)
-        if self.stopping and self._may_end():
+        self._take_steps(self._crew.answered, Server._send)
+        if self._stopping and self._may_end():
             self._close()
             return
         happened, knocked = self._selector.select(self._timeout()), False
@@ -6761,11 +6761,11 @@ class Server:
 
     def _timeout(self) -> float:
         """Return the seconds for which there is nothing else to do."""
-        if self.crew.answered or any(self._ready.values()) or self.crew.may_answer(leading=True):
+        if self._crew.answered or any(self._ready.values()) or self._crew.may_answer(leading=True):
             return 0
         until_check = max(0, self._checked + self._tick - self._now)
         # A request may wait for a place, or for another thread that takes it.
-        return min(until_check, _PATIENCE) if self.crew.waiting or self.stopping else until_check
+        return min(until_check, _PATIENCE) if self._crew.waiting or self._stopping else until_check
 
     def _take_steps(self, work: dict[_Connection, None], step: _Step | None = None) -> None:
         """Take a step with each connection for one turn, the oldest first.
@@ -6780,7 +6780,7 @@ class Server:
             except OSError:  # the client has left
                 self._drop(connection)
             except Exception as error:  # our own fault costs only that connection
-                self.clerk.report(
+                self._clerk.report(
                     logging.ERROR, "the server failed for %s", connection.address, error=error
                 )
                 self._drop(connection)
@@ -6825,7 +6825,7 @@ class Server:
                 self._selector.unregister(self._listener)
                 if self._now - self._warned >= 60:  # seconds
                     self._warned = self._now
-                    self.clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
+                    self._clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
                 return
             if full and oldest is not None:
                 self._drop(oldest)
@@ -6864,7 +6864,7 @@ class Server:
             if getattr(error, "reason", None) and not self.quiet:
                 # Over TLS, the client speaks plain HTTP or distrusts us, and nothing else would
                 # tell.
-                self.clerk.note_access(
+                self._clerk.note_access(
                     connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
                 )
         if data:
@@ -6873,7 +6873,7 @@ class Server:
             self._select(connection, connection.awaited)
         else:
             if connection.stage == _BODY or connection.buffer:
-                self.clerk.report(
+                self._clerk.report(
                     logging.INFO, "%s went away in the middle of a request", connection.address
                 )
             self._drop(connection)
@@ -6965,7 +6965,7 @@ class Server:
     def _hand_over(self, connection: _Connection) -> None:
         """Let a thread answer a request."""
         connection.stage, connection.deadline = _ANSWERING, _NEVER
-        self.crew.waiting.append(connection)
+        self._crew.waiting.append(connection)
 
     # An answer that leaves.
 
@@ -6991,7 +6991,7 @@ class Server:
                     self._select(connection, _WRITE if moved else connection.awaited)
                     return
         except EOFError as error:
-            self.clerk.report(logging.ERROR, "%s", error)
+            self._clerk.report(logging.ERROR, "%s", error)
             connection.lost = True
         except OSError:
             connection.lost = True
@@ -7007,7 +7007,7 @@ class Server:
         self._end_run(connection)
         if connection.lost or run.cut:
             if connection.lost:
-                self.clerk.report(
+                self._clerk.report(
                     logging.INFO, "%s went away before the answer was complete", connection.address
                 )
             if run.ends_with_connection():
@@ -7070,7 +7070,7 @@ class Server:
         self._take_steps(late, Server._time_out)
         if not late:  # or go on in the next round
             self._checked = self._now
-        if not self.stopping and self._listener not in self._selector.get_map():
+        if not self._stopping and self._listener not in self._selector.get_map():
             self._selector.register(self._listener, _READ)
 
     def _time_out(self, connection: _Connection) -> None:
@@ -7113,13 +7113,13 @@ class Server:
         try:
             threading.Thread(target=self._call_on_stop, name="webapp-stop", daemon=True).start()
         except RuntimeError as error:
-            self.clerk.report(logging.WARNING, "no thread that could call on_stop: %s", error)
+            self._clerk.report(logging.WARNING, "no thread that could call on_stop: %s", error)
 
     def _call_on_stop(self) -> None:
         try:
             cast("Callable[[], object]", self._on_stop)()
         except BaseException as error:
-            self.clerk.report(logging.ERROR, "on_stop failed", error=error)
+            self._clerk.report(logging.ERROR, "on_stop failed", error=error)
         # Streams that it has told may end by themselves.
         self._events_end_at = min(self._events_end_at, time.monotonic() + _GRACE)
         self._wake()
@@ -7149,11 +7149,11 @@ class Server:
             f"{run.request.method} {_printable(run.request.target)[:60]}" for run in running[:5]
         )
         told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
-        self.clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
+        self._clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
 
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
-        left = self.crew.end()
+        left = self._crew.end()
         for connection in self._connections:
             run: _Run | None = connection.run
             if connection.stage != _ANSWERING or connection in left or run is None:
@@ -7167,11 +7167,11 @@ class Server:
                 connection.shut_down()
             if connection.place in (_STREAMS, _SILENT):
                 run.note_access()
-                self.crew.close_result(run)
+                self._crew.close_result(run)
         self._held.close()
         _servers.discard(self)
         self._finished.set()
-        self.clerk.end()
+        self._clerk.end()
 
     def _close_for_good(self, connection: _Connection) -> None:
         connection.stage = _CLOSED
@@ -7180,7 +7180,7 @@ class Server:
 
     def _forget(self) -> None:
         """End in a child process: while it has the sockets, no client sees an end."""
-        self.alive = False
+        self._alive = False
         for connection in self._connections:
             connection.socket.close()
         self._held.close()

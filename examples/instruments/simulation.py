@@ -60,7 +60,14 @@ SIZES = {
     "_COLLECTED": (300, 3000),
 }
 # Attributes of a server that are empty while no client is there.
-COUNTERS = ("_connections", "_collected", "_unsent", "crew._taken", "crew.waiting", "crew.answered")
+COUNTERS = (
+    "_connections",
+    "_collected",
+    "_unsent",
+    "_crew._taken",
+    "_crew.waiting",
+    "_crew.answered",
+)
 MOST_STEPS = 400_000  # of a world; beyond it, something turns in circles
 QUICK = 0.25  # seconds that a quick request may wait while threads are free
 
