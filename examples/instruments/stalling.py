@@ -184,7 +184,7 @@ def list_kinds() -> dict[str, list[Kind]]:
         # Nine of ten take all places, and the others are refused over and over.
         "events-refused": [*[asking("/late")] * 9, asking("/events", stays=1)],
         # So many answers that the system does not keep them all.
-        "answer-stopped": [Kind(asking("/answer").first * 60, takes=0, memory=96)],
+        "answer-stopped": [Kind(asking("/answer").first * 60, takes=0, memory=96, most=200)],
         "tiny-chunks-100": [uploading(20_000)._replace(most=100, memory=3072, median=60)],
         "tiny-chunks-200": [uploading(25_000)._replace(most=200, memory=3072, median=1000)],
         "tls-silent": [Kind(tls="raw")],
